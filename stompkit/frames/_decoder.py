@@ -1,0 +1,356 @@
+"""From octets, in whatever pieces they arrive, to frames."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stompkit.frames._commands import COMMANDS
+from stompkit.frames._errors import RemoteProtocolError, refusal
+from stompkit.frames._frame import Frame
+from stompkit.frames._grammar import AFTER_LOGIN, BEFORE_LOGIN, Limits, Tolerance, Version
+from stompkit.frames._head import parse_head, receipt_in
+
+__all__ = ["FrameDecoder"]
+
+_NUL: Final = 0
+_LF: Final = 10
+_CR: Final = 13
+#: More digits than any body that fits in a machine's address space.
+_MOST_DIGITS: Final = 19
+_BODYLESS: Final = frozenset(name for name, row in COMMANDS.items() if not row.body)
+
+
+class FrameDecoder:
+    """Turns a stream of octets into frames; any chunking gives the same frames.
+
+    With ``version=None`` the decoder is in the *handshake*: it reads CONNECT or CONNECTED, whose
+    line ends and escapes do not depend on the version, and hands out one frame at a time, so
+    that :meth:`negotiated` can be called before the octets behind it are read.
+
+    ``limits`` defaults to :data:`BEFORE_LOGIN` in the handshake and :data:`AFTER_LOGIN` later.
+    ``tolerance`` names the departures from the specification that are let pass.
+
+    The time taken is linear in the octets fed, whatever their chunking, and the memory held is
+    bounded by ``limits.max_frame_bytes`` and the chunk fed last.
+    """
+
+    __slots__ = (
+        "_body_start",
+        "_crlf",
+        "_error",
+        "_limits",
+        "_line_start",
+        "_lines",
+        "_need",
+        "_pending",
+        "_searched",
+        "_small_head",
+        "_tolerance",
+        "_version",
+        "eols",
+    )
+
+    def __init__(
+        self,
+        version: Version | None = None,
+        *,
+        limits: Limits | None = None,
+        tolerance: Tolerance = Tolerance.NONE,
+    ) -> None:
+        """Start at a frame's beginning."""
+        self._tolerance = tolerance
+        self._error: RemoteProtocolError | None = None
+        self._pending = bytearray()
+        #: Line ends seen between frames so far: heart-beats, mostly.
+        self.eols = 0
+        self._configure(version, limits)
+        self._forget_progress()
+
+    def _configure(self, version: Version | None, limits: Limits | None) -> None:
+        self._version = version
+        if limits is None:
+            limits = BEFORE_LOGIN if version is None else AFTER_LOGIN
+        self._limits = limits
+        self._crlf = version in (None, "1.2") or bool(self._tolerance & Tolerance.CRLF)
+        # A head no longer than this can't break a limit: a header line has two octets at least.
+        self._small_head = min(limits.max_header_line_bytes, 2 * limits.max_headers)
+
+    def _forget_progress(self) -> None:
+        """Start afresh with the first octet that is pending."""
+        self._searched = 0  # octets already searched for what comes next
+        self._lines = 0  # line ends among them, while the head is not complete
+        self._line_start = 0  # where the line that is not complete begins
+        self._body_start = 0  # where the body begins; 0 while the head is not complete
+        self._need = 0  # octets up to and with the NUL behind a counted body; 0 if unknown
+
+    @property
+    def version(self) -> Version | None:
+        """The version whose rules apply; ``None`` during the handshake."""
+        return self._version
+
+    @property
+    def pending_bytes(self) -> int:
+        """Octets held back because the frame that they begin is not complete."""
+        return len(self._pending)
+
+    def negotiated(self, version: Version, limits: Limits | None = None) -> None:
+        """End the handshake: what follows is read by the rules of ``version``."""
+        self._configure(version, limits)
+        self._forget_progress()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take octets from the peer and return the frames that are complete with them.
+
+        Octets that the grammar does not allow raise :class:`RemoteProtocolError`. Frames that
+        were complete before them are returned first, and the error is raised by the next call;
+        so call again with ``b""`` until the list is empty. After an error every call raises it
+        again.
+        """
+        if self._error is not None:
+            raise self._error
+        frames: list[Frame] = []
+        try:
+            if self._pending:
+                self._pending += data
+                if not self._ready():
+                    return frames
+                data = bytes(self._pending)
+                self._pending.clear()
+                self._forget_progress()
+            used = self._decode(data, frames)
+            if used < len(data):
+                self._pending += memoryview(data)[used:]
+                if self._version is not None or not frames:
+                    self._ready()
+        except RemoteProtocolError as error:
+            self._error = error
+            self._pending.clear()
+            if not frames:
+                raise
+        return frames
+
+    def eof(self) -> None:
+        """Say that the peer has closed; raises :class:`RemoteProtocolError` inside a frame."""
+        if self._error is not None:
+            raise self._error
+        if self._pending and self._pending != b"\r":
+            self._error = refusal(
+                f"the connection ended within a frame, {len(self._pending)} octets into it",
+                "truncated",
+            )
+            raise self._error
+
+    # The fast path: everything that is complete within one piece of octets.
+
+    def _decode(self, data: bytes, frames: list[Frame]) -> int:
+        """Append the complete frames in ``data`` and return how many octets were used."""
+        version, tolerance, small_head = self._version, self._tolerance, self._small_head
+        max_body, max_frame = self._limits.max_body_bytes, self._limits.max_frame_bytes
+        has_cr = self._crlf and b"\r" in data
+        find = data.find
+        decoded = Frame.decoded
+        size = len(data)
+        start = 0
+        while start < size:
+            octet = data[start]
+            if octet == _LF:
+                self.eols += 1
+                start += 1
+                continue
+            if octet == _CR or octet == _NUL:
+                skipped = self._skip(data, start)
+                if not skipped:
+                    return start
+                start += skipped
+                continue
+            nul = find(b"\0", start)
+            if nul < 0:
+                return start
+            gap = find(b"\n\n", start, nul)
+            body_start = gap + 2
+            if has_cr:
+                gap, body_start = _earlier_gap(data, start, nul, gap)
+            if gap < 0:
+                gap, body_start = self._gap_missing(data, start, nul)
+            if gap - start > small_head:
+                self._check_head(data[start:gap])
+            head = data[start:gap]
+            command, headers, repeated = parse_head(head, version, tolerance)
+            end = nul
+            if "content-length" in headers:
+                end = body_start + self._declared(headers)
+                if end != nul:
+                    if end >= size:
+                        return start
+                    self._check_nul(data[end], headers.get("receipt"))
+            if end - body_start > max_body or end - start > max_frame:
+                raise self._too_large(headers.get("receipt"))
+            body = data[body_start:end]
+            if body and command in _BODYLESS:
+                body = self._dropped_body(command, headers)
+            frames.append(decoded(command, headers, body, repeated, head))
+            start = end + 1
+            if version is None:
+                break
+        return start
+
+    def _skip(self, data: bytes, start: int) -> int:
+        """Octets to skip at ``start``, where no frame begins; 0 if more are needed to tell."""
+        if data[start] == _NUL:
+            if not self._tolerance & Tolerance.EXTRA_NUL:
+                raise refusal("a NUL octet stands between frames", "bad-frame-start")
+            return 1
+        if start + 1 == len(data) and self._crlf:
+            return 0
+        if not self._crlf or data[start + 1] != _LF:
+            raise refusal("a carriage return stands between frames", "bad-frame-start")
+        self.eols += 1
+        return 2
+
+    def _gap_missing(self, data: bytes, start: int, nul: int) -> tuple[int, int]:
+        """Deal with a NUL that comes before the blank line: end of head, start of body.
+
+        The grammar would allow NUL within a header value, but a receiver could then never tell
+        a missing blank line from a long header; no broker in the field accepts it.
+        """
+        if self._tolerance & Tolerance.NO_BLANK_LINE and data[nul - 1] == _LF:
+            return nul - 1, nul
+        raise refusal(
+            "a NUL octet stands before the blank line that ends the headers",
+            "bad-header",
+            receipt=receipt_in(data[start:nul]),
+        )
+
+    def _declared(self, headers: dict[str, str]) -> int:
+        """Length of the body by content-length, in octets."""
+        value = headers["content-length"]
+        if not (value.isascii() and value.isdigit()):
+            raise refusal(
+                f"content-length {value[:40]!a} is not a number of octets",
+                "bad-content-length",
+                receipt=headers.get("receipt"),
+            )
+        if len(value) > _MOST_DIGITS or int(value) > self._limits.max_body_bytes:
+            raise self._too_large(headers.get("receipt"))
+        return int(value)
+
+    def _check_nul(self, octet: int, receipt: str | None) -> None:
+        """Refuse a counted body that is followed by anything but NUL."""
+        if octet != _NUL:
+            raise refusal(
+                "the octet after the body that content-length declares is not NUL",
+                "bad-content-length",
+                receipt=receipt,
+            )
+
+    def _dropped_body(self, command: str, headers: dict[str, str]) -> bytes:
+        """Ignore, or refuse, the body of a frame that may not have one."""
+        if self._version == "1.0" or self._tolerance & Tolerance.BODY:
+            return b""  # 1.0, "SUBSCRIBE": the body is ignored
+        raise refusal(
+            f"a {command} frame must not have a body",
+            "body-not-allowed",
+            receipt=headers.get("receipt"),
+        )
+
+    def _too_large(self, receipt: str | None = None) -> RemoteProtocolError:
+        limits = self._limits
+        when = " before login" if self._version is None else ""
+        return refusal(
+            f"frame too large: at most {limits.max_body_bytes} octets of body and"
+            f" {limits.max_frame_bytes} octets in all{when}",
+            "frame-too-large",
+            receipt=receipt,
+        )
+
+    def _check_head(self, head: bytes) -> None:
+        """Refuse a complete head that breaks a limit."""
+        command, *lines = head.split(b"\n", self._limits.max_headers + 1)
+        if len(lines) > self._limits.max_headers:
+            raise self._too_many_headers(receipt_in(head))
+        self._check_line(len(command), is_command=True)
+        for line in lines:
+            self._check_line(len(line), is_command=False)
+
+    def _check_line(self, size: int, *, is_command: bool) -> None:
+        limits = self._limits
+        most = limits.max_command_bytes if is_command else limits.max_header_line_bytes
+        if size > most:
+            what = "command" if is_command else "header line"
+            raise refusal(f"{what} too long: at most {most} octets", "header-too-large")
+
+    def _too_many_headers(self, receipt: str | None = None) -> RemoteProtocolError:
+        return refusal(
+            f"too many headers: at most {self._limits.max_headers}",
+            "too-many-headers",
+            receipt=receipt,
+        )
+
+    # The slow path: the one frame that is not complete yet. It never goes back over octets that
+    # it has seen, and it enforces the limits before the frame is complete.
+
+    def _ready(self) -> bool:
+        """Whether ``_decode`` can get further with the pending octets."""
+        if self._need or self._body_start:
+            return self._find_end()
+        if self._pending[0] in (_LF, _CR, _NUL):
+            return self._pending != b"\r"
+        return self._find_body() and self._find_end()
+
+    def _find_body(self) -> bool:
+        """Look for the blank line; false while it has not come."""
+        pending, searched = self._pending, self._searched
+        nul = pending.find(b"\0", searched)
+        limit = nul if nul >= 0 else len(pending)
+        gap = pending.find(b"\n\n", max(searched - 1, 0), limit)
+        body_start = gap + 2
+        if self._crlf:
+            gap, body_start = _earlier_gap(pending, max(searched - 2, 0), limit, gap)
+        if gap < 0 and nul >= 0:
+            self._need = nul + 1  # enough for _decode to say what is wrong
+            return True
+        if gap < 0:
+            self._check_partial_head()
+            return False
+        head = bytes(pending[:gap])
+        self._check_head(head)
+        _, headers, _ = parse_head(head, self._version, self._tolerance)
+        self._body_start = self._searched = body_start
+        if "content-length" in headers:
+            self._need = body_start + self._declared(headers) + 1
+        return True
+
+    def _check_partial_head(self) -> None:
+        """Enforce the limits on a head that is still arriving."""
+        pending = self._pending
+        self._lines += pending.count(b"\n", self._searched)
+        self._line_start = pending.rfind(b"\n", self._searched) + 1 or self._line_start
+        self._searched = len(pending)
+        if self._lines > self._limits.max_headers + 1:
+            raise self._too_many_headers()
+        self._check_line(len(pending) - self._line_start, is_command=self._lines == 0)
+        if len(pending) > self._limits.max_frame_bytes:
+            raise self._too_large()
+
+    def _find_end(self) -> bool:
+        """Look for the NUL that ends the frame whose head is complete."""
+        pending = self._pending
+        if self._need:
+            if len(pending) < self._need:
+                return False
+            self._check_nul(pending[self._need - 1], receipt_in(pending[: self._body_start]))
+            return True
+        nul = pending.find(b"\0", self._searched)
+        self._searched = len(pending)
+        body_bytes = (nul if nul >= 0 else len(pending)) - self._body_start
+        if body_bytes > self._limits.max_body_bytes or len(pending) > self._limits.max_frame_bytes:
+            raise self._too_large()
+        return nul >= 0
+
+
+def _earlier_gap(data: bytes | bytearray, start: int, end: int, gap: int) -> tuple[int, int]:
+    """Find the first blank line, given the first one that has no carriage return (or -1)."""
+    other = data.find(b"\n\r\n", start, end if gap < 0 else gap + 1)
+    if other >= 0:
+        return other, other + 3
+    return gap, gap + 2

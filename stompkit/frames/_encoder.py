@@ -1,0 +1,96 @@
+"""From frames to octets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stompkit.frames._commands import COMMANDS
+from stompkit.frames._errors import LocalProtocolError
+from stompkit.frames._frame import Frame
+from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version, escape
+
+__all__ = ["encode"]
+
+_WITH_BODY: Final = frozenset(name for name, row in COMMANDS.items() if row.body)
+
+
+def encode(
+    frame: Frame, version: Version | None = None, *, tolerance: Tolerance = Tolerance.NONE
+) -> bytes:
+    """Encode one frame by the rules of ``version``; ``None`` before one is negotiated.
+
+    A body gets its ``content-length`` where the frame has none (1.2, "Header content-length").
+    Raises :class:`LocalProtocolError` for what the version can't express: an unknown command, a
+    body where none may be, a ``content-length`` that is not the body's, an empty header name, a
+    line end or colon in a header that is not escaped, a NUL in any header. ``tolerance`` allows
+    ``INVALID_UTF8`` (octets kept by a tolerant decoder) and ``BODY`` (any command has one).
+    """
+    command, headers, body = frame.command, frame.headers, frame.body
+    if command not in COMMANDS:
+        raise LocalProtocolError(f"unknown command {command!a}")
+    lines = [f"{name}:{value}" for name, value in headers.items()]
+    if frame.repeated:
+        lines += [f"{name}:{value}" for name, value in frame.repeated]
+    text = "\n".join(lines)
+    count = len(lines)
+    if (
+        "\\" in text
+        or "\r" in text
+        or "\0" in text
+        or text.count("\n") != count - (count > 0)
+        or text.count(":") != count
+        or "" in headers
+    ):
+        lines = _careful_lines(frame, version)
+        text = "\n".join(lines)
+    if body or "content-length" in headers:
+        text = _with_length(text, frame, tolerance)
+    if text:
+        text += "\n"
+    try:
+        head = f"{command}\n{text}\n".encode()
+    except UnicodeEncodeError:
+        head = _encode_anyway(f"{command}\n{text}\n", tolerance)
+    return b"%b%b\0" % (head, body)
+
+
+def _with_length(text: str, frame: Frame, tolerance: Tolerance) -> str:
+    size = len(frame.body)
+    if size and frame.command not in _WITH_BODY and not tolerance & Tolerance.BODY:
+        raise LocalProtocolError(f"a {frame.command} frame must not have a body")
+    declared = frame.headers.get("content-length")
+    if declared is None:
+        line = f"content-length:{size}"
+        return f"{text}\n{line}" if text else line
+    if declared != str(size):
+        raise LocalProtocolError(f"content-length is {declared!a} but the body has {size} octets")
+    return text
+
+
+def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
+    """Header lines of which at least one needs escapes, or can't be sent."""
+    unescaped = frame.command in UNESCAPED_COMMANDS or version is None or version == "1.0"
+    lines = []
+    for name, value in frame.items():
+        if not unescaped:
+            assert version is not None  # for the type checker: None is unescaped
+            name, value = escape(name, version), escape(value, version)
+        if not name:
+            raise LocalProtocolError("a header name must not be empty")
+        if ":" in name:
+            raise LocalProtocolError(f"header name {name!a} holds a colon, which can't be escaped")
+        if "\n" in name or "\n" in value or "\0" in name or "\0" in value:
+            raise LocalProtocolError(
+                f"header {name!a} holds a line feed or NUL, which"
+                f" {frame.command} can't carry on STOMP {version or '(not negotiated)'}"
+            )
+        if unescaped and version != "1.0" and "\r" in name + value:
+            raise LocalProtocolError(f"header {name!a} of {frame.command} holds a carriage return")
+        lines.append(f"{name}:{value}")
+    return lines
+
+
+def _encode_anyway(text: str, tolerance: Tolerance) -> bytes:
+    if not tolerance & Tolerance.INVALID_UTF8:
+        raise LocalProtocolError("a header holds a lone surrogate, which is not UTF-8")
+    return text.encode("utf-8", "surrogateescape")

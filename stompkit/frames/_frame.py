@@ -1,0 +1,97 @@
+"""One STOMP frame as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+__all__ = ["Frame"]
+
+#: Headers whose values never appear in a log or a traceback.
+_SECRET = frozenset({"passcode"})
+_SHOWN_BODY_BYTES = 64
+
+
+class Frame:
+    """A command, its headers and a body.
+
+    ``headers`` maps each header name to its value, in the order in which the names appeared.
+    Where a name was repeated the mapping holds the first value, which is the one that counts
+    (STOMP 1.2, "Repeated Header Entries"); the later ones, which only tell of earlier states of
+    the header, are the ``(name, value)`` pairs of ``repeated``, in their order on the wire.
+    Names and values are decoded: no escape sequences.
+
+    ``head`` is what the decoder read the headers from: the octets between the command's line
+    and the blank line, without the last line end, still escaped.  It is ``None`` on a frame that
+    was not decoded from the wire, takes no part in comparisons, and is not updated when
+    ``headers`` is changed; the encoder does not look at it.
+    """
+
+    __slots__ = ("body", "command", "head", "headers", "repeated")
+
+    def __init__(
+        self,
+        command: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        repeated: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Make a frame; ``headers`` is copied, so that it can be changed afterwards."""
+        self.command = command
+        self.headers: dict[str, str] = {} if headers is None else dict(headers)
+        self.body = body
+        self.repeated = repeated
+        self.head: bytes | None = None
+
+    @classmethod
+    def decoded(
+        cls,
+        command: str,
+        headers: dict[str, str],
+        body: bytes,
+        repeated: tuple[tuple[str, str], ...],
+        head: bytes,
+    ) -> Frame:
+        """Make a frame of parts that nobody else holds, without copying them."""
+        frame = cls.__new__(cls)
+        frame.command = command
+        frame.headers = headers
+        frame.body = body
+        frame.repeated = repeated
+        frame.head = head
+        return frame
+
+    def values(self, name: str) -> list[str]:
+        """All values of one header, the valid one first; empty where there is none."""
+        first = self.headers.get(name)
+        if first is None:
+            return []
+        return [first, *(value for key, value in self.repeated if key == name)]
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """All header entries: the valid ones, then the repeated ones."""
+        yield from self.headers.items()
+        yield from self.repeated
+
+    def __eq__(self, other: object) -> bool:
+        """Frames are equal when command, headers, repeated headers and body are."""
+        if not isinstance(other, Frame):
+            return NotImplemented
+        return (
+            self.command == other.command
+            and self.headers == other.headers
+            and self.body == other.body
+            and self.repeated == other.repeated
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # frames can be changed
+
+    def __repr__(self) -> str:
+        """Readable, bounded, and without the passcode."""
+        headers = ", ".join(
+            f"{name!r}: {'***' if name in _SECRET else value!r}"[:200]
+            for name, value in self.items()
+        )
+        body = repr(self.body[:_SHOWN_BODY_BYTES])
+        if len(self.body) > _SHOWN_BODY_BYTES:
+            body += f"... {len(self.body)} octets"
+        return f"<Frame {self.command} {{{headers}}} {body}>"

@@ -1,0 +1,123 @@
+"""The words of the three specifications: versions, tolerances, limits and escapes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Final, Literal, get_args
+
+__all__ = [
+    "AFTER_LOGIN",
+    "BEFORE_LOGIN",
+    "VERSIONS",
+    "Limits",
+    "Tolerance",
+    "Version",
+    "escape",
+    "unescape",
+]
+
+Version = Literal["1.0", "1.1", "1.2"]
+
+#: Every version that this package speaks, oldest first.
+VERSIONS: Final[tuple[Version, ...]] = get_args(Version)
+
+#: Commands whose headers are never escaped, in any version (1.1 and 1.2, "Value Encoding"), so
+#: that a 1.0 peer can read them.  STOMP is CONNECT by another name.
+UNESCAPED_COMMANDS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
+
+
+class Tolerance(Flag):
+    """Departures from the specifications that a decoder or an encoder lets pass.
+
+    ``NONE`` is the strict mode and the default; ``LENIENT`` is everything that peers in the
+    field are known to send and that can be read in one way only.
+    """
+
+    NONE = 0
+    #: A raw colon in a header value on 1.1 and 1.2, where it ought to be escaped.
+    RAW_COLON = auto()
+    #: Lines that end in CR LF on 1.0 and 1.1.
+    CRLF = auto()
+    #: A backslash that starts no known escape sequence stands for itself.
+    UNKNOWN_ESCAPE = auto()
+    #: Header octets that are not UTF-8, kept as lone surrogates (``surrogateescape``).
+    INVALID_UTF8 = auto()
+    #: NUL octets between frames.
+    EXTRA_NUL = auto()
+    #: A body on a frame that may not have one; it is dropped.
+    BODY = auto()
+    #: Header lines followed by NUL, as in the DISCONNECT example of the 1.2 specification.
+    NO_BLANK_LINE = auto()
+    #: Blanks around names and values on 1.0, as in the examples of its specification.
+    PADDING = auto()
+    LENIENT = (
+        RAW_COLON | CRLF | UNKNOWN_ESCAPE | INVALID_UTF8
+        | EXTRA_NUL | BODY | NO_BLANK_LINE | PADDING
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a decoder takes from a peer; past it the frame is refused."""
+
+    #: Length of the command, in octets. The longest in use is UNSUBSCRIBE, 11; RabbitMQ allows
+    #: 32, ActiveMQ 1,024.
+    max_command_bytes: int = 64
+    #: Length of one header line, in octets, without its line end. ActiveMQ allows 10 KiB,
+    #: RabbitMQ 100 KiB.
+    max_header_line_bytes: int = 65_536
+    #: Header entries in one frame. RabbitMQ allows 100, ActiveMQ 1,000.
+    max_headers: int = 1_000
+    #: Length of the body, in octets. ActiveMQ allows 100 MiB, RabbitMQ 4 MiB for the frame.
+    max_body_bytes: int = 64 * 1024 * 1024
+    #: Length of a whole frame, in octets: what one connection can make the decoder hold.
+    max_frame_bytes: int = 66 * 1024 * 1024
+
+
+#: For a peer that has not logged in: CONNECT needs little, and strangers get no more.
+BEFORE_LOGIN: Final = Limits(
+    max_header_line_bytes=8_192, max_headers=100, max_body_bytes=1_024, max_frame_bytes=65_536
+)
+AFTER_LOGIN: Final = Limits()
+
+_UNESCAPES_1_1 = {"\\n": "\n", "\\c": ":", "\\\\": "\\"}
+_UNESCAPES: dict[Version, dict[str, str]] = {
+    "1.0": {},
+    "1.1": _UNESCAPES_1_1,
+    "1.2": {**_UNESCAPES_1_1, "\\r": "\r"},
+}
+_ESCAPES: dict[Version, dict[int, str]] = {
+    version: {ord(plain): sequence for sequence, plain in table.items()}
+    for version, table in _UNESCAPES.items()
+}
+_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
+
+
+def escape(text: str, version: Version) -> str:
+    """Encode a header name or value for the wire (1.1 and 1.2, "Value Encoding")."""
+    return text.translate(_ESCAPES[version])
+
+
+def unescape(text: str, version: Version, *, keep_unknown: bool = False) -> str:
+    r"""Decode a header name or value.
+
+    A sequence that the version does not define, such as ``\t`` (or ``\r`` on 1.1), is a fatal
+    error by both specifications: ``ValueError``, with the sequence as its only argument, unless
+    ``keep_unknown`` leaves it as it stands.  1.0 has no escapes: the text comes back unchanged.
+    """
+    table = _UNESCAPES[version]
+    if not table or "\\" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        sequence = match[0]
+        plain = table.get(sequence)
+        if plain is None:
+            if keep_unknown:
+                return sequence
+            raise ValueError(sequence)
+        return plain
+
+    return _SEQUENCE.sub(replace, text)

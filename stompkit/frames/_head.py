@@ -1,0 +1,181 @@
+"""From the octets before the blank line to a command and its headers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stompkit.frames._commands import COMMANDS
+from stompkit.frames._errors import RemoteProtocolError, refusal
+from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version, unescape
+
+__all__ = ["Head", "parse_head"]
+
+#: A command, its headers, and the later entries of repeated headers.
+Head = tuple[str, dict[str, str], tuple[tuple[str, str], ...]]
+
+_NONE: Final = Tolerance.NONE
+_RAW_COLON: Final = Tolerance.RAW_COLON
+_SHOWN_CHARACTERS = 60
+
+
+def parse_head(head: bytes, version: Version | None, tolerance: Tolerance) -> Head:
+    """Parse a command line and header lines; ``head`` ends before the last line's end.
+
+    ``version`` is ``None`` while it has not been negotiated. Raises
+    :class:`RemoteProtocolError` for whatever the version's grammar does not allow and
+    ``tolerance`` does not let pass.
+    """
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        text = _decode_anyway(head, tolerance, error)
+    if "\r" in text:
+        text = _without_cr(text, version, tolerance)
+    lines = text.split("\n")
+    command = lines[0]
+    if command not in COMMANDS:
+        raise _unknown_command(command, head)
+    del lines[0]
+    try:
+        headers = dict([line.split(":", 1) for line in lines])
+    except ValueError:
+        raise _no_colon(lines, head) from None
+    plain = command in UNESCAPED_COMMANDS or version == "1.0" or version is None
+    if not plain:
+        if "\\" in text:
+            return command, *_escaped(lines, version or "1.2", tolerance, head)
+        if text.count(":") != len(lines) and not tolerance & _RAW_COLON:
+            raise _raw_colon(lines, head)
+    if "" in headers:
+        raise _empty_name(head)
+    if version == "1.0" and tolerance & Tolerance.PADDING:
+        return command, *_first_wins([_stripped(line) for line in lines])
+    if len(headers) != len(lines):
+        return command, *_first_wins([_pair(line) for line in lines])
+    return command, headers, ()
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name, value
+
+
+def _stripped(line: str) -> tuple[str, str]:
+    name, value = _pair(line)
+    return name.strip(" \t"), value.strip(" \t")
+
+
+def _first_wins(pairs: list[tuple[str, str]]) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+    headers: dict[str, str] = {}
+    later = []
+    for pair in pairs:
+        if headers.setdefault(*pair) is not pair[1]:
+            later.append(pair)
+    return headers, tuple(later)
+
+
+def _escaped(
+    lines: list[str], version: Version, tolerance: Tolerance, head: bytes
+) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+    """Headers of which at least one holds a backslash."""
+    keep = bool(tolerance & Tolerance.UNKNOWN_ESCAPE)
+    pairs = []
+    for line in lines:
+        name, value = _pair(line)
+        if ":" in value and not tolerance & _RAW_COLON:
+            raise _raw_colon([line], head)
+        if not name:
+            raise _empty_name(head)
+        try:
+            name = unescape(name, version, keep_unknown=keep)
+            value = unescape(value, version, keep_unknown=keep)
+        except ValueError as error:
+            raise refusal(
+                f"undefined escape sequence {_shown(str(error))} in a header of STOMP {version}",
+                "bad-escape",
+                receipt=receipt_in(head),
+            ) from None
+        pairs.append((name, value))
+    return _first_wins(pairs)
+
+
+def _decode_anyway(head: bytes, tolerance: Tolerance, error: UnicodeDecodeError) -> str:
+    if tolerance & Tolerance.INVALID_UTF8:
+        return head.decode("utf-8", "surrogateescape")
+    raise refusal(
+        f"headers are not UTF-8: octet {head[error.start]:#04x} at {error.start}",
+        "bad-utf8",
+        receipt=receipt_in(head),
+    ) from None
+
+
+def _without_cr(text: str, version: Version | None, tolerance: Tolerance) -> str:
+    """Take the carriage returns off line ends where they belong to them.
+
+    1.2 knows no other use of the octet; on 1.0 and 1.1 it is a character like any other.
+    """
+    strict_1_2 = version == "1.2"
+    if not strict_1_2 and version is not None and not tolerance & Tolerance.CRLF:
+        return text
+    if text.endswith("\r"):
+        text = text[:-1]
+    text = text.replace("\r\n", "\n")
+    if strict_1_2 and "\r" in text:
+        raise refusal(
+            "a carriage return stands within a header, where STOMP 1.2 has it escaped as \\r",
+            "bare-cr",
+            receipt=receipt_in(text.encode("utf-8", "surrogateescape")),
+        )
+    return text
+
+
+def receipt_in(head: bytes | bytearray) -> str | None:
+    """Find the receipt that a broken frame asked for, so that the refusal can name it.
+
+    Only a value without escapes: guessing at one in a frame that can't be read helps nobody.
+    """
+    for line in head.split(b"\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name == b"receipt" and b"\\" not in value and b":" not in value:
+            try:
+                return value.decode().removesuffix("\r")
+            except UnicodeDecodeError:
+                return None
+    return None
+
+
+def _shown(text: str) -> str:
+    """Quote what the peer sent: on one line, in ASCII, and no more of it than a reader needs."""
+    if len(text) > _SHOWN_CHARACTERS:
+        text = text[:_SHOWN_CHARACTERS] + "..."
+    return ascii(text)
+
+
+def _unknown_command(command: str, head: bytes) -> RemoteProtocolError:
+    message = f"unknown command {_shown(command)}"
+    if command.endswith("\r"):
+        message += " (lines that end in CR LF need STOMP 1.2)"
+    elif command.strip().upper() in COMMANDS:
+        message += f" (did you mean {command.strip().upper()}? commands are case sensitive)"
+    return refusal(message, "unknown-command", receipt=receipt_in(head))
+
+
+def _no_colon(lines: list[str], head: bytes) -> RemoteProtocolError:
+    line = next(line for line in lines if ":" not in line)
+    return refusal(
+        f"header line without a colon: {_shown(line)}", "bad-header", receipt=receipt_in(head)
+    )
+
+
+def _raw_colon(lines: list[str], head: bytes) -> RemoteProtocolError:
+    line = next(line for line in lines if line.count(":") > 1)
+    name = line.partition(":")[0]
+    return refusal(
+        f"the value of header {_shown(name)} holds a colon that is not escaped as \\c",
+        "raw-colon",
+        receipt=receipt_in(head),
+    )
+
+
+def _empty_name(head: bytes) -> RemoteProtocolError:
+    return refusal("header line with an empty name", "bad-header", receipt=receipt_in(head))

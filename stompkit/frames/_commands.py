@@ -45,6 +45,7 @@ def _row(
     v1_2: str | None,
     *,
     body: bool = False,
+    handler: str = "",
 ) -> Command:
     """Build a row: required headers by version, blank-separated, ``a|b`` for either of two.
 
@@ -56,7 +57,7 @@ def _row(
         for version, text in texts.items()
         if text is not None
     }
-    return Command(name, sender, required, body, "on_" + name.lower())
+    return Command(name, sender, required, body, handler or "on_" + name.lower())
 
 
 _C, _S = Role.CLIENT, Role.SERVER
@@ -68,7 +69,7 @@ COMMANDS: Final[dict[str, Command]] = {
     row.name: row
     for row in (
         _row("CONNECT", _C, "", "", ""),
-        _row("STOMP", _C, None, "", ""),
+        _row("STOMP", _C, None, "", "", handler="on_connect"),
         _row("SEND", _C, "destination", "destination", "destination", body=True),
         _row("SUBSCRIBE", _C, "destination", "destination id", "destination id"),
         _row("UNSUBSCRIBE", _C, "destination|id", "id", "id"),

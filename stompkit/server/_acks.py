@@ -1,0 +1,105 @@
+"""The deliveries of a connection that wait for ACK or NACK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stompkit.frames import Frame, Version
+from stompkit.server._errors import Refused
+from stompkit.server._subscriptions import AckMode
+
+if TYPE_CHECKING:
+    from stompkit.server._destinations import Entry
+    from stompkit.server._subscriptions import Subscription
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Finds a delivery by what ACK names it with, which differs between the versions.
+
+    ====  ==========================================  ==============
+    1.2   ``id``: the MESSAGE's ``ack`` header        any mode
+    1.1   ``subscription`` and ``message-id``
+    1.0   ``message-id``
+    ====  ==========================================  ==============
+
+    An entry outlives its subscription: after UNSUBSCRIBE it can still be acknowledged.
+    """
+
+    def __init__(self, version: Version) -> None:
+        """Make an empty ledger for a session of ``version``."""
+        self._version = version
+        self._entries: dict[str, Entry] = {}
+        self._last_key = 0
+
+    def __len__(self) -> int:
+        """How many deliveries are unsettled."""
+        return len(self._entries)
+
+    def add(self, entry: Entry, subscription: Subscription) -> str:
+        """Enter a delivery; gives the header line that tells the client how to name it."""
+        if self._version == "1.2":
+            self._last_key += 1
+            key = str(self._last_key)
+            line = f"ack:{key}\n"
+        else:
+            key = self._key(subscription.id, entry.message.id)
+            line = ""
+        entry.key = key
+        entry.subscription = subscription
+        self._entries[key] = entry
+        subscription.unsettled[key] = entry
+        return line
+
+    def _key(self, subscription_id: str | None, message_id: str) -> str:
+        if self._version == "1.1":
+            return f"{message_id} {subscription_id}"
+        return message_id
+
+    def find(self, frame: Frame) -> list[Entry]:
+        """The entries that an ACK or NACK frame speaks of, oldest first.
+
+        In the mode ``client`` these are all that the subscription delivered up to the one named
+        (1.2, "SUBSCRIBE ack Header"). Those that an open transaction has acknowledged are left
+        out. Raises :class:`Refused` if the one named is not waiting.
+        """
+        headers = frame.headers
+        if self._version == "1.2":
+            named = headers["id"]
+            key = named
+        else:
+            named = headers["message-id"]
+            key = self._key(headers.get("subscription"), named)
+        entry = self._entries.get(key)
+        if entry is None or entry.holder is not None:
+            raise Refused(
+                f"{frame.command} of {named[:100]!a}, which is not waiting for it",
+                "unknown-acknowledgement",
+            )
+        subscription = entry.subscription
+        assert subscription is not None  # add() has set it
+        if subscription.mode is not AckMode.CLIENT:
+            return [entry]
+        entries = []
+        for other in subscription.unsettled.values():
+            if other.holder is None:
+                entries.append(other)
+            if other is entry:
+                break
+        return entries
+
+    def discard(self, entry: Entry) -> None:
+        """Take a settled entry out."""
+        del self._entries[entry.key]
+        assert entry.subscription is not None  # add() has set it
+        del entry.subscription.unsettled[entry.key]
+
+    def clear(self) -> list[Entry]:
+        """Take everything out: the connection has ended."""
+        entries = list(self._entries.values())
+        self._entries.clear()
+        for entry in entries:
+            assert entry.subscription is not None  # add() has set it
+            entry.subscription.unsettled.clear()
+        return entries

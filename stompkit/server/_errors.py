@@ -1,0 +1,18 @@
+"""The broker's way of saying no."""
+
+from __future__ import annotations
+
+__all__ = ["Refused"]
+
+
+class Refused(Exception):
+    """A frame that the broker can't or won't process; its sender gets ERROR and is closed.
+
+    ``code`` is the value of the ERROR frame's ``stompkit-code`` header.
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        """Keep the sentence for people and the word for programs."""
+        super().__init__(message)
+        self.message = message
+        self.code = code

@@ -52,6 +52,8 @@ class Connection:
         self.ledger = Ledger("1.0")
         self.subscriptions: dict[str, Subscription] = {}
         self.transactions: dict[str, Transaction] = {}
+        #: Why the connection was closed with an ERROR, once it has been.
+        self.failure: RemoteProtocolError | None = None
         #: Whether messages can be written now; replies always can.
         self.has_room = True
         self._broker = broker
@@ -157,6 +159,7 @@ class Connection:
         if self._closing:
             return
         self._closing = True
+        self.failure = error
         if error.reply is not None:
             try:
                 self.emit(self.session.send(error.reply, self._broker.now))

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import (
     IHalfCloseableDescriptor,
     IPushProducer,
     IReactorTime,
+    ITCPTransport,
 )
 from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import Logger
@@ -62,6 +63,9 @@ class BrokerProtocol(Protocol):
 
     def connectionMade(self) -> None:
         """Begin, with a deadline for CONNECT."""
+        if ITCPTransport.providedBy(self.transport):
+            # One write holds all of a turn; waiting for more could only delay it.
+            self.transport.setTcpNoDelay(True)
         self._stream.registerProducer(self, True)
         self._connection.opened()
         if not self._closing:
@@ -122,6 +126,14 @@ class BrokerProtocol(Protocol):
         self._closing = True
         self._cancel()
         stream = self._stream
+        failure = self._connection.failure
+        if failure is not None:
+            self._log.info(
+                "{peer} refused: {code}: {reason}",
+                peer=stream.getPeer(),
+                code=failure.code,
+                reason=failure.message,
+            )
         stream.unregisterProducer()
         if IHalfCloseableDescriptor.providedBy(stream):
             # Closing at once would reset the connection where octets of the client are still
@@ -162,6 +174,8 @@ class BrokerProtocol(Protocol):
 
 class BrokerFactory(Factory):
     """Makes a :class:`BrokerProtocol` for each client; give it to a Twisted endpoint."""
+
+    noisy = False
 
     def __init__(
         self, config: BrokerConfig | None = None, clock: IReactorTime | None = None

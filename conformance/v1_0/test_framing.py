@@ -1,0 +1,202 @@
+"""The shape of frames, as all versions have it."""
+
+from stompkit.conformance import Peer, Target, case, frame_octets, raw_value
+
+
+@case(
+    "1.0/frame/null-ends-frame",
+    "1.1/frame/null-terminator",
+    "1.2/frame/null-terminator",
+    "1.0/bnf/frame-stream",
+)
+def test_frames_may_follow_each_other_at_once(peer: Peer) -> None:
+    """Send two frames in one write with only NUL between them; both get their RECEIPT."""
+    frames = [
+        frame_octets("BEGIN", {"transaction": t, "receipt": t}, version=peer.version) for t in "ab"
+    ]
+    peer.send_raw(b"".join(frames))
+    peer.expect_receipt("a")
+    peer.expect_receipt("b")
+
+
+@case("1.0/bnf/trailing-lf-after-null", "1.1/frame/trailing-eols", "1.2/frame/trailing-eols")
+def test_line_feeds_between_frames(peer: Peer) -> None:
+    """Follow frames with 0, 1 and 50 line feeds; all get their RECEIPT."""
+    for number, gap in enumerate((b"", b"\n", b"\n" * 50)):
+        name = f"t{number}"
+        octets = frame_octets("BEGIN", {"transaction": name, "receipt": name}, version=peer.version)
+        peer.send_raw(octets + gap)
+    for number in range(3):
+        peer.expect_receipt(f"t{number}")
+
+
+@case("1.0/frame/blank-line-ends-headers", "1.1/frame/blank-line", "1.2/frame/blank-line")
+def test_blank_line_ends_headers(target: Target, peer: Peer) -> None:
+    """Send a body that looks like a header; it arrives as body and not as header."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send("SEND", {"destination": queue}, b"x:y\nz")
+    message = peer.expect("MESSAGE")
+    assert message.body == b"x:y\nz", f"the body is {message.body!r}"
+    assert "x" not in message.headers, "the body became a header"
+
+
+@case("1.0/bnf/body-optional")
+def test_empty_body(target: Target, peer: Peer) -> None:
+    """Send a message without a body; one without a body arrives."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send("SEND", {"destination": queue})
+    assert peer.expect("MESSAGE").body == b"", "the body is not empty"
+
+
+@case(
+    "1.0/bnf/header-count-any",
+    "1.1/frame/zero-headers-allowed",
+    "1.2/frame/zero-headers-allowed",
+    "1.2/headers/disconnect",
+)
+def test_frame_without_headers(peer: Peer) -> None:
+    """Send DISCONNECT with no headers at all; no ERROR comes."""
+    peer.send_raw(b"DISCONNECT\n\n\0")
+    commands = [frame.command for frame in peer.collect(0.5)]
+    assert "ERROR" not in commands, "DISCONNECT without headers drew an ERROR"
+
+
+@case("1.0/bnf/commands-uppercase", "1.1/frame/case-sensitive", "1.2/frame/case-sensitive")
+def test_names_are_case_sensitive(target: Target) -> None:
+    """Send a command in lower case, and a SEND with Destination: neither is accepted."""
+    first = target.connect()
+    first.send_raw(b"begin\ntransaction:t\nreceipt:lower\n\n\0")
+    first.expect_refusal("lower")
+    second = target.connect()
+    second.send("SEND", {"Destination": target.queue(), "receipt": "upper"}, b"x")
+    second.expect_refusal("upper")
+
+
+@case(
+    "1.0/send/content-length-read-through-nulls",
+    "1.1/content-length/must-read",
+    "1.2/content-length/must-read",
+    "1.2/content-length/must-with-nulls",
+)
+def test_nul_in_a_counted_body(target: Target, peer: Peer) -> None:
+    """Send a body with NUL octets and content-length; it arrives whole, and so does the next."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for body in (b"a\0b\0c", b"\0\0\0", b"after"):
+        peer.send("SEND", {"destination": queue}, body)
+        message = peer.expect("MESSAGE")
+        assert message.body == body, f"{body!r} arrived as {message.body!r}"
+        if b"\0" in body:
+            length = message.headers.get("content-length")
+            assert length == str(len(body)), f"content-length is {length} for {len(body)} octets"
+
+
+@case(
+    "1.0/send/content-length-is-byte-count",
+    "1.1/content-length/is-octet-count",
+    "1.2/content-length/is-octet-count",
+)
+def test_content_length_counts_octets(target: Target, peer: Peer) -> None:
+    """Send three characters in nine octets with content-length:9; body and stream stay intact."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    body = "\u20ac\u20ac\u20ac".encode()
+    peer.send("SEND", {"destination": queue}, body)
+    peer.call("BEGIN", {"transaction": "t"})
+    message = peer.expect("MESSAGE")
+    assert message.body == body, f"the body is {message.body!r}"
+    length = message.headers.get("content-length", "9")
+    assert length == "9", f"content-length is {length} for 9 octets"
+
+
+@case("1.0/send/null-terminates-without-content-length")
+def test_first_nul_ends_an_uncounted_body(target: Target, peer: Peer) -> None:
+    """Send a body without content-length; the first NUL ends it."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send("SEND", {"destination": queue}, b"uncounted", length=False)
+    assert peer.expect("MESSAGE").body == b"uncounted"
+
+
+@case(
+    "1.0/send/null-after-content-length",
+    "1.1/content-length/null-still-needed",
+    "1.2/content-length/null-still-needed",
+)
+def test_counted_body_needs_its_nul(target: Target, peer: Peer) -> None:
+    """Send content-length:2 with a body of six octets; the frame is not accepted."""
+    headers = {"destination": target.queue(), "content-length": "2", "receipt": "short"}
+    peer.send("SEND", headers, b"abcdef")
+    peer.send_raw(b"\n\0")
+    peer.expect_refusal("short")
+
+
+@case(
+    "1.0/server-frames/closed-set",
+    "1.1/server-frames/closed-set",
+    "1.2/server-frames/closed-set",
+    "1.1/bnf/server-commands",
+    "1.2/bnf/server-commands",
+    "1.0/frame/command-first-line",
+    "1.1/frame/command-line",
+    "1.2/frame/command-line",
+    "1.1/bnf/frame",
+    "1.2/bnf/frame",
+    "1.0/bnf/command-line-lf",
+    "1.1/frame/eol-lf-only",
+    "1.0/frame/header-key-value-newline",
+    "1.1/frame/header-format",
+    "1.2/frame/header-format",
+)
+def test_everything_received_is_a_server_frame(target: Target, peer: Peer) -> None:
+    """Provoke CONNECTED, RECEIPT, MESSAGE and ERROR; all that comes fits the grammar strictly."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send("SEND", {"destination": queue, "k": "v"}, b"x")
+    peer.expect("MESSAGE")
+    peer.send("COMMIT", {"transaction": "never-begun"})
+    peer.collect(target.quiet_s)
+    known = {"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"}
+    strange = [frame.command for frame in peer.frames if frame.command not in known]
+    assert not strange, f"the server sent {strange}"
+    assert not peer.violation, f"the server's octets break the grammar: {peer.violation}"
+    if target.version != "1.2":
+        heads = [frame.head or b"" for frame in peer.frames]
+        assert not any(b"\r" in head for head in heads), "a header line has a carriage return"
+
+
+@case(
+    "1.0/receipt-frame/empty-body",
+    "1.1/receipt-frame/empty-body",
+    "1.2/receipt-frame/empty-body",
+    "1.1/body/others-must-not",
+    "1.2/body/others-must-not",
+    "1.1/body/only-send-message-error",
+    "1.2/body/only-send-message-error",
+)
+def test_no_body_where_none_may_be(target: Target) -> None:
+    """Provoke CONNECTED and RECEIPT; neither has a body."""
+    peer = target.connect()
+    peer.call("BEGIN", {"transaction": "t"})
+    bodies = {frame.command: frame.body for frame in peer.frames if frame.body}
+    assert not bodies, f"frames with a body: {bodies}"
+
+
+@case("1.0/bnf/no-escaping")
+def test_backslash_is_an_ordinary_character(target: Target, peer: Peer) -> None:
+    r"""Send the header value a\cb\n; the same six characters come back."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send_raw(b"SEND\ndestination:%b\nh:a\\cb\\n\n\nx\0" % queue.encode())
+    assert raw_value(peer.expect("MESSAGE"), "h") == b"a\\cb\\n"
+
+
+@case("1.0/bnf/header-value-may-hold-colon")
+def test_colons_in_values(target: Target, peer: Peer) -> None:
+    """Send the header value a:b:c; it comes back unchanged."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send_raw(b"SEND\ndestination:%b\nh:a:b:c\n\nx\0" % queue.encode())
+    assert raw_value(peer.expect("MESSAGE"), "h") == b"a:b:c"

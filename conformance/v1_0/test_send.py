@@ -1,0 +1,218 @@
+"""SEND and MESSAGE, as all versions have them."""
+
+from stompkit.conformance import Peer, Target, case
+
+
+@case(
+    "1.0/send/delivers-to-destination",
+    "1.1/send/delivers",
+    "1.2/send/delivers",
+    "1.0/subscribe/delivered-as-message",
+    "1.1/subscribe/delivered-as-message",
+    "1.2/subscribe/delivered-as-message",
+    "1.1/overview/client-both-roles",
+    "1.2/overview/client-both-roles",
+)
+def test_message_is_delivered(target: Target, peer: Peer) -> None:
+    """SUBSCRIBE, and SEND from this and another connection; both messages arrive."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send("SEND", {"destination": queue}, b"own")
+    target.connect().send("SEND", {"destination": queue}, b"other")
+    bodies = sorted(frame.body for frame in peer.expect_messages(2))
+    assert bodies == [b"other", b"own"], f"arrived: {bodies}"
+
+
+@case(
+    "1.0/send/body-is-message",
+    "1.1/send/body-is-message",
+    "1.2/send/body-is-message",
+    "1.0/message/body-is-content",
+    "1.1/message/body",
+    "1.2/message/body",
+    "1.1/overview/binary-bodies",
+    "1.2/overview/binary-bodies",
+    "1.1/content-type/absent-is-blob",
+    "1.2/content-type/absent-is-blob",
+)
+def test_body_arrives_unchanged(target: Target, peer: Peer) -> None:
+    """Send every octet there is, without a content-type; the same octets arrive."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    body = bytes(range(256))
+    peer.send("SEND", {"destination": queue}, body)
+    assert peer.expect("MESSAGE").body == body, "the body was changed"
+
+
+@case(
+    "1.0/send/destination-required",
+    "1.1/send/destination-required",
+    "1.2/send/destination-required",
+)
+def test_send_needs_destination(peer: Peer) -> None:
+    """SEND without destination gets no RECEIPT but an ERROR, or the connection ends."""
+    peer.send("SEND", {"receipt": "r"}, b"x")
+    peer.expect_refusal("r")
+
+
+@case("1.1/send/unprocessable-error", "1.2/send/unprocessable-error")
+def test_bad_send_draws_error(target: Target) -> None:
+    """SEND without destination, and SEND in an unknown transaction, both draw ERROR."""
+    for headers in ({}, {"destination": target.queue(), "transaction": "unknown"}):
+        peer = target.connect()
+        peer.send("SEND", {**headers, "receipt": "r"}, b"x")
+        error = peer.expect_refusal("r")
+        assert error is not None, f"SEND with {headers}: the connection ended without an ERROR"
+
+
+@case("1.1/send/unprocessable-close", "1.2/send/unprocessable-close")
+def test_bad_send_closes(peer: Peer) -> None:
+    """After the ERROR for a SEND without destination the server closes the connection."""
+    peer.send("SEND", {"receipt": "r"}, b"x")
+    peer.expect_refusal("r")
+    peer.expect_close()
+
+
+@case(
+    "1.0/message/destination-header",
+    "1.1/message/destination",
+    "1.2/message/destination",
+    "1.0/message/message-id-header",
+    "1.1/message/message-id",
+    "1.2/message/message-id",
+    "1.2/headers/message",
+)
+def test_message_headers(target: Target, peer: Peer) -> None:
+    """Send to a queue and a topic; each MESSAGE has destination and message-id."""
+    for number, name in enumerate((target.queue(), target.topic())):
+        target.subscribe(peer, name, id=f"s{number}")
+        peer.send("SEND", {"destination": name}, b"x")
+        headers = peer.expect("MESSAGE").headers
+        assert headers.get("destination"), f"{name}: MESSAGE has no destination"
+        assert headers.get("message-id"), f"{name}: MESSAGE has no message-id"
+
+
+@case(
+    "1.1/message/subscription",
+    "1.2/message/subscription",
+    "1.0/subscribe/subscription-header-should",
+)
+def test_message_names_its_subscription(target: Target, peer: Peer) -> None:
+    """Subscribe twice to a topic; each MESSAGE has the id of one of the two."""
+    topic = target.topic()
+    target.subscribe(peer, topic, id="first")
+    target.subscribe(peer, topic, id="second")
+    peer.send("SEND", {"destination": topic}, b"x")
+    ids = sorted(frame.headers.get("subscription", "none") for frame in peer.expect_messages(2))
+    assert ids == ["first", "second"], f"the subscription headers are {ids}"
+
+
+@case(
+    "1.0/message/message-id-unique",
+    "1.1/message/message-id-unique",
+    "1.2/message/message-id-unique",
+)
+def test_message_ids_differ(target: Target, peer: Peer) -> None:
+    """Send 100 messages; they arrive with 100 different message-ids."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for number in range(100):
+        peer.send("SEND", {"destination": queue}, b"%d" % number)
+    ids = {frame.headers.get("message-id") for frame in peer.expect_messages(100)}
+    assert len(ids) == 100, f"only {len(ids)} different ids"
+
+
+@case("1.2/message/destination-same-as-send")
+def test_destination_as_sent(target: Target, peer: Peer) -> None:
+    """Send to names with a space, a percent sign and an accent; MESSAGE repeats them exactly."""
+    for number, suffix in enumerate(("", " b", "%2Fb", "\u00e9")):
+        name = target.queue() + suffix
+        target.subscribe(peer, name, id=f"s{number}")
+        peer.send("SEND", {"destination": name}, b"x")
+        got = peer.expect("MESSAGE").headers.get("destination")
+        assert got == name, f"sent to {name!r}, delivered as {got!r}"
+
+
+@case(
+    "1.1/send/user-headers-pass-through",
+    "1.2/send/user-headers-pass-through",
+    "1.1/message/user-headers",
+    "1.2/message/user-headers",
+    "1.1/send/user-headers-may",
+    "1.2/send/user-headers-may",
+    "1.2/headers/user-headers-may",
+)
+def test_user_headers_arrive(target: Target, peer: Peer) -> None:
+    """Send twenty invented headers; all arrive with their values."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    sent = {f"x-{n}": f"value {n}" for n in range(20)}
+    peer.call("SEND", {"destination": queue, **sent}, b"x")
+    headers = peer.expect("MESSAGE").headers
+    wrong = {name: headers.get(name) for name, value in sent.items() if headers.get(name) != value}
+    assert not wrong, f"headers lost or changed: {wrong}"
+
+
+@case("1.2/headers/user-headers-part-of-message")
+def test_user_headers_survive_queueing(target: Target, peer: Peer) -> None:
+    """Send a header to a queue nobody listens to; a later subscriber gets it."""
+    queue = target.queue()
+    peer.call("SEND", {"destination": queue, "x-kept": "yes"}, b"x")
+    target.subscribe(peer, queue)
+    assert peer.expect("MESSAGE").headers.get("x-kept") == "yes", "the header was lost"
+
+
+@case(
+    "1.0/message/content-length-recommended",
+    "1.1/message/content-length-should",
+    "1.2/message/content-length-should",
+    "1.1/content-length/should-with-body",
+    "1.2/content-length/should-with-body",
+)
+def test_message_has_content_length(target: Target, peer: Peer) -> None:
+    """Send a body without content-length; MESSAGE has it."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.send("SEND", {"destination": queue}, b"uncounted", length=False)
+    length = peer.expect("MESSAGE").headers.get("content-length")
+    assert length is not None, "MESSAGE with a body has no content-length"
+    assert length == "9", f"content-length is {length} for 9 octets"
+
+
+@case(
+    "1.1/message/content-type-should",
+    "1.2/message/content-type-should",
+    "1.1/content-type/should-with-body",
+    "1.2/content-type/should-with-body",
+    "1.1/content-type/charset-for-other-encodings",
+    "1.2/content-type/charset-for-other-encodings",
+    "1.1/content-type/charset-for-non-text",
+    "1.2/content-type/charset-for-non-text",
+)
+def test_content_type_arrives(target: Target, peer: Peer) -> None:
+    """Send bodies with content-types; they arrive unchanged."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for kind in ("text/plain", "text/html;charset=utf-16", "application/xml;charset=utf-8"):
+        peer.send("SEND", {"destination": queue, "content-type": kind}, "h\u00e9".encode("utf-16"))
+        message = peer.expect("MESSAGE")
+        got = message.headers.get("content-type")
+        assert got == kind, f"sent {kind}, got {got}"
+        assert message.body == "h\u00e9".encode("utf-16"), f"{kind}: the body was changed"
+
+
+@case("1.1/message/server-headers-may", "1.2/message/server-headers-may")
+def test_headers_added_by_the_server(target: Target, peer: Peer) -> None:
+    """Send a message; record which headers the server adds."""
+    queue = target.queue()
+    target.subscribe(peer, queue, ack="client")
+    peer.send("SEND", {"destination": queue, "receipt": "seen-by-others"}, b"x")
+    standard = {"destination", "subscription", "message-id", "ack", "content-length"}
+    target.note(f"added: {sorted(peer.expect('MESSAGE').headers.keys() - standard)}")
+
+
+@case("1.1/message/conveys", "1.2/message/conveys")
+def test_no_message_without_subscription(target: Target, peer: Peer) -> None:
+    """Send to a topic without subscribing; no MESSAGE comes back."""
+    peer.call("SEND", {"destination": target.topic()}, b"x")
+    peer.expect_nothing(target.quiet_s)

@@ -1,0 +1,11 @@
+"""A conformance suite for STOMP 1.0, 1.1 and 1.2: any broker, from raw sockets.
+
+``python -m stompkit.conformance --mq HOST:PORT`` runs it.  The names here are what cases use.
+"""
+
+from stompkit.conformance.case import case
+from stompkit.conformance.peer import Peer, frame_octets, raw_value
+from stompkit.conformance.target import Target
+from stompkit.conformance.verdict import Failed, Unsupported
+
+__all__ = ["Failed", "Peer", "Target", "Unsupported", "case", "frame_octets", "raw_value"]

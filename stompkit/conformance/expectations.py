@@ -1,0 +1,90 @@
+"""Known deviations of a broker: what a run on it is expected to find.
+
+A TOML file says of one broker which cases do not come out OK, and why::
+
+    broker = "RabbitMQ"
+    versions = "3.10.8"
+
+    [[deviation]]
+    cases = ["1.2/error/must-close"]
+    verdict = "FAILED"
+    reason = "keeps the connection open after most errors"
+    link = "https://..."
+
+A name of a case may be a pattern (``1.?/error/*``).
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from stompkit.conformance.verdict import CaseResult, Verdict
+
+__all__ = ["Deviation", "Expectations", "ExpectationsError", "compare", "load"]
+
+
+class ExpectationsError(Exception):
+    """A file of expectations that can't be read, or that speaks of cases that don't exist."""
+
+
+class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some cases that come out in another way than OK."""
+
+    cases: list[str]
+    verdict: Verdict
+    reason: str
+    link: str = ""
+
+    def covers(self, case_id: str) -> bool:
+        """Whether one of the names or patterns is this case's."""
+        return any(fnmatchcase(case_id, pattern) for pattern in self.cases)
+
+
+class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is known of one broker."""
+
+    broker: str
+    versions: str
+    link: str = ""
+    deviation: list[Deviation] = []
+
+    def of(self, case_id: str) -> Deviation | None:
+        """The first entry that covers a case."""
+        return next((each for each in self.deviation if each.covers(case_id)), None)
+
+
+def load(path: Path) -> Expectations:
+    """Read a file; raises :class:`ExpectationsError` that says what is wrong with it."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Expectations)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ExpectationsError(f"{path}: {error}") from None
+
+
+def check(expectations: Expectations, case_ids: list[str]) -> None:
+    """Raise :class:`ExpectationsError` for a pattern that matches none of all cases."""
+    for deviation in expectations.deviation:
+        for pattern in deviation.cases:
+            if not any(fnmatchcase(case_id, pattern) for case_id in case_ids):
+                raise ExpectationsError(f"no case is called {pattern}, which a deviation names")
+
+
+def compare(results: list[CaseResult], expectations: Expectations) -> list[str]:
+    """Mark the results that were expected; gives the ids of those that came out better.
+
+    A deviation that did not show, where its case was run and did not come out UNSUPPORTED, is
+    news as well: the broker may have been repaired.
+    """
+    better = []
+    for result in results:
+        deviation = expectations.of(result.id)
+        if deviation is None:
+            continue
+        if result.verdict is deviation.verdict:
+            result.expected = deviation.reason
+        elif result.verdict in (Verdict.OK, Verdict.INFORMATIONAL):
+            better.append(result.id)
+    return better

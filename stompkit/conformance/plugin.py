@@ -1,0 +1,189 @@
+"""The pytest side of the suite: runs cases, judges them, and checks that the target lives.
+
+The runner loads it by name; ``pytest`` on the folder of cases loads it through its conftest, so
+that cases can be worked on with pytest alone: there a case that FAILED is a failed test, one that
+is UNSUPPORTED is skipped, one that is NON-STRICT is an expected failure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from stompkit.conformance.case import Case, cases_of
+from stompkit.conformance.peer import Peer, Recorder
+from stompkit.conformance.target import (
+    Address,
+    Capabilities,
+    Target,
+    Unreachable,
+    is_alive,
+    probe,
+)
+from stompkit.conformance.verdict import CaseResult, Ending, Failed, Unsupported, Verdict
+from stompkit.frames import Version
+from stompkit.testing import RunningBroker
+
+#: Seconds that a target has to answer again after a case, before it counts as lost.
+_RECOVERY_S = 10.0
+
+CASE = pytest.StashKey[Case]()
+RESULT = pytest.StashKey[CaseResult]()
+TARGET = pytest.StashKey[Target]()
+ADDRESS = pytest.StashKey[Address]()
+CAPABILITIES = pytest.StashKey[Capabilities]()
+#: Name of the property of a report whose failure, if any, is the target's and not the suite's.
+JUDGED = "stompkit-verdict"
+_BEGAN = pytest.StashKey[float]()
+
+
+# Fixtures.
+
+
+@pytest.fixture(scope="session")
+def address(request: pytest.FixtureRequest) -> Address:
+    """Where the target is: what the runner says, or the broker of ``stomp_broker``."""
+    given = request.config.stash.get(ADDRESS, None)
+    if given is not None:
+        return given
+    broker: RunningBroker = request.getfixturevalue("stomp_broker")
+    return Address(broker.host, broker.port, broker.login, broker.passcode, broker.vhost)
+
+
+@pytest.fixture(scope="session")
+def capabilities(request: pytest.FixtureRequest, address: Address) -> Capabilities:
+    """What the target says of itself; ends the run where nothing speaks STOMP."""
+    given = request.config.stash.get(CAPABILITIES, None)
+    if given is not None:
+        return given
+    try:
+        return probe(address)
+    except Unreachable as error:
+        pytest.exit(str(error), returncode=3)
+
+
+@pytest.fixture
+def target(
+    request: pytest.FixtureRequest, address: Address, capabilities: Capabilities, version: Version
+) -> Iterator[Target]:
+    """The target during one case, on the version that the case is run for."""
+    target = Target(address, capabilities, version, Recorder())
+    request.node.stash[TARGET] = target
+    yield target
+    result = request.node.stash.get(RESULT, None)
+    ending = target.finish()
+    if result is not None:
+        result.ending = ending
+        alive_on = capabilities.versions[-1]
+        if not _recovers(address, alive_on):
+            result.verdict = Verdict.FAILED
+            result.detail = f"{result.detail}; afterwards it no longer answers CONNECT".lstrip("; ")
+            request.session.shouldstop = "the target no longer answers CONNECT"
+
+
+def _recovers(address: Address, version: Version) -> bool:
+    until = time.monotonic() + _RECOVERY_S
+    while True:
+        if is_alive(address, version):
+            return True
+        if time.monotonic() >= until:
+            return False
+        # Not a wait for a condition that could be watched: a target that is being restarted
+        # refuses connections at once, and asking it without a pause would only load it.
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def peer(target: Target) -> Peer:
+    """A session on the version that the case is run for."""
+    return target.connect()
+
+
+# Hooks.
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Attach to each test the case that it is; two with one name are a mistake of the suite."""
+    seen: dict[str, str] = {}
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        cases = cases_of(item.function)
+        if not cases:
+            continue
+        case = cases[str(item.callspec.params["version"])]
+        if case.id in seen:
+            raise pytest.UsageError(f"{item.nodeid} and {seen[case.id]} are both {case.id}")
+        seen[case.id] = item.nodeid
+        item.stash[CASE] = case
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Judge a case as soon as its set-up has failed or its body is done."""
+    case = item.stash.get(CASE, None)
+    report = yield
+    if case is None or call.when == "teardown":
+        return report
+    error = call.excinfo.value if call.excinfo is not None else None
+    if call.when == "setup":
+        item.stash[_BEGAN] = call.start
+        if error is None:
+            return report
+    if error is not None and not isinstance(error, Failed | AssertionError | Unsupported):
+        return report  # a mistake of the suite's, not the target's
+    target = item.stash.get(TARGET, None)
+    result = judge(case, target, error)
+    result.duration_ms = int((call.stop - item.stash[_BEGAN]) * 1000)
+    item.stash[RESULT] = result
+    _translate(report, result)
+    return report
+
+
+def judge(case: Case, target: Target | None, error: BaseException | None) -> CaseResult:
+    """Make a verdict of what a case has recorded and raised."""
+    lapses = target.lapses if target is not None else []
+    if isinstance(error, Unsupported):
+        verdict, detail = Verdict.UNSUPPORTED, str(error)
+    elif error is not None:
+        verdict = Verdict.NON_STRICT if case.level == "SHOULD" else Verdict.FAILED
+        detail = str(error).partition("\n")[0]
+    elif lapses:
+        verdict, detail = Verdict.NON_STRICT, "; ".join(lapses)
+    else:
+        verdict, detail = (Verdict.INFORMATIONAL if case.informational else Verdict.OK), ""
+    return CaseResult(
+        id=case.id,
+        version=case.version,
+        chapter=case.chapter,
+        section=case.section,
+        level=case.level,
+        requirements=list(case.requirements),
+        statement=case.statement,
+        expectation=case.expectation,
+        verdict=verdict,
+        ending=Ending.CLEAN,
+        detail=detail,
+        notes=list(target.notes) if target is not None else [],
+        wire=target.recorder.events if target is not None else [],
+    )
+
+
+def _translate(report: pytest.TestReport, result: CaseResult) -> None:
+    """Say in pytest's words what the verdict is."""
+    report.user_properties.append((JUDGED, str(result.verdict)))
+    match result.verdict:
+        case Verdict.UNSUPPORTED:
+            report.outcome = "skipped"
+            report.longrepr = ("", 0, f"Skipped: {result.detail}")
+        case Verdict.NON_STRICT:
+            report.outcome = "skipped"
+            report.wasxfail = result.detail
+        case Verdict.FAILED:
+            report.outcome = "failed"
+        case _:
+            report.outcome = "passed"

@@ -1,0 +1,40 @@
+"""The catalogue: every statement of the three specifications, under an id that never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Level", "Requirement", "catalogue"]
+
+#: How binding a statement is. FACT is one that the specification makes without a key word.
+Level = Literal["MUST", "FACT", "SHOULD", "MAY"]
+
+
+class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One normative statement, in our words."""
+
+    id: str
+    version: str
+    section: str
+    level: Level
+    keyword: str
+    party: Literal["client", "server", "both"]
+    line: str
+    statement: str
+    observable_by_client: bool
+    how: str
+    #: ``check``: has a verdict; ``info``: is only recorded; ``ref``: another one covers it;
+    #: ``none``: a client can't see it.
+    kind: Literal["check", "info", "ref", "none"]
+
+
+@cache
+def catalogue() -> Mapping[str, Requirement]:
+    """All requirements by id, in the order of the specifications."""
+    data = files("stompkit.conformance").joinpath("requirements.json").read_bytes()
+    return {entry.id: entry for entry in msgspec.json.decode(data, type=list[Requirement])}

@@ -44,7 +44,7 @@ def case(*ids: str, level: Level | None = None) -> Callable[[_Function], _Functi
 
     Each id begins with the version that it belongs to; the function is run once for each version
     among them, and the first id of a version is the case's name there. ``level`` overrides the
-    level of that first requirement.  The docstring says what is done and what is expected.
+    level of that first requirement; MAY makes a case that only records.  The docstring says what is done and what is expected.
 
     Raises ``ValueError`` for an id that the catalogue does not have, and for no docstring.
     """
@@ -80,7 +80,7 @@ def _make(
         version=version,
         requirements=requirements,
         level=level or first.level,
-        informational=first.kind == "info",
+        informational=first.kind == "info" or level == "MAY",
         statement=first.statement,
         expectation=expectation,
         section=first.section,

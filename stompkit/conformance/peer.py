@@ -216,6 +216,28 @@ class Peer:
             self._hang("neither ERROR nor the end of the connection came")
         return frame
 
+    def expect_answer(self, receipt: str) -> Frame:
+        """Wait for a RECEIPT or an ERROR."""
+
+        def is_answer(frame: Frame) -> bool:
+            return frame.command == "ERROR" or frame.headers.get("receipt-id") == receipt
+
+        return self._take(is_answer, "RECEIPT or ERROR", fail_on_error=False)
+
+    def acknowledge(
+        self, message: Frame, *, command: str = "ACK", transaction: str | None = None
+    ) -> None:
+        """Send the ACK or NACK of a MESSAGE, as the version wants it, and wait for RECEIPT."""
+        if self.version == "1.2":
+            headers = {"id": _header(message, "ack")}
+        else:
+            headers = {"message-id": _header(message, "message-id")}
+            if self.version == "1.1":
+                headers["subscription"] = _header(message, "subscription")
+        if transaction is not None:
+            headers["transaction"] = transaction
+        self.call(command, headers)
+
     def expect_close(self, timeout_s: float | None = None) -> None:
         """Wait until the target closes the connection; frames go to the inbox meanwhile."""
         self._wait(lambda frame: False, timeout_s)
@@ -351,6 +373,13 @@ def _feed(decoder: FrameDecoder, octets: bytes) -> list[Frame]:
     if frames and decoder.version is not None:
         frames += decoder.feed(b"")
     return frames
+
+
+def _header(frame: Frame, name: str) -> str:
+    value = frame.headers.get(name)
+    if value is None:
+        raise Failed(f"{frame.command} has no {name} header")
+    return value
 
 
 def raw_value(frame: Frame, name: str) -> bytes:

@@ -1,0 +1,194 @@
+"""BEGIN, COMMIT and ABORT, as all versions have them."""
+
+from stompkit.conformance import Peer, Target, case
+
+
+@case("1.0/begin/starts-transaction", "1.1/begin/starts", "1.2/begin/starts")
+def test_begin(peer: Peer) -> None:
+    """BEGIN with a receipt; RECEIPT comes."""
+    peer.call("BEGIN", {"transaction": "t"})
+
+
+@case(
+    "1.0/commit/commits",
+    "1.1/commit/commits",
+    "1.2/commit/commits",
+    "1.0/begin/covers-send",
+    "1.1/begin/covers-send",
+    "1.2/begin/covers-send",
+    "1.0/send/transaction-header",
+    "1.1/send/transaction-header",
+    "1.2/send/transaction-header",
+    "1.0/begin/atomic",
+    "1.1/begin/atomic",
+    "1.2/begin/atomic",
+)
+def test_sends_wait_for_commit(target: Target, peer: Peer) -> None:
+    """SEND three messages in a transaction; none comes before COMMIT, all come after it."""
+    queue = target.queue()
+    reader = target.connect()
+    target.subscribe(reader, queue)
+    peer.call("BEGIN", {"transaction": "t"})
+    for number in b"123":
+        peer.send("SEND", {"destination": queue, "transaction": "t"}, bytes([number]))
+    reader.expect_nothing(target.quiet_s)
+    peer.call("COMMIT", {"transaction": "t"})
+    bodies = [frame.body for frame in reader.expect_messages(3)]
+    assert sorted(bodies) == [b"1", b"2", b"3"], f"arrived: {bodies}"
+
+
+@case("1.0/abort/rolls-back", "1.1/abort/rolls-back", "1.2/abort/rolls-back")
+def test_abort_drops_sends(target: Target, peer: Peer) -> None:
+    """SEND in a transaction and ABORT; nothing is delivered."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.send("SEND", {"destination": queue, "transaction": "t"}, b"x")
+    peer.call("ABORT", {"transaction": "t"})
+    peer.expect_nothing(target.quiet_s)
+
+
+@case("1.0/begin/id-binds-frames", "1.1/begin/id-binds", "1.2/begin/id-binds")
+def test_transactions_are_told_apart(target: Target, peer: Peer) -> None:
+    """Interleave two transactions, COMMIT one and ABORT the other; one message arrives."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for name in ("kept", "dropped"):
+        peer.call("BEGIN", {"transaction": name})
+    for name in ("kept", "dropped"):
+        peer.send("SEND", {"destination": queue, "transaction": name}, name.encode())
+    peer.call("ABORT", {"transaction": "dropped"})
+    peer.call("COMMIT", {"transaction": "kept"})
+    assert peer.expect("MESSAGE").body == b"kept"
+    peer.expect_nothing(target.quiet_s)
+
+
+@case("1.2/begin/id-scope-connection")
+def test_transactions_belong_to_a_connection(target: Target, peer: Peer) -> None:
+    """Two connections use one name; the ABORT of one does not touch the other."""
+    queue = target.queue()
+    other = target.connect()
+    target.subscribe(other, queue)
+    for each in (peer, other):
+        each.call("BEGIN", {"transaction": "same"})
+    peer.send("SEND", {"destination": queue, "transaction": "same"}, b"x")
+    other.call("ABORT", {"transaction": "same"})
+    peer.call("COMMIT", {"transaction": "same"})
+    other.expect("MESSAGE")
+
+
+@case("1.2/begin/id-unique", level="MAY")
+def test_repeated_begin(target: Target, peer: Peer) -> None:
+    """BEGIN one name twice; record the answer. After its COMMIT the name can be used again."""
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.call("COMMIT", {"transaction": "t"})
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.send("BEGIN", {"transaction": "t", "receipt": "again"})
+    commands = [frame.command for frame in peer.collect(target.quiet_s)]
+    target.note(f"the second BEGIN got {commands or 'no answer'}")
+
+
+@case(
+    "1.0/begin/transaction-required",
+    "1.1/begin/transaction-required",
+    "1.2/begin/transaction-required",
+)
+def test_begin_needs_transaction(peer: Peer) -> None:
+    """BEGIN without transaction gets no RECEIPT."""
+    peer.send("BEGIN", {"receipt": "r"})
+    peer.expect_refusal("r")
+
+
+@case(
+    "1.0/commit/transaction-required",
+    "1.1/commit/transaction-required",
+    "1.2/commit/transaction-required",
+)
+def test_commit_needs_transaction(peer: Peer) -> None:
+    """COMMIT without transaction gets no RECEIPT."""
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.send("COMMIT", {"receipt": "r"})
+    peer.expect_refusal("r")
+
+
+@case(
+    "1.0/abort/transaction-required",
+    "1.1/abort/transaction-required",
+    "1.2/abort/transaction-required",
+)
+def test_abort_needs_transaction(peer: Peer) -> None:
+    """ABORT without transaction gets no RECEIPT."""
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.send("ABORT", {"receipt": "r"})
+    peer.expect_refusal("r")
+
+
+@case("1.1/commit/names-transaction", "1.2/commit/names-transaction")
+def test_commit_of_nothing(peer: Peer) -> None:
+    """COMMIT of a transaction that was never begun gets no RECEIPT."""
+    peer.send("COMMIT", {"transaction": "unknown", "receipt": "r"})
+    peer.expect_refusal("r")
+
+
+@case("1.1/abort/names-transaction", "1.2/abort/names-transaction")
+def test_abort_of_nothing(peer: Peer) -> None:
+    """ABORT of a transaction that was never begun gets no RECEIPT."""
+    peer.send("ABORT", {"transaction": "unknown", "receipt": "r"})
+    peer.expect_refusal("r")
+
+
+@case(
+    "1.0/ack/transaction-makes-ack-transactional",
+    "1.1/ack/transaction-part-of",
+    "1.2/ack/transaction-part-of",
+    "1.0/ack/transaction-optional",
+    "1.1/ack/transaction-may",
+    "1.2/ack/transaction-may",
+)
+def test_acknowledgement_follows_the_transaction(target: Target) -> None:
+    """ACK in a transaction: after ABORT the message comes again, after COMMIT it does not."""
+    for end, left in (("ABORT", [b"x"]), ("COMMIT", [])):
+        queue = target.queue()
+        peer = target.connect()
+        peer.call("SEND", {"destination": queue}, b"x")
+        target.subscribe(peer, queue, ack="client")
+        message = peer.expect("MESSAGE")
+        peer.call("BEGIN", {"transaction": "t"})
+        peer.acknowledge(message, transaction="t")
+        peer.call(end, {"transaction": "t"})
+        peer.reset()
+        bodies = target.leftovers(queue, len(left))
+        assert bodies == left, f"after {end} a new subscriber got {bodies}"
+
+
+@case(
+    "1.0/begin/covers-ack",
+    "1.1/begin/covers-ack",
+    "1.2/begin/covers-ack",
+    "1.1/begin/implicit-abort-tcp",
+    "1.2/begin/implicit-abort-tcp",
+)
+def test_lost_connection_aborts(target: Target, peer: Peer) -> None:
+    """ACK and SEND in a transaction and cut the connection; neither has taken effect."""
+    queue, other = target.queue(), target.queue()
+    peer.call("SEND", {"destination": queue}, b"x")
+    target.subscribe(peer, queue, ack="client")
+    message = peer.expect("MESSAGE")
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.send("SEND", {"destination": other, "transaction": "t"}, b"never")
+    peer.acknowledge(message, transaction="t")
+    peer.reset()
+    bodies = target.leftovers(queue, 1)
+    assert bodies == [b"x"], f"the acknowledged message: a new subscriber got {bodies}"
+    assert not target.leftovers(other), "a message of the lost transaction was delivered"
+
+
+@case("1.1/begin/implicit-abort-disconnect", "1.2/begin/implicit-abort-disconnect")
+def test_disconnect_aborts(target: Target, peer: Peer) -> None:
+    """SEND in a transaction and DISCONNECT; the message is not delivered."""
+    queue = target.queue()
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.send("SEND", {"destination": queue, "transaction": "t"}, b"never")
+    peer.call("DISCONNECT")
+    peer.close()
+    assert not target.leftovers(queue), "the message was delivered"

@@ -1,0 +1,146 @@
+"""The modes client and client-individual, as 1.1 and 1.2 define them; NACK."""
+
+from stompkit.conformance import Failed, Peer, Target, case
+from stompkit.frames import Frame
+
+
+def received(target: Target, peer: Peer, ack: str, number: int = 3) -> tuple[str, list[Frame]]:
+    """Fill a queue with messages 1, 2, ... and receive all of them unacknowledged."""
+    queue = target.queue()
+    target.subscribe(peer, queue, ack=ack)
+    sender = target.connect()
+    for n in range(1, number + 1):
+        sender.call("SEND", {"destination": queue}, b"%d" % n)
+    sender.close()
+    messages = peer.expect_messages(number)
+    return queue, messages
+
+
+@case("1.1/ack-mode/client-cumulative", "1.2/ack-mode/client-cumulative")
+def test_client_is_cumulative(target: Target, peer: Peer) -> None:
+    """Receive three and ACK the second; only the third comes to a new subscriber."""
+    queue, messages = received(target, peer, "client")
+    peer.acknowledge(messages[1])
+    peer.reset()
+    bodies = target.leftovers(queue, 1)
+    assert bodies == [b"3"], f"left over: {bodies}"
+
+
+@case("1.1/ack-mode/cumulative-per-subscription", "1.2/ack-mode/cumulative-per-subscription")
+def test_cumulative_ack_keeps_to_its_subscription(target: Target, peer: Peer) -> None:
+    """Receive from two subscriptions and ACK the later message; the other one comes again."""
+    one, two = target.queue(), target.queue()
+    target.subscribe(peer, one, ack="client-individual", id="one")
+    target.subscribe(peer, two, ack="client", id="two")
+    peer.call("SEND", {"destination": one}, b"1")
+    peer.expect("MESSAGE")
+    peer.call("SEND", {"destination": two}, b"2")
+    peer.acknowledge(peer.expect("MESSAGE"))
+    peer.reset()
+    bodies = target.leftovers(one, 1)
+    assert bodies == [b"1"], "the ACK settled a message of another subscription"
+
+
+@case("1.1/ack-mode/individual-like-client", "1.2/ack-mode/individual-like-client")
+def test_individual_keeps_what_is_not_acknowledged(target: Target, peer: Peer) -> None:
+    """Receive two, ACK the first and cut the connection; the second comes again."""
+    queue, messages = received(target, peer, "client-individual", 2)
+    peer.acknowledge(messages[0])
+    peer.reset()
+    bodies = target.leftovers(queue, 1)
+    assert bodies == [b"2"], f"left over: {bodies}"
+
+
+@case(
+    "1.1/ack-mode/individual-not-cumulative",
+    "1.2/ack-mode/individual-not-cumulative",
+    "1.2/message/ack-relates",
+)
+def test_individual_is_not_cumulative(target: Target, peer: Peer) -> None:
+    """Receive three and ACK the third; the first and second come to a new subscriber."""
+    queue, messages = received(target, peer, "client-individual")
+    peer.acknowledge(messages[2])
+    peer.reset()
+    bodies = sorted(target.leftovers(queue, 2))
+    assert bodies == [b"1", b"2"], f"left over: {bodies}"
+
+
+@case("1.2/message/ack-header", "1.2/message/ack-value-arbitrary")
+def test_ack_header(target: Target, peer: Peer) -> None:
+    """Receive in both client modes; each MESSAGE has an ack header of its own."""
+    values = []
+    for mode in ("client", "client-individual"):
+        queue = target.queue()
+        target.subscribe(peer, queue, ack=mode, id=mode)
+        for _ in range(2):
+            peer.call("SEND", {"destination": queue}, b"x")
+            message = peer.expect("MESSAGE")
+            assert message.headers.get("ack"), f"{mode}: MESSAGE has no ack header"
+            values.append(message.headers["ack"])
+            peer.acknowledge(message)
+    assert len(set(values)) == len(values), f"ack values repeat: {values}"
+
+
+@case("1.1/nack/opposite-of-ack", "1.2/nack/opposite-of-ack")
+def test_nack_is_known(target: Target, peer: Peer) -> None:
+    """NACK a message with a receipt; RECEIPT comes."""
+    _, messages = received(target, peer, "client-individual", 1)
+    peer.acknowledge(messages[0], command="NACK")
+
+
+@case("1.1/nack/headers-like-ack", "1.2/nack/headers-like-ack")
+def test_nack_needs_to_say_which(target: Target, peer: Peer) -> None:
+    """NACK without the headers that ACK needs gets no RECEIPT."""
+    received(target, peer, "client-individual", 1)
+    peer.send("NACK", {"receipt": "r"})
+    peer.expect_refusal("r")
+
+
+@case("1.1/nack/individual-single", "1.2/nack/individual-single")
+def test_individual_nack_is_for_one(target: Target, peer: Peer) -> None:
+    """Receive three, NACK the second, ACK the others; at most the second comes again."""
+    queue, messages = received(target, peer, "client-individual")
+    peer.acknowledge(messages[1], command="NACK")
+    peer.acknowledge(messages[0])
+    peer.acknowledge(messages[2])
+    peer.reset()
+    bodies = set(target.leftovers(queue))
+    assert bodies <= {b"2"}, f"left over: {sorted(bodies)}"
+
+
+@case("1.1/nack/client-cumulative", "1.2/nack/client-cumulative")
+def test_client_nack_is_cumulative(target: Target, peer: Peer) -> None:
+    """Receive three in the mode client and NACK the third; all three get the same treatment."""
+    queue, messages = received(target, peer, "client")
+    peer.acknowledge(messages[2], command="NACK")
+    try:
+        peer.acknowledge(messages[0])
+    except Failed:
+        target.note("an ACK after the cumulative NACK is refused")
+        return
+    peer.reset()
+    bodies = sorted(set(target.leftovers(queue)))
+    target.note(f"a new subscriber gets {bodies}")
+    assert bodies != [b"2"], "the NACK of the third did not concern the first"
+
+
+@case("1.1/nack/server-choice", "1.2/nack/server-choice")
+def test_what_nack_does(target: Target, peer: Peer) -> None:
+    """NACK a message; record whether it comes again, and how."""
+    _, messages = received(target, peer, "client-individual", 1)
+    peer.acknowledge(messages[0], command="NACK")
+    again = [frame for frame in peer.collect(target.quiet_s) if frame.command == "MESSAGE"]
+    if again:
+        redelivered = again[0].headers.get("redelivered", "(no such header)")
+        target.note(f"redelivered to the same client with redelivered:{redelivered}")
+    else:
+        target.note("not redelivered to the same client")
+
+
+@case("1.1/nack/transaction-optional", "1.2/nack/transaction-optional")
+def test_nack_in_a_transaction(target: Target, peer: Peer) -> None:
+    """NACK in an open transaction; RECEIPT comes, and for COMMIT as well."""
+    _, messages = received(target, peer, "client-individual", 1)
+    peer.call("BEGIN", {"transaction": "t"})
+    peer.acknowledge(messages[0], command="NACK", transaction="t")
+    peer.call("COMMIT", {"transaction": "t"})

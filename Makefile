@@ -1,0 +1,75 @@
+# Two commands do everything: `make demo` and `make test`. Each makes the environment that it
+# needs, and needs nothing but Python 3.11 or newer with venv, and make.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# The first of these that is new enough; `make PYTHON=/path/to/python3.12 test` takes another.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { command -v $$python; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+SAY = @printf '\n== %s\n'
+
+.PHONY: help demo test lint types tests coverage clean
+
+help:
+	@echo 'make demo    start a broker, run the conformance suite on it, print the verdicts'
+	@echo 'make test    everything that has to pass: style, types, tests, coverage'
+	@echo 'make clean   remove what these two have made'
+	@echo
+	@echo 'Needs Python 3.11 or newer with venv; found: $(or $(PYTHON),none)'
+
+demo: $(VENV)/.demo
+	$(SAY) 'Conformance of a stompkit broker'
+	$(BIN)/python -m stompkit.conformance --quiet-time 0.2 \
+		--html report/conformance.html --json report/conformance.json
+
+test: lint types tests coverage
+	$(SAY) 'All passed'
+
+lint: $(VENV)/.dev
+	$(SAY) 'Style'
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.dev
+	$(SAY) 'Types'
+	$(BIN)/mypy
+
+tests: $(VENV)/.dev
+	$(SAY) 'Tests'
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(PYTEST)
+
+coverage: tests
+	$(SAY) 'Coverage: all of frames, a floor for the rest'
+	$(BIN)/coverage report --include='stompkit/frames/*' --fail-under=100
+	$(BIN)/coverage report --fail-under=85
+
+$(VENV)/bin/python:
+	$(SAY) 'Making a Python environment in $(VENV)'
+	@if [ -z '$(PYTHON)' ]; then \
+		echo 'stompkit needs Python 3.11 or newer, and none was found.'; \
+		echo 'On Debian or Ubuntu: apt-get install python3 python3-venv'; \
+		echo 'Somewhere else:      make PYTHON=/path/to/python3 $(MAKECMDGOALS)'; exit 1; fi
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo '$(PYTHON) has no venv module.'; \
+		echo 'On Debian or Ubuntu: apt-get install python3-venv'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: setup.cfg | $(VENV)/bin/python
+	$(SAY) 'Installing stompkit'
+	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
+	@touch $@
+
+$(VENV)/.dev: setup.cfg | $(VENV)/bin/python
+	$(SAY) 'Installing stompkit and what its tests need'
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) report build dist .tox .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,82 @@
+"""The order of the layers: imports point only downwards, and only to public names."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import stompkit
+
+PACKAGE = Path(stompkit.__file__).parent
+
+#: What each layer may import of the others; everything else is above it.
+BELOW = {
+    "frames": set[str](),
+    "server": {"frames"},
+    "testing": {"frames"},
+    "conformance": {"frames", "testing"},
+}
+#: The in-memory double is the one part of the test harness that runs the broker in process.
+EXCEPTIONS = {"testing/memory.py": {"server"}}
+
+MODULES = sorted(
+    path.relative_to(PACKAGE).as_posix()
+    for layer in BELOW
+    for path in (PACKAGE / layer).rglob("*.py")
+    if "cases" not in path.parts
+)
+
+
+def imports(module: str) -> set[str]:
+    """The absolute names of all modules that a module imports."""
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            names.add(node.module or "")
+    return names
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_downwards(module: str) -> None:
+    own = module.partition("/")[0]
+    allowed = BELOW[own] | EXCEPTIONS.get(module, set()) | {own}
+    for name in imports(module):
+        if name.startswith("stompkit."):
+            layer = name.split(".")[1]
+            assert layer in allowed, f"{module} imports {name}, which is not below it"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_of_other_layers_name_public_modules(module: str) -> None:
+    own = module.partition("/")[0]
+    for name in imports(module):
+        parts = name.split(".")
+        if parts[0] == "stompkit" and len(parts) > 1 and parts[1] != own:
+            assert not any(part.startswith("_") for part in parts), f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("frames/")])
+def test_frames_imports_only_the_standard_library(module: str) -> None:
+    for name in imports(module):
+        top = name.partition(".")[0]
+        assert top == "stompkit" or top in sys.stdlib_module_names, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("layer", BELOW)
+def test_public_names_are_listed(layer: str) -> None:
+    tree = ast.parse((PACKAGE / layer / "__init__.py").read_text(encoding="utf-8"))
+    assigned = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    assert assigned == ["__all__"], f"stompkit.{layer} does more than import and list names"

@@ -1,0 +1,170 @@
+"""What is installed: the wheel, the editable install, and that both work outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+CONSUMER = """\
+import stomp
+
+
+def test_message(stomp_broker):
+    connection = stomp.Connection12([(stomp_broker.host, stomp_broker.port)])
+    connection.connect(wait=True)
+    connection.send("/queue/a", "hello", receipt="r")
+    connection.disconnect()
+"""
+
+
+def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
+    """Run a command as a user would, away from this process's settings; gives its output."""
+    hidden = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in hidden and not name.startswith("COV_")
+    }
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == status, f"{command} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(built: Path) -> Path:
+    """The wheel."""
+    (path,) = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of a fresh environment that has the wheel, and stomp.py for its user."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    extras = f"{wheel}[testing,conformance]"
+    run(python, "-m", "pip", "install", "--quiet", extras, "stomp.py", cwd=folder)
+    return folder / "bin"
+
+
+def names(wheel: Path) -> set[str]:
+    """What is in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_wheel_leaves_twisted_alone(wheel: Path) -> None:
+    in_twisted = {name for name in names(wheel) if name.startswith("twisted/")}
+    assert in_twisted == {"twisted/plugins/stompkit_plugin.py"}
+
+
+def test_checkout_does_not_shadow_twisted() -> None:
+    assert not (ROOT / "twisted" / "__init__.py").exists()
+    assert not (ROOT / "twisted" / "plugins" / "__init__.py").exists()
+
+
+def test_wheel_claims_no_other_name(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in names(wheel)}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"stompkit", "twisted"}
+
+
+def test_wheel_has_every_case_and_data_file(wheel: Path) -> None:
+    cases = {
+        f"stompkit/conformance/cases/{path.relative_to(ROOT / 'conformance').as_posix()}"
+        for path in (ROOT / "conformance").rglob("*")
+        if path.suffix in {".py", ".ini", ".toml", ".md"} and "__pycache__" not in path.parts
+    }
+    data = {"stompkit/py.typed", "stompkit/conformance/requirements.json"}
+    assert cases | data <= names(wheel)
+
+
+def test_sdist_has_what_its_tests_need(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {"tox.ini", "Makefile", "conformance/pytest.ini", "tests/test_packaging.py", "LICENSE"}
+    assert wanted <= inside
+
+
+def test_installed_wheel_offers_the_twistd_plugin(installed: Path, tmp_path: Path) -> None:
+    assert "A STOMP 1.0, 1.1 and 1.2 broker." in run(installed / "twistd", "--help", cwd=tmp_path)
+    assert "--endpoint" in run(installed / "twistd", "stompkit", "--help", cwd=tmp_path)
+    assert "--endpoint" in run(installed / "twist", "stompkit", "--help", cwd=tmp_path)
+
+
+def test_installed_wheel_tests_its_own_broker(installed: Path, tmp_path: Path) -> None:
+    output = run(
+        installed / "python",
+        "-m",
+        "stompkit.conformance",
+        "--strict",
+        "--html=report.html",
+        "*/connect/*",
+        "*/ack/*",
+        cwd=tmp_path,
+    )
+    assert "none failed" in output
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_conformance_ignores_the_pytest_settings_around_it(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (tmp_path / "conftest.py").write_text("raise SystemExit('this conftest must not be read')\n")
+    command = (installed / "python", "-m", "stompkit.conformance", "1.2/send/delivers")
+    assert "none failed" in run(*command, cwd=tmp_path)
+
+
+def test_installed_wheel_brings_the_fixture(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_consumer.py").write_text(CONSUMER)
+    output = run(installed / "python", "-m", "pytest", "-q", "--strict-config", cwd=tmp_path)
+    assert "1 passed" in output
+
+
+def test_twisted_can_be_reinstalled_and_stompkit_removed(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    pip = (python, "-m", "pip", "--quiet")
+    run(*pip, "install", wheel, cwd=tmp_path)
+    run(*pip, "install", "--force-reinstall", "--no-deps", "twisted", cwd=tmp_path)
+    assert "stompkit" in run(python, "-m", "twisted", "--help", cwd=tmp_path)
+    run(*pip, "uninstall", "--yes", "stompkit", cwd=tmp_path)
+    output = run(python, "-m", "twisted", "--help", cwd=tmp_path)
+    assert "stompkit" not in output
+    assert "web" in output
+
+
+def test_this_environment_offers_plugin_and_types(tmp_path: Path) -> None:
+    # Under `make test` this is an editable install, in which both are easily lost.
+    assert "--endpoint" in run(sys.executable, "-m", "twisted", "stompkit", "--help", cwd=tmp_path)
+    (tmp_path / "user.py").write_text(
+        "from stompkit.frames import Frame\nreveal_type(Frame('SEND').body)\n"
+    )
+    output = run(sys.executable, "-m", "mypy", "--strict", "user.py", cwd=tmp_path)
+    assert 'Revealed type is "bytes"' in output or 'Revealed type is "builtins.bytes"' in output

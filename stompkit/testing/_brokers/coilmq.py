@@ -1,0 +1,77 @@
+"""Launch CoilMQ, a broker in Python with a thread for each connection."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from stompkit.testing._brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._config import LaunchConfig
+from stompkit.testing._errors import BrokerError
+
+__all__ = ["CoilMQ"]
+
+
+class CoilMQ:
+    """CoilMQ with its messages in memory."""
+
+    chooses_port = False
+    # With 1.2 on offer it insists on a host header with the machine's full name.
+    versions = "1.0,1.1"
+    start_timeout_s = 20.0
+    login: str | None = None
+    passcode: str | None = None
+
+    def vhost(self, host: str) -> str:
+        """The only name that it takes in 1.2; to 1.0 and 1.1 it does not matter."""
+        return socket.getfqdn()
+
+    def missing(self) -> str | None:
+        """Look for the package here, then for a program from an environment of its own."""
+        if self._command() is None:
+            return (
+                f"neither a Python package 'coilmq' for {sys.executable} nor a program 'coilmq' "
+                "on PATH was found; get it by: pip install 'coilmq>=1.1'"
+            )
+        return None
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Write the configuration file, and the file of users if there is one."""
+        if ":" in config.host:
+            raise BrokerError(f"CoilMQ can't listen on {config.host}: it knows IPv4 only")
+        lines = ["[coilmq]"]
+        if config.login is not None:
+            users = directory / "users.ini"
+            _write_users(users, config.login, config.passcode or "")
+            lines += ["auth.factory = coilmq.auth.simple:make_simple"]
+            lines += [f"auth.simple.file = {users}"]
+        settings = directory / "coilmq.ini"
+        settings.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        command = [*(self._command() or ["coilmq"]), "-c", str(settings)]
+        command += ["-b", config.host, "-p", str(config.port), *config.arguments]
+        return Prepared(command, inherited_environment() | {"PYTHONUNBUFFERED": "1"})
+
+    @staticmethod
+    def _command() -> list[str] | None:
+        """The start of its command line, if it is installed."""
+        if importlib.util.find_spec("coilmq") is not None:
+            return [sys.executable, "-m", "coilmq.start"]
+        program = shutil.which("coilmq")
+        return None if program is None else [program]
+
+
+def _write_users(path: Path, login: str, passcode: str) -> None:
+    """Write the file of users, unless CoilMQ would read something else from it."""
+    if login != login.lower() or "%" in passcode:
+        raise BrokerError(
+            "CoilMQ takes users in lower case only and no passcode with a percent sign, which "
+            f"rules out the login {login!r} or its passcode"
+        )
+    path.write_text(f"[auth]\n{login} = {passcode}\n", encoding="utf-8")
+    path.chmod(0o600)

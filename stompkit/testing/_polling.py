@@ -1,0 +1,25 @@
+"""The one place that waits for something that does not announce itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["wait_until"]
+
+_T = TypeVar("_T")
+
+
+def wait_until(condition: Callable[[], _T], timeout_s: float, *, interval_s: float = 0.02) -> _T:
+    """Call ``condition`` until what it returns is true, and return that.
+
+    After ``timeout_s`` seconds the last, false, value is returned instead.  The condition is
+    called at least once, and between two calls the thread rests ``interval_s`` seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value or time.monotonic() >= deadline:
+            return value
+        time.sleep(interval_s)

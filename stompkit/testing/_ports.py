@@ -1,0 +1,82 @@
+"""Free TCP ports for brokers that can't choose one by themselves."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+
+__all__ = ["Ports", "is_listening", "is_taken"]
+
+#: How long a connection may take to be made, in seconds.
+_CONNECT_S = 2.0
+
+
+class Ports:
+    """Takes free ports of one address, and keeps them free for a broker that is to use them.
+
+    On Linux a socket stays bound to each port, without listening: nobody else gets the port, from
+    the kernel or by choosing one in the same way, but a server that sets SO_REUSEADDR, as they
+    all do, can listen on it.  Elsewhere a port is only known to have been free.
+    """
+
+    def __init__(self, host: str) -> None:
+        """Take ports of the address ``host``, an IPv4 or IPv6 literal."""
+        self._host = host
+        self._held: list[socket.socket] = []
+
+    def take(self) -> int:
+        """Return the number of a free port.
+
+        Raises OSError where the address is not one of this machine's.
+        """
+        held = _socket(self._host)
+        try:
+            held.bind((self._host, 0))
+            port: int = held.getsockname()[1]
+            if sys.platform == "linux":
+                # Only now: with the option set before bind() two such sockets could be given
+                # the same port.
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._held.append(held)
+        finally:
+            if held not in self._held:
+                held.close()
+        return port
+
+    def close(self) -> None:
+        """Give the ports up."""
+        while self._held:
+            self._held.pop().close()
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Tell whether somebody listens on the port, so that a broker can't.
+
+    Raises OSError where the address is not one of this machine's.
+    """
+    with _socket(host) as attempt:
+        # As servers do, so that connections of a stopped broker that are still closing don't count.
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return True
+            raise
+    return False
+
+
+def _socket(host: str) -> socket.socket:
+    """Make a TCP socket for the address's family."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.socket(family, socket.SOCK_STREAM)
+
+
+def is_listening(host: str, port: int) -> bool:
+    """Tell whether somebody takes connections there."""
+    try:
+        with socket.create_connection((host, port), _CONNECT_S):
+            return True
+    except OSError:
+        return False

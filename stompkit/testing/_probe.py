@@ -1,0 +1,90 @@
+"""Ask a broker whether it is ready: one CONNECT, one answer."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+
+from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, ProtocolError, Tolerance, encode
+
+__all__ = ["NotReady", "Probe"]
+
+_RECEIVE_BYTES = 65_536
+
+
+class NotReady(Exception):
+    """The broker did not answer CONNECTED; the message is the end of a sentence.
+
+    ``refused`` says that it did answer, with something else.
+    """
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        """Keep the reason."""
+        super().__init__(reason)
+        self.refused = refused
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What to say to a broker to learn whether it is ready."""
+
+    versions: str
+    """The value of CONNECT's ``accept-version`` header."""
+    vhost: str
+    """The value of its ``host`` header."""
+    login: str | None
+    """The value of its ``login`` header; ``None`` leaves it out."""
+    passcode: str | None
+    """The value of its ``passcode`` header; ``None`` leaves it out."""
+
+    def run(self, host: str, port: int, timeout_s: float) -> Frame:
+        """Connect, and return the CONNECTED frame within ``timeout_s`` seconds.
+
+        Raises NotReady when there is none, and LocalProtocolError when a setting can't be put
+        into a frame.
+        """
+        connect = encode(self._connect(), None)
+        deadline = time.monotonic() + timeout_s
+        try:
+            with socket.create_connection((host, port), timeout_s) as connection:
+                # One write of one plain frame, without heart-beats or line ends around it: CoilMQ
+                # goes deaf on anything else.
+                connection.sendall(connect)
+                answer = _answer(connection, deadline)
+                if answer.command == "CONNECTED":
+                    connection.sendall(encode(Frame("DISCONNECT"), None))
+        except TimeoutError:
+            raise NotReady(f"gave no answer to CONNECT in {timeout_s:.1f} s") from None
+        except (OSError, ProtocolError) as error:
+            raise NotReady(f"could not be asked ({error})") from error
+        if answer.command != "CONNECTED":
+            said = answer.headers.get("message") or answer.body.decode("utf-8", "replace")
+            raise NotReady(f"answered CONNECT with {answer.command}: {said}", refused=True)
+        return answer
+
+    def _connect(self) -> Frame:
+        """Make the CONNECT frame."""
+        headers = {"accept-version": self.versions, "host": self.vhost}
+        if self.login is not None:
+            headers["login"] = self.login
+        if self.passcode is not None:
+            headers["passcode"] = self.passcode
+        return Frame("CONNECT", headers)
+
+
+def _answer(connection: socket.socket, deadline: float) -> Frame:
+    """Return the first frame that the broker sends."""
+    # An ERROR has a body, and whatever can be read is better than no reason at all.
+    decoder = FrameDecoder(None, limits=AFTER_LOGIN, tolerance=Tolerance.LENIENT)
+    while True:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            raise TimeoutError
+        connection.settimeout(remaining_s)
+        data = connection.recv(_RECEIVE_BYTES)
+        if not data:
+            raise NotReady("closed the connection instead of answering CONNECT")
+        frames = decoder.feed(data)
+        if frames:
+            return frames[0]

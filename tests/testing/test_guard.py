@@ -1,0 +1,296 @@
+"""The guard: a command that ends with whoever asked for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stompkit.testing
+from stompkit.testing._polling import wait_until
+
+GUARD = Path(stompkit.testing.__file__).with_name("_guard.py")
+LONG_S = 20.0
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux hands orphans to a process of one's choice"
+)
+
+#: Writes its process id, then waits for ever.
+WAITING = """
+import os, pathlib, signal, sys
+def tell(path):
+    part = pathlib.Path(path + ".part")
+    part.write_text(str(os.getpid()))
+    part.rename(path)
+tell(sys.argv[1])
+while True:
+    signal.pause()
+"""
+#: The same, but it leaves a file behind when it is asked to end.
+CLEAN = """
+import pathlib, signal, sys
+def end(*_):
+    pathlib.Path(sys.argv[2]).touch()
+    sys.exit(7)
+signal.signal(signal.SIGTERM, end)
+"""
+#: Takes no notice of SIGTERM.
+STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+#: Becomes two: a member of the process group and a daemon with a session of its own.
+FAMILY = """
+import os, sys
+if os.fork() == 0:
+    sys.argv[1] = sys.argv[2]
+elif os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    sys.argv[1] = sys.argv[3]
+"""
+
+
+class Scene:
+    """Starts guards and whoever asks for them, and looks at what is left of them."""
+
+    def __init__(self, directory: Path) -> None:
+        """Let processes write their files into ``directory``."""
+        self.directory = directory
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def file(self, name: str) -> Path:
+        """The path of a file that processes write."""
+        return self.directory / name
+
+    def script(self, text: str, *names: str) -> list[str]:
+        """A command that runs ``text`` with paths of files as its arguments."""
+        return [sys.executable, "-c", text, *(str(self.file(name)) for name in names)]
+
+    def guard(self, command: list[str], grace_s: float = 5.0) -> subprocess.Popen[bytes]:
+        """Start a guard with ``command``."""
+        return self.start(guarded(command, grace_s))
+
+    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start any command, its input and errors on pipes."""
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.started.append(process)
+        return process
+
+    def pid(self, name: str) -> int:
+        """The process id in a file, once it is there."""
+        path = self.file(name)
+        assert wait_until(path.exists, LONG_S), f"no process wrote {name}"
+        return int(path.read_text())
+
+    def pids(self, *names: str) -> list[int]:
+        """The process ids in several files."""
+        return [self.pid(name) for name in names]
+
+    def close(self) -> None:
+        """End whatever a test has left."""
+        for path in self.directory.glob("*.pid"):
+            if alive(int(path.read_text())):
+                os.kill(int(path.read_text()), signal.SIGKILL)
+        for process in self.started:
+            with process:
+                process.kill()
+
+
+def guarded(command: list[str], grace_s: float) -> list[str]:
+    return [sys.executable, "-I", str(GUARD), "--grace", str(grace_s), "--", *command]
+
+
+def tell(guard: subprocess.Popen[bytes], word: bytes) -> None:
+    """Write to the guard's input, and leave it open."""
+    assert guard.stdin is not None
+    guard.stdin.write(word)
+    guard.stdin.flush()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and has not ended; one that nobody waits for has."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return sys.platform != "linux"
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def all_gone(pids: list[int]) -> bool:
+    return wait_until(lambda: not any(alive(pid) for pid in pids), LONG_S)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    scene = Scene(tmp_path)
+    yield scene
+    scene.close()
+
+
+@pytest.mark.parametrize("status", [0, 1, 77])
+def test_ends_with_the_exit_status_of_the_command(scene: Scene, status: int) -> None:
+    guard = scene.guard([sys.executable, "-c", f"raise SystemExit({status})"])
+    assert guard.wait(LONG_S) == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_ends_by_the_signal_that_ended_the_command(scene: Scene, number: int) -> None:
+    guard = scene.guard([sys.executable, "-c", f"import os; os.kill(os.getpid(), {number})"])
+    assert guard.wait(LONG_S) == -number
+
+
+def test_says_which_command_can_not_be_run(scene: Scene) -> None:
+    guard = scene.guard(["/no/such/program"])
+    _, errors = guard.communicate(timeout=LONG_S)
+    assert guard.returncode == 127
+    assert b"cannot run /no/such/program: No such file or directory" in errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--"], ["true"], ["--grace"], ["--grace", "x", "--", "true"], ["--x", "y", "--", "true"]],
+)
+def test_wrong_usage_is_told(scene: Scene, arguments: list[str]) -> None:
+    guard = scene.start([sys.executable, "-I", str(GUARD), *arguments])
+    _, errors = guard.communicate(timeout=LONG_S)
+    assert guard.returncode == 2
+    assert errors.startswith(b"usage:")
+
+
+def test_end_of_input_ends_the_command_gently(scene: Scene) -> None:
+    guard = scene.guard(scene.script(CLEAN + WAITING, "a.pid", "cleaned"))
+    pid = scene.pid("a.pid")
+    assert guard.stdin is not None
+    guard.stdin.close()
+    assert guard.wait(LONG_S) == 7
+    assert scene.file("cleaned").exists()
+    assert not alive(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_command_gently(scene: Scene, number: int) -> None:
+    guard = scene.guard(scene.script(CLEAN + WAITING, "a.pid", "cleaned"))
+    scene.pid("a.pid")
+    guard.send_signal(number)
+    assert guard.wait(LONG_S) == 7
+    assert scene.file("cleaned").exists()
+
+
+def test_a_word_ends_the_command_gently(scene: Scene) -> None:
+    guard = scene.guard(scene.script(CLEAN + WAITING, "a.pid", "cleaned"))
+    scene.pid("a.pid")
+    tell(guard, b"s")
+    assert guard.wait(LONG_S) == 7
+    assert scene.file("cleaned").exists()
+
+
+def test_a_word_kills_the_command_at_once(scene: Scene) -> None:
+    guard = scene.guard(scene.script(CLEAN + WAITING, "a.pid", "cleaned"))
+    scene.pid("a.pid")
+    tell(guard, b"\n?k")
+    assert guard.wait(LONG_S) == -signal.SIGKILL
+    assert not scene.file("cleaned").exists()
+
+
+def test_a_command_that_ignores_sigterm_is_killed_after_the_grace_period(scene: Scene) -> None:
+    guard = scene.guard(scene.script(STUBBORN + WAITING, "a.pid"), grace_s=0.3)
+    scene.pid("a.pid")
+    started = time.monotonic()
+    guard.terminate()
+    assert guard.wait(LONG_S) == -signal.SIGKILL
+    assert time.monotonic() - started >= 0.3
+
+
+@linux_only
+def test_a_daemon_of_the_command_ends_too(scene: Scene) -> None:
+    names = ("a.pid", "member.pid", "daemon.pid")
+    guard = scene.guard(scene.script(FAMILY + WAITING, *names))
+    pids = scene.pids(*names)
+    guard.terminate()
+    guard.wait(LONG_S)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_what_a_finished_command_left_behind_is_killed(scene: Scene) -> None:
+    text = "import os, sys\nif os.fork():\n    os._exit(3)\n" + WAITING
+    guard = scene.guard(scene.script(text, "child.pid"))
+    assert guard.wait(LONG_S) == 3
+    child = scene.file("child.pid")
+    # The child may have been killed before it could tell its number.
+    assert not (child.exists() and alive(int(child.read_text())))
+
+
+#: Starts the guard as a parent would, and waits for its own end.
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
+"""
+
+
+@linux_only
+def test_nothing_is_left_when_the_parent_is_killed(scene: Scene) -> None:
+    names = ("a.pid", "member.pid", "daemon.pid")
+    command = guarded(scene.script(FAMILY + WAITING, *names), 5.0)
+    parent = scene.start([*scene.script(PARENT + WAITING, "parent.pid"), *command])
+    pids = scene.pids(*names)
+    parent.kill()
+    parent.wait(LONG_S)
+    assert all_gone(pids)
+
+
+@pytest.mark.parametrize("word", [b"s", b"k"])
+def test_a_directory_is_kept_for_a_parent_that_lives(scene: Scene, word: bytes) -> None:
+    guard = scene.start(removing(scene))
+    scene.pid("a.pid")
+    tell(guard, word)
+    guard.wait(LONG_S)
+    assert scene.file("d").exists()
+
+
+def test_a_directory_is_removed_when_the_parent_is_killed(scene: Scene) -> None:
+    parent = scene.start([*scene.script(PARENT + WAITING, "parent.pid"), *removing(scene)])
+    scene.pid("a.pid")
+    parent.kill()
+    assert wait_until(lambda: not scene.file("d").exists(), LONG_S)
+
+
+def removing(scene: Scene) -> list[str]:
+    """A guard that is to remove a directory."""
+    (scene.file("d") / "deeper").mkdir(parents=True)
+    command = [sys.executable, "-I", str(GUARD), "--remove", str(scene.file("d")), "--"]
+    return [*command, *scene.script(WAITING, "a.pid")]
+
+
+def test_a_forked_copy_of_the_parent_does_not_keep_the_command_alive(scene: Scene) -> None:
+    """The copy has the other end of the guard's input, too, and goes on living."""
+    text = (
+        "import os\n"
+        + PARENT
+        + "if os.fork() == 0:\n    sys.argv[1] = sys.argv[1].replace('parent', 'copy')\n"
+        + WAITING
+    )
+    command = guarded(scene.script(WAITING, "a.pid"), 5.0)
+    parent = scene.start([*scene.script(text, "parent.pid"), *command])
+    copy, pid = scene.pids("copy.pid", "a.pid")
+    parent.kill()
+    parent.wait(LONG_S)
+    assert all_gone([pid])
+    assert alive(copy)
+
+
+@linux_only
+def test_the_command_ends_when_the_guard_is_killed(scene: Scene) -> None:
+    guard = scene.guard(scene.script(WAITING, "a.pid"))
+    pid = scene.pid("a.pid")
+    guard.kill()
+    guard.wait(LONG_S)
+    assert all_gone([pid])

@@ -1,0 +1,533 @@
+"""Launching brokers: real ones, and small ones that misbehave on purpose."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import stompkit
+from stompkit.frames import Frame, FrameDecoder, LocalProtocolError, encode
+from stompkit.testing import (
+    BrokerError,
+    BrokerMissing,
+    BrokerStartError,
+    LaunchConfig,
+    RunningBroker,
+    given,
+    launch,
+)
+from stompkit.testing._brokers import LAUNCHERS, Prepared
+from stompkit.testing._launch import launch_with
+from stompkit.testing._polling import wait_until
+from stompkit.testing._ports import Ports, is_listening
+
+LONG_S = 30.0
+ROOT = Path(stompkit.__file__).resolve().parents[1]
+BROKERS = list(LAUNCHERS)
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc"
+)
+
+
+def require(name: str) -> str:
+    """Skip the test where the broker's server is not installed, saying how to get it."""
+    missing = LAUNCHERS[name].missing()
+    if missing is not None:
+        pytest.skip(f"{name} is not installed: {missing}")
+    return name
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of the test's own for all temporary files, those of brokers included."""
+    path = tmp_path / "t"
+    path.mkdir()
+    monkeypatch.setenv("TMPDIR", str(path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    return path
+
+
+def processes_below(directory: Path) -> list[str]:
+    """The processes of brokers whose directory is below this one, as they show themselves."""
+    variable = f"STOMPKIT_BROKER_DIRECTORY={directory}/".encode()
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if variable in (process / "environ").read_bytes():
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                found.append(f"{process.name}: {command.decode()}")
+        except OSError:
+            continue
+    return found
+
+
+class Client:
+    """Raw frames to and from a broker, one at a time."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        """Connect and log in."""
+        self._socket = socket.create_connection((broker.host, broker.port), LONG_S)
+        self._decoder = FrameDecoder(None)
+        self._frames: list[Frame] = []
+        headers = {"accept-version": "1.1", "host": broker.vhost}
+        if broker.login is not None:
+            headers |= {"login": broker.login, "passcode": broker.passcode or ""}
+        self._socket.sendall(encode(Frame("CONNECT", headers), None))
+        self.connected = self.receive()
+        self._decoder.negotiated("1.1")
+
+    def send(self, command: str, body: bytes = b"", **headers: str) -> None:
+        """Send one frame; underscores in names of headers stand for dashes."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._socket.sendall(encode(Frame(command, named, body), "1.1"))
+
+    def receive(self) -> Frame:
+        """Return the next frame."""
+        while not self._frames:
+            data = self._socket.recv(65_536)
+            assert data, "the broker closed the connection"
+            self._frames = self._decoder.feed(data)
+        return self._frames.pop(0)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+def exchange(broker: RunningBroker) -> Frame:
+    """Send a message to a queue and return it as it comes back."""
+    client = Client(broker)
+    try:
+        assert client.connected.command == "CONNECTED", client.connected
+        client.send("SUBSCRIBE", destination="/queue/test", id="1", receipt="r-1")
+        assert client.receive().headers["receipt-id"] == "r-1"
+        client.send("SEND", b"a\0b", destination="/queue/test", content_length="3")
+        return client.receive()
+    finally:
+        client.close()
+
+
+def refused(broker: RunningBroker, login: str, passcode: str) -> bool:
+    """Whether the broker answers CONNECT with an ERROR for this user."""
+    client = Client(
+        given(broker.host, broker.port, login=login, passcode=passcode, vhost=broker.vhost)
+    )
+    client.close()
+    return client.connected.command == "ERROR"
+
+
+# Real brokers.
+
+
+@needs_proc
+@pytest.mark.parametrize("name", BROKERS)
+def test_a_broker_from_start_to_stop(name: str, temporary: Path) -> None:
+    broker = launch(LaunchConfig(name=require(name)))
+    try:
+        assert broker.url == f"stomp://127.0.0.1:{broker.port}"
+        assert broker.directory is not None
+        assert broker.directory.parent == temporary
+        assert processes_below(temporary)
+        message = exchange(broker)
+        assert (message.command, message.body) == ("MESSAGE", b"a\0b")
+        log = broker.log
+        assert log
+    finally:
+        broker.stop()
+    assert not is_listening(broker.host, broker.port)
+    assert processes_below(temporary) == []
+    assert list(temporary.iterdir()) == []
+    assert broker.log.startswith(log)
+    broker.stop()
+
+
+@needs_proc
+@pytest.mark.parametrize("name", BROKERS)
+def test_a_broker_listens_on_loopback_only(name: str) -> None:
+    if shutil.which("ss") is None:
+        pytest.skip("the program 'ss' shows who listens where: apt-get install iproute2")
+    with launch(LaunchConfig(name=require(name))) as broker:
+        assert broker.directory is not None
+        own = {line.partition(":")[0] for line in processes_below(broker.directory.parent)}
+        table = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True)
+        addresses = [
+            line.split()[3].rpartition(":")[0]
+            for line in table.stdout.splitlines()
+            if any(f"pid={pid}," in line for pid in own)
+        ]
+    assert addresses
+    assert set(addresses) <= {"127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"}
+
+
+@needs_proc
+@pytest.mark.parametrize("name", BROKERS)
+def test_nothing_is_left_when_the_tests_are_killed(name: str, temporary: Path) -> None:
+    program = (
+        "import signal, sys\n"
+        "from stompkit.testing import LaunchConfig, launch\n"
+        f"broker = launch(LaunchConfig(name={require(name)!r}))\n"
+        "print(broker.port, flush=True)\n"
+        "signal.pause()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as tests:
+        assert tests.stdout is not None
+        port = int(tests.stdout.readline())
+        assert processes_below(temporary)
+        tests.kill()
+    assert wait_until(lambda: not processes_below(temporary), LONG_S), processes_below(temporary)
+    assert wait_until(lambda: not any(temporary.iterdir()), LONG_S)
+    assert not is_listening("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("name", ["coilmq", "activemq"])
+def test_a_broker_with_a_user_refuses_others(name: str) -> None:
+    config = LaunchConfig(name=require(name), login="alice", passcode="open & sesame")
+    with launch(config) as broker:
+        assert (broker.login, broker.passcode) == ("alice", "open & sesame")
+        assert exchange(broker).body == b"a\0b"
+        assert refused(broker, "alice", "no")
+
+
+def test_rabbitmq_has_the_virtual_host_asked_for_and_its_guest() -> None:
+    config = LaunchConfig(name=require("rabbitmq"), login="alice", passcode="a", vhost="orders")
+    with launch(config) as broker:
+        assert broker.vhost == "orders"
+        assert exchange(broker).body == b"a\0b"
+        assert refused(broker, "alice", "no")
+        guest = given(broker.host, broker.port, name="rabbitmq")
+        assert (guest.login, guest.vhost) == ("guest", "/")
+        assert exchange(guest).body == b"a\0b"
+
+
+@needs_proc
+@pytest.mark.parametrize("name", BROKERS)
+def test_a_broker_can_be_launched_again_where_it_was_killed(name: str, tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    with launch(LaunchConfig(name=require(name), directory=directory)) as first:
+        first.kill()
+        assert processes_below(tmp_path) == []
+        assert not is_listening(first.host, first.port)
+        first.kill()
+    with launch(LaunchConfig(name=name, directory=directory, port=first.port)) as second:
+        assert second.port == first.port
+        assert exchange(second).body == b"a\0b"
+    assert (directory / "broker.log").exists()
+
+
+def test_coilmq_says_what_it_can_not_do() -> None:
+    require("coilmq")
+    with pytest.raises(BrokerError, match="knows IPv4 only"):
+        launch(LaunchConfig(name="coilmq", host="::1"))
+    with pytest.raises(BrokerError, match="lower case only"):
+        launch(LaunchConfig(name="coilmq", login="Alice", passcode="a"))
+
+
+@pytest.mark.parametrize("name", ["stompkit", "activemq", "rabbitmq"])
+def test_a_broker_on_ipv6(name: str) -> None:
+    require(name)
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with launch(LaunchConfig(name=name, host="::1")) as broker:
+        assert broker.url == f"stomp://[::1]:{broker.port}"
+        assert exchange(broker).body == b"a\0b"
+
+
+# Servers that are not installed.
+
+
+@pytest.mark.parametrize("name", ["activemq", "rabbitmq"])
+def test_a_missing_program_is_named_with_its_package(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(BrokerMissing, match="on PATH") as caught:
+        launch(LaunchConfig(name=name))
+    assert caught.value.name == name
+    assert "apt-get install" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("coilmq", "pip install 'coilmq"), ("stompkit", "pip install 'Twisted")]
+)
+def test_a_missing_python_package_is_named(name: str, remedy: str) -> None:
+    """In an interpreter without any installed packages."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from stompkit.testing import BrokerMissing, LaunchConfig, launch\n"
+        f"try: launch(LaunchConfig(name={name!r}))\n"
+        "except BrokerMissing as error: print(error)\n"
+    )
+    bare = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program],
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert bare.stdout.startswith(f"{name} is not installed: ")
+    assert remedy in bare.stdout
+
+
+def test_an_unknown_broker_is_told_with_the_known_ones() -> None:
+    with pytest.raises(BrokerError, match="'hornetq'; known: stompkit, coilmq, activemq, rabbitmq"):
+        launch(LaunchConfig(name="hornetq"))
+
+
+# Brokers that misbehave.
+
+#: Listens where it is told, and answers every CONNECT with the frame in its second argument.
+ANSWERING = r"""
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = server.accept()
+    connection.recv(4096)
+    connection.sendall(sys.argv[2].encode() + b"\0")
+"""
+CONNECTED = "CONNECTED\nversion:1.2\n\n"
+
+
+class Scripted:
+    """A launcher for a Python program that is given its port."""
+
+    chooses_port = False
+    versions = "1.2"
+    start_timeout_s = LONG_S
+    login: str | None = None
+    passcode: str | None = None
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        """Launch ``program`` with its port and these arguments."""
+        self._program = program
+        self._arguments = arguments
+
+    def vhost(self, host: str) -> str:
+        """Have a virtual host like any other."""
+        return host
+
+    def missing(self) -> str | None:
+        """Miss nothing."""
+        return None
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Run the program by this interpreter."""
+        command = [sys.executable, "-c", self._program, str(config.port), *self._arguments]
+        return Prepared(command, os.environ)
+
+
+def failure(launcher: Scripted, config: LaunchConfig | None = None) -> str:
+    """The message of a start that fails."""
+    with pytest.raises(BrokerStartError) as caught:
+        launch_with(launcher, config or LaunchConfig(name="scripted"))
+    return str(caught.value)
+
+
+def test_a_broker_that_ends_at_once_is_reported(temporary: Path) -> None:
+    message = failure(Scripted("print('no licence')\nraise SystemExit(4)"))
+    assert message.startswith("scripted did not start: it ended after ")
+    assert "with exit status 4." in message
+    assert "command: " in message
+    assert sys.executable in message
+    assert "| no licence" in message
+    (directory,) = temporary.iterdir()
+    assert str(directory / "broker.log") in message
+    assert "what to try:" in message
+
+
+def test_a_broker_that_a_signal_ends_is_reported(temporary: Path) -> None:
+    message = failure(Scripted("import os, signal; os.kill(os.getpid(), signal.SIGABRT)"))
+    assert "with signal SIGABRT." in message
+    assert "the log is empty" in message
+
+
+@needs_proc
+def test_a_broker_that_never_answers_is_reported_and_ended(temporary: Path) -> None:
+    silent = "import socket, sys, signal\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))"
+    config = LaunchConfig(name="scripted", start_timeout_s=0.5)
+    message = failure(Scripted(silent + "\nsignal.pause()"), config)
+    assert "it was not ready after 0." in message
+    assert "it gave no answer to CONNECT" in message
+    assert "start_timeout_s" in message
+    assert processes_below(temporary) == []
+
+
+def test_a_broker_that_never_listens_is_reported(temporary: Path) -> None:
+    config = LaunchConfig(name="scripted", start_timeout_s=0.3)
+    message = failure(Scripted("import signal; signal.pause()"), config)
+    assert "it could not be asked ([Errno" in message
+
+
+def test_a_broker_that_keeps_refusing_is_not_waited_for(temporary: Path) -> None:
+    started = time.monotonic()
+    message = failure(Scripted(ANSWERING, "ERROR\nmessage:no such user\n\nask Bob"))
+    assert "answered CONNECT with ERROR: no such user" in message
+    assert time.monotonic() - started < LONG_S / 2
+
+
+def test_a_setting_that_no_frame_can_carry_is_told_at_once(temporary: Path) -> None:
+    config = LaunchConfig(name="scripted", login="a\nb")
+    with pytest.raises(LocalProtocolError, match="'login'"):
+        launch_with(Scripted(ANSWERING, CONNECTED), config)
+    assert list(temporary.iterdir()) == []
+
+
+def test_another_port_is_taken_when_somebody_was_faster(temporary: Path, tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "ports = pathlib.Path(sys.argv[3])\n"
+        "with ports.open('a') as file: print(sys.argv[1], file=file)\n"
+        "if len(ports.read_text().split()) == 1: sys.exit('Address already in use')\n"
+    )
+    ports = tmp_path / "ports"
+    launcher = Scripted(program + ANSWERING, CONNECTED, str(ports))
+    with launch_with(launcher, LaunchConfig(name="scripted")) as broker:
+        tried = ports.read_text().split()
+        assert len(tried) == 2
+        assert tried[1] == str(broker.port)
+        assert len(list(temporary.iterdir())) == 1
+
+
+def test_a_port_that_is_always_taken_is_given_up(temporary: Path) -> None:
+    message = failure(Scripted("raise SystemExit('[Errno 98] Address already in use')"))
+    assert "leave it out to have a free one chosen" in message
+    assert len(list(temporary.iterdir())) == 1
+
+
+def test_a_port_that_is_in_use_is_told_before_anything_runs(temporary: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        message = failure(Scripted(ANSWERING), LaunchConfig(name="scripted", port=port))
+    assert f"it was not run: 127.0.0.1 port {port} is in use" in message
+    assert "command" not in message
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_address_of_another_machine_is_told(temporary: Path) -> None:
+    config = LaunchConfig(name="scripted", host="192.0.2.1", port=61613)
+    assert "192.0.2.1 port 61613 can't be listened on" in failure(Scripted(ANSWERING), config)
+
+
+def test_added_arguments_are_suspected(temporary: Path) -> None:
+    launcher = LAUNCHERS[require("coilmq")]
+    with pytest.raises(BrokerStartError, match="leave out the arguments that were added: --hurry"):
+        launch_with(launcher, LaunchConfig(name="coilmq", arguments=("--hurry",)))
+
+
+def test_a_stubborn_broker_is_killed_after_its_time(temporary: Path) -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    launcher = Scripted(stubborn + ANSWERING, CONNECTED)
+    broker = launch_with(launcher, LaunchConfig(name="scripted", stop_timeout_s=0.3))
+    started = time.monotonic()
+    broker.stop()
+    assert 0.3 <= time.monotonic() - started < LONG_S
+    assert not is_listening(broker.host, broker.port)
+
+
+# Ports.
+
+
+def test_ports_that_were_taken_are_not_given_twice() -> None:
+    first, second = Ports("127.0.0.1"), Ports("127.0.0.1")
+    try:
+        taken = [ports.take() for _ in range(200) for ports in (first, second)]
+        if sys.platform == "linux":
+            assert len(set(taken)) == len(taken)
+        server = socket.create_server(("127.0.0.1", taken[0]))
+        server.close()
+    finally:
+        first.close()
+        second.close()
+
+
+# Who stops what.
+
+
+@pytest.fixture
+def running() -> Iterator[RunningBroker]:
+    """A broker that starts fast."""
+    with launch(LaunchConfig(name=require("stompkit"))) as broker:
+        yield broker
+
+
+def test_a_given_broker_is_described_and_never_stopped(running: RunningBroker) -> None:
+    with given(running.host, running.port) as broker:
+        assert broker.name == "given"
+        assert (broker.login, broker.passcode, broker.directory) == (None, None, None)
+        assert broker.log == ""
+        broker.kill()
+        broker.stop()
+    assert exchange(running).body == b"a\0b"
+
+
+def test_nobody_need_be_there_to_describe_a_given_broker() -> None:
+    broker = given("::1", 1, login="", passcode="x")
+    assert broker.url == "stomp://[::1]:1"
+    assert broker.login is None
+
+
+@needs_proc
+@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError"])
+def test_a_forgotten_broker_stops_with_the_interpreter(end: str, temporary: Path) -> None:
+    require("stompkit")
+    program = f"from stompkit.testing import *\nbroker = launch(LaunchConfig())\n{end}"
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert processes_below(temporary) == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_forked_copy_of_the_tests_does_not_stop_the_broker(temporary: Path) -> None:
+    require("stompkit")
+    program = (
+        "import os, sys\n"
+        "from stompkit.testing import *\n"
+        "from stompkit.testing._ports import is_listening\n"
+        "broker = launch(LaunchConfig())\n"
+        "if os.fork() == 0: sys.exit()\n"
+        "os.wait()\n"
+        "print(is_listening(broker.host, broker.port))\n"
+    )
+    tests = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert tests.stdout == "True\n"
+
+
+def test_the_terminal_s_interrupt_does_not_reach_a_broker(temporary: Path) -> None:
+    """Ctrl-C goes to the process group of the tests; they decide when the broker stops."""
+    program = (
+        "import signal, sys\n"
+        "from stompkit.testing import *\n"
+        "from stompkit.testing._ports import is_listening\n"
+        "signal.signal(signal.SIGINT, lambda *_: None)\n"
+        f"broker = launch(LaunchConfig(name={require('stompkit')!r}))\n"
+        "print(flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print(is_listening(broker.host, broker.port))\n"
+    )
+    tests = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with tests:
+        assert tests.stdin is not None
+        assert tests.stdout is not None
+        tests.stdout.readline()
+        os.killpg(tests.pid, signal.SIGINT)
+        tests.stdin.close()
+        assert tests.stdout.read() == b"True\n"

@@ -190,7 +190,8 @@ def test_backslash_is_an_ordinary_character(target: Target, peer: Peer) -> None:
     queue = target.queue()
     target.subscribe(peer, queue)
     peer.send_raw(b"SEND\ndestination:%b\nh:a\\cb\\n\n\nx\0" % queue.encode())
-    assert raw_value(peer.expect("MESSAGE"), "h") == b"a\\cb\\n"
+    value = raw_value(peer.expect("MESSAGE"), "h")
+    assert value == b"a\\cb\\n", f"the header came back as {value!r}"
 
 
 @case("1.0/bnf/header-value-may-hold-colon")
@@ -199,4 +200,5 @@ def test_colons_in_values(target: Target, peer: Peer) -> None:
     queue = target.queue()
     target.subscribe(peer, queue)
     peer.send_raw(b"SEND\ndestination:%b\nh:a:b:c\n\nx\0" % queue.encode())
-    assert raw_value(peer.expect("MESSAGE"), "h") == b"a:b:c"
+    value = raw_value(peer.expect("MESSAGE"), "h")
+    assert value == b"a:b:c", f"the header came back as {value!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from stompkit.frames._commands import COMMANDS
@@ -17,6 +18,8 @@ _LF: Final = 10
 _CR: Final = 13
 #: More digits than any body that fits in a machine's address space.
 _MOST_DIGITS: Final = 19
+_TOO_LONG: Final = "header-too-large"
+_LONGEST_COMMAND: Final = max(map(len, COMMANDS))
 _BODYLESS: Final = frozenset(name for name, row in COMMANDS.items() if not row.body)
 
 
@@ -43,8 +46,10 @@ class FrameDecoder:
         "_lines",
         "_need",
         "_pending",
+        "_receipt",
         "_searched",
         "_small_head",
+        "_small_line",
         "_tolerance",
         "_version",
         "eols",
@@ -72,8 +77,15 @@ class FrameDecoder:
             limits = BEFORE_LOGIN if version is None else AFTER_LOGIN
         self._limits = limits
         self._crlf = version in (None, "1.2") or bool(self._tolerance & Tolerance.CRLF)
-        # A head no longer than this can't break a limit: a header line has two octets at least.
-        self._small_head = min(limits.max_header_line_bytes, 2 * limits.max_headers)
+        # A head no longer than this can't break a limit: a header line has two octets at least,
+        # and a command that is too long is none that there is.
+        self._small_head = min(
+            limits.max_header_line_bytes, 2 * limits.max_headers, limits.max_frame_bytes - 2
+        )
+        if limits.max_command_bytes < _LONGEST_COMMAND:
+            self._small_head = 0
+        # Nor can a line, be it a command or a header, that is no longer than this.
+        self._small_line = min(limits.max_command_bytes, limits.max_header_line_bytes)
 
     def _forget_progress(self) -> None:
         """Start afresh with the first octet that is pending."""
@@ -82,6 +94,7 @@ class FrameDecoder:
         self._line_start = 0  # where the line that is not complete begins
         self._body_start = 0  # where the body begins; 0 while the head is not complete
         self._need = 0  # octets up to and with the NUL behind a counted body; 0 if unknown
+        self._receipt: str | None = None  # what the head that is complete asks for
 
     @property
     def version(self) -> Version | None:
@@ -133,10 +146,10 @@ class FrameDecoder:
         """Say that the peer has closed; raises :class:`RemoteProtocolError` inside a frame."""
         if self._error is not None:
             raise self._error
-        if self._pending and self._pending != b"\r":
+        begun = len(self._pending.lstrip(b"\r\n"))
+        if begun:
             self._error = refusal(
-                f"the connection ended within a frame, {len(self._pending)} octets into it",
-                "truncated",
+                f"the connection ended within a frame, {begun} octets into it", "truncated"
             )
             raise self._error
 
@@ -175,11 +188,19 @@ class FrameDecoder:
             if gap - start > small_head:
                 self._check_head(data[start:gap])
             head = data[start:gap]
-            command, headers, repeated = parse_head(head, version, tolerance)
+            try:
+                command, headers, repeated = parse_head(head, version, tolerance)
+            except RemoteProtocolError:
+                self._check_head(head)  # a broken limit goes first, as where the head comes slowly
+                raise
             end = nul
             if "content-length" in headers:
                 end = body_start + self._declared(headers)
                 if end != nul:
+                    if body_start == gap + 1:
+                        raise self._no_blank_line(head)
+                    if end - start > max_frame:
+                        raise self._too_large(headers.get("receipt"))
                     if end >= size:
                         return start
                     self._check_nul(data[end], headers.get("receipt"))
@@ -215,10 +236,15 @@ class FrameDecoder:
         """
         if self._tolerance & Tolerance.NO_BLANK_LINE and data[nul - 1] == _LF:
             return nul - 1, nul
-        raise refusal(
+        head = data[start:nul]
+        self._check_head(head)
+        raise self._no_blank_line(head)
+
+    def _no_blank_line(self, head: bytes) -> RemoteProtocolError:
+        return refusal(
             "a NUL octet stands before the blank line that ends the headers",
             "bad-header",
-            receipt=receipt_in(data[start:nul]),
+            receipt=receipt_in(head),
         )
 
     def _declared(self, headers: dict[str, str]) -> int:
@@ -265,26 +291,29 @@ class FrameDecoder:
 
     def _check_head(self, head: bytes) -> None:
         """Refuse a complete head that breaks a limit."""
-        command, *lines = head.split(b"\n", self._limits.max_headers + 1)
-        if len(lines) > self._limits.max_headers:
-            raise self._too_many_headers(receipt_in(head))
-        self._check_line(len(command), is_command=True)
-        for line in lines:
-            self._check_line(len(line), is_command=False)
+        broken = self._broken_limit(head.split(b"\n", self._limits.max_headers + 1), 0)
+        if broken is not None:
+            raise refusal(*broken, receipt=receipt_in(head))
+        if len(head) + 2 > self._limits.max_frame_bytes:
+            raise self._too_large(receipt_in(head))
 
-    def _check_line(self, size: int, *, is_command: bool) -> None:
+    def _broken_limit(
+        self, lines: Sequence[bytes | bytearray], before: int
+    ) -> tuple[str, str] | None:
+        """What is wrong with lines of a head that come after ``before`` others, and its code."""
         limits = self._limits
-        most = limits.max_command_bytes if is_command else limits.max_header_line_bytes
-        if size > most:
-            what = "command" if is_command else "header line"
-            raise refusal(f"{what} too long: at most {most} octets", "header-too-large")
+        if before + len(lines) > limits.max_headers + 1:
+            return f"too many headers: at most {limits.max_headers}", "too-many-headers"
+        if not before and self._length(lines[0]) > limits.max_command_bytes:
+            return f"command too long: at most {limits.max_command_bytes} octets", _TOO_LONG
+        most = limits.max_header_line_bytes
+        if any(self._length(line) > most for line in (lines if before else lines[1:])):
+            return f"header line too long: at most {most} octets", _TOO_LONG
+        return None
 
-    def _too_many_headers(self, receipt: str | None = None) -> RemoteProtocolError:
-        return refusal(
-            f"too many headers: at most {self._limits.max_headers}",
-            "too-many-headers",
-            receipt=receipt,
-        )
+    def _length(self, line: bytes | bytearray) -> int:
+        """Octets in a line, without the carriage return that belongs to its end."""
+        return len(line) - (self._crlf and line.endswith(b"\r"))
 
     # The slow path: the one frame that is not complete yet. It never goes back over octets that
     # it has seen, and it enforces the limits before the frame is complete.
@@ -316,21 +345,34 @@ class FrameDecoder:
         self._check_head(head)
         _, headers, _ = parse_head(head, self._version, self._tolerance)
         self._body_start = self._searched = body_start
+        self._receipt = headers.get("receipt")
         if "content-length" in headers:
-            self._need = body_start + self._declared(headers) + 1
+            end = body_start + self._declared(headers)
+            if end > self._limits.max_frame_bytes:
+                raise self._too_large(self._receipt)
+            self._need = end + 1
         return True
 
     def _check_partial_head(self) -> None:
         """Enforce the limits on a head that is still arriving."""
-        pending = self._pending
-        self._lines += pending.count(b"\n", self._searched)
-        self._line_start = pending.rfind(b"\n", self._searched) + 1 or self._line_start
+        pending, limits = self._pending, self._limits
+        broken = None
+        most = limits.max_header_line_bytes if self._lines else self._small_line
+        more = pending.count(b"\n", self._searched)
+        if more:
+            start, end = self._line_start, pending.rfind(b"\n", self._searched)
+            if end - start > most or self._lines + more > limits.max_headers + 1:
+                broken = self._broken_limit(pending[start:end].split(b"\n"), self._lines)
+            self._lines += more
+            self._line_start = end + 1
+            most = limits.max_header_line_bytes
         self._searched = len(pending)
-        if self._lines > self._limits.max_headers + 1:
-            raise self._too_many_headers()
-        self._check_line(len(pending) - self._line_start, is_command=self._lines == 0)
-        if len(pending) > self._limits.max_frame_bytes:
-            raise self._too_large()
+        if broken is None and len(pending) - self._line_start > most:
+            broken = self._broken_limit([pending[self._line_start :]], self._lines)
+        if broken is not None:
+            raise refusal(*broken, receipt=receipt_in(pending[: self._line_start]))
+        if len(pending) > limits.max_frame_bytes:
+            raise self._too_large(receipt_in(pending[: self._line_start]))
 
     def _find_end(self) -> bool:
         """Look for the NUL that ends the frame whose head is complete."""
@@ -338,13 +380,14 @@ class FrameDecoder:
         if self._need:
             if len(pending) < self._need:
                 return False
-            self._check_nul(pending[self._need - 1], receipt_in(pending[: self._body_start]))
+            self._check_nul(pending[self._need - 1], self._receipt)
             return True
         nul = pending.find(b"\0", self._searched)
         self._searched = len(pending)
-        body_bytes = (nul if nul >= 0 else len(pending)) - self._body_start
-        if body_bytes > self._limits.max_body_bytes or len(pending) > self._limits.max_frame_bytes:
-            raise self._too_large()
+        end = nul if nul >= 0 else len(pending)
+        limits = self._limits
+        if end - self._body_start > limits.max_body_bytes or end > limits.max_frame_bytes:
+            raise self._too_large(self._receipt)
         return nul >= 0
 
 

@@ -30,6 +30,7 @@ def encode(
         raise LocalProtocolError(f"unknown command {command!a}")
     lines = [f"{name}:{value}" for name, value in headers.items()]
     if frame.repeated:
+        _check_repeated(frame)
         lines += [f"{name}:{value}" for name, value in frame.repeated]
     text = "\n".join(lines)
     count = len(lines)
@@ -54,6 +55,13 @@ def encode(
     return b"%b%b\0" % (head, body)
 
 
+def _check_repeated(frame: Frame) -> None:
+    """Refuse a repeated entry without a first one: a receiver would take it for the valid one."""
+    for name, _ in frame.repeated:
+        if name not in frame.headers:
+            raise LocalProtocolError(f"header {name!a} is repeated, but it is not in headers")
+
+
 def _with_length(text: str, frame: Frame, tolerance: Tolerance) -> str:
     size = len(frame.body)
     if size and frame.command not in _WITH_BODY and not tolerance & Tolerance.BODY:
@@ -69,7 +77,8 @@ def _with_length(text: str, frame: Frame, tolerance: Tolerance) -> str:
 
 def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
     """Header lines of which at least one needs escapes, or can't be sent."""
-    unescaped = frame.command in UNESCAPED_COMMANDS or version is None or version == "1.0"
+    handshake = frame.command in UNESCAPED_COMMANDS or version is None
+    unescaped = handshake or version == "1.0"
     lines = []
     for name, value in frame.items():
         if not unescaped:
@@ -84,13 +93,15 @@ def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
                 f"header {name!a} holds a line feed or NUL, which"
                 f" {frame.command} can't carry on STOMP {version or '(not negotiated)'}"
             )
-        if unescaped and version != "1.0" and "\r" in name + value:
+        if handshake and "\r" in name + value:  # which is read as CR LF, on any version
             raise LocalProtocolError(f"header {name!a} of {frame.command} holds a carriage return")
         lines.append(f"{name}:{value}")
     return lines
 
 
 def _encode_anyway(text: str, tolerance: Tolerance) -> bytes:
-    if not tolerance & Tolerance.INVALID_UTF8:
-        raise LocalProtocolError("a header holds a lone surrogate, which is not UTF-8")
-    return text.encode("utf-8", "surrogateescape")
+    errors = "surrogateescape" if tolerance & Tolerance.INVALID_UTF8 else "strict"
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        raise LocalProtocolError("a header holds a lone surrogate, which is not UTF-8") from None

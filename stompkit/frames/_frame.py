@@ -20,10 +20,10 @@ class Frame:
     the header, are the ``(name, value)`` pairs of ``repeated``, in their order on the wire.
     Names and values are decoded: no escape sequences.
 
-    ``head`` is what the decoder read the headers from: the octets between the command's line
-    and the blank line, without the last line end, still escaped.  It is ``None`` on a frame that
-    was not decoded from the wire, takes no part in comparisons, and is not updated when
-    ``headers`` is changed; the encoder does not look at it.
+    ``head`` is what the decoder read the command and the headers from: the octets before the
+    blank line, without the last line feed, still escaped.  It is ``None`` on a frame that was not
+    decoded from the wire, takes no part in comparisons, and is not updated when ``headers`` is
+    changed; the encoder does not look at it.
     """
 
     __slots__ = ("body", "command", "head", "headers", "repeated")
@@ -88,7 +88,7 @@ class Frame:
     def __repr__(self) -> str:
         """Readable, bounded, and without the passcode."""
         headers = ", ".join(
-            f"{name!r}: {'***' if name in _SECRET else value!r}"[:200]
+            f"{name!r}: {'***' if name.strip() in _SECRET else value!r}"[:200]
             for name, value in self.items()
         )
         body = repr(self.body[:_SHOWN_BODY_BYTES])

@@ -48,8 +48,8 @@ def parse_head(head: bytes, version: Version | None, tolerance: Tolerance) -> He
             raise _raw_colon(lines, head)
     if "" in headers:
         raise _empty_name(head)
-    if version == "1.0" and tolerance & Tolerance.PADDING:
-        return command, *_first_wins([_stripped(line) for line in lines])
+    if plain and tolerance & Tolerance.PADDING and _is_1_0(command, headers, version):
+        return command, *_unpadded(lines, head)
     if len(headers) != len(lines):
         return command, *_first_wins([_pair(line) for line in lines])
     return command, headers, ()
@@ -60,17 +60,32 @@ def _pair(line: str) -> tuple[str, str]:
     return name, value
 
 
-def _stripped(line: str) -> tuple[str, str]:
-    name, value = _pair(line)
-    return name.strip(" \t"), value.strip(" \t")
+def _is_1_0(command: str, headers: dict[str, str], version: Version | None) -> bool:
+    """Whether the peer speaks 1.0; in the handshake, by what its frame does not say."""
+    if version is None and command in UNESCAPED_COMMANDS:
+        return headers.keys().isdisjoint(("accept-version", "version"))
+    return version == "1.0"
+
+
+def _unpadded(lines: list[str], head: bytes) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
+    pairs = []
+    for line in lines:
+        name, value = _pair(line)
+        name = name.strip(" \t")
+        if not name:
+            raise _empty_name(head)
+        pairs.append((name, value.strip(" \t")))
+    return _first_wins(pairs)
 
 
 def _first_wins(pairs: list[tuple[str, str]]) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
     headers: dict[str, str] = {}
     later = []
-    for pair in pairs:
-        if headers.setdefault(*pair) is not pair[1]:
-            later.append(pair)
+    for name, value in pairs:
+        if name in headers:
+            later.append((name, value))
+        else:
+            headers[name] = value
     return headers, tuple(later)
 
 
@@ -135,8 +150,10 @@ def receipt_in(head: bytes | bytearray) -> str | None:
     Only a value without escapes: guessing at one in a frame that can't be read helps nobody.
     """
     for line in head.split(b"\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name == b"receipt" and b"\\" not in value and b":" not in value:
+        name, colon, value = line.partition(b":")
+        if name == b"receipt" and colon:
+            if b"\\" in value or b":" in value:
+                return None
             try:
                 return value.decode().removesuffix("\r")
             except UnicodeDecodeError:

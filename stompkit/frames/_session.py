@@ -86,7 +86,7 @@ class Session:
         self._decoder = FrameDecoder(
             limits=limits_before_login if role is _SERVER else limits, tolerance=tolerance
         )
-        self._early = b""
+        self._early = bytearray()
         self._usual: dict[str, tuple[str, ...]] = {}
         self._error: RemoteProtocolError | None = None
 
@@ -108,12 +108,14 @@ class Session:
         if self.role is _SERVER and self.state is State.CONNECTING:
             return self._hold(data)
         if self._early:
-            data, self._early = self._early + data, b""
+            data = bytes(self._early) + data
+            self._early.clear()
         return self._checked(self._decoder.feed(data))
 
     def receive_eof(self) -> None:
         """Note the end of the stream; raises :class:`RemoteProtocolError` within a frame."""
-        deaf = self._is_deaf()
+        # What a client sent ahead of CONNECTED will never be read: nobody asks if it was complete.
+        deaf = self._is_deaf() or (self.role is _SERVER and self.state is State.CONNECTING)
         self.state = State.CLOSED
         if not deaf:
             self._decoder.eof()
@@ -181,7 +183,7 @@ class Session:
                 raise self._missing(frame, names)
 
     def _unexpected(self, frame: Frame) -> RemoteProtocolError:
-        if self.state is State.OPENING:
+        if self.state is State.OPENING and self.role is _SERVER:
             message = f"the first frame must be CONNECT, not {frame.command}"
         else:
             message = f"unexpected {frame.command} frame: the session is {self.state.value}"
@@ -201,10 +203,11 @@ class Session:
             version = self._highest_common(headers.get("accept-version", "1.0"))
         else:
             version = self._answered(headers.get("version", "1.0"))
-        try:
-            self._peer_offer = parse_heart_beat(headers.get("heart-beat"))
-        except ValueError as error:
-            raise refusal(str(error), "bad-heart-beat") from None
+        if version != "1.0":  # where the header means nothing
+            try:
+                self._peer_offer = parse_heart_beat(headers.get("heart-beat"))
+            except ValueError as error:
+                raise refusal(str(error), "bad-heart-beat") from None
         self.version = version
         if self.role is _CLIENT:
             self._begin(version)
@@ -249,12 +252,15 @@ class Session:
         Raises :class:`LocalProtocolError` where no CONNECT is waiting for an answer.
         """
         version = self.version
-        if version is None:
-            raise LocalProtocolError("CONNECTED answers CONNECT, and none has come")
+        following = TRANSITIONS[self.role, self.state].get("CONNECTED")
+        if version is None or following is None:
+            raise LocalProtocolError(
+                f"CONNECTED answers CONNECT, and none is waiting: the session is {self.state.value}"
+            )
         own: dict[str, str] = {"version": version}
         if version != "1.0":
             own["heart-beat"] = self._offered()
-        data = self.send(Frame("CONNECTED", {**own, **headers}), now)
+        data = self._encoded(Frame("CONNECTED", {**own, **headers}), following, now)
         self._usual = _USUAL[self._peer, version]
         self._begin(version)
         return data
@@ -282,7 +288,12 @@ class Session:
             for names in required:
                 if not any(name in frame.headers for name in names):
                     raise LocalProtocolError(f"{frame.command} needs {' or '.join(names)}")
-        data = encode(frame, version, tolerance=self._tolerance)
+        elif following is State.CONNECTED:
+            raise LocalProtocolError("CONNECTED is sent by accept, which settles the version")
+        return self._encoded(frame, following, now)
+
+    def _encoded(self, frame: Frame, following: State, now: float) -> bytes:
+        data = encode(frame, self._decoder.version, tolerance=self._tolerance)
         self.state = following
         self.heart_beat.last_sent = now
         return data

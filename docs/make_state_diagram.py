@@ -1,0 +1,128 @@
+"""Draws the states of a session from their table: ``sessions.dot`` and ``sessions.rst``.
+
+Run it after a change of ``stompkit/frames/_states.py``; ``--check`` changes nothing, and exits
+with 1 where the files differ from the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from stompkit.frames import TRANSITIONS, Role, State, _states
+
+__all__ = ["main"]
+
+_INTRODUCTION = """\
+.. Made by docs/make_state_diagram.py from stompkit/frames/_states.py: change that instead.
+
+The states of a session
+=======================
+
+A connection is always in one of these states, the same at both ends but for the frames that are
+on their way. ``stompkit.frames.Session`` keeps it; the table that it goes by is
+``stompkit.frames.TRANSITIONS``.
+"""
+_TABLES = """\
+What each end may send
+----------------------
+
+A frame that is not listed for its sender and the state is a protocol error: ``LocalProtocolError``
+where this end was about to send it, ``RemoteProtocolError`` where the other end has.
+
+The server may send MESSAGE and RECEIPT after the client's DISCONNECT, because they may have been
+on their way; the receipt for DISCONNECT itself comes then. Octets that reach a server after
+DISCONNECT, or either end after ERROR, are not read. The end of the stream leads to CLOSED from
+every state.
+"""
+_PICTURE = """\
+The picture
+-----------
+
+``sessions.dot``, for ``dot -Tsvg``. Solid arrows are frames of the client, dashed ones of the
+server.
+
+::
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files, or check them; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    parser.add_argument(
+        "--into", type=Path, default=Path(__file__).parent, metavar="DIR", help="where they are"
+    )
+    options = parser.parse_args(arguments)
+    status = 0
+    for name, text in (("sessions.dot", dot()), ("sessions.rst", page())):
+        path = options.into / name
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"{path} is not what make_state_diagram.py makes of the table", file=sys.stderr)
+            status = 1
+    return status
+
+
+def meanings() -> dict[State, str]:
+    """What each state means, as the module of the table says it."""
+    lines = re.findall(r"^ {4}([A-Z]+) +(.+)$", _states.__doc__ or "", re.MULTILINE)
+    return {State[name]: text for name, text in lines}
+
+
+def dot() -> str:
+    """The picture, in the language of Graphviz."""
+    return "\n".join(["digraph sessions {", "    rankdir=LR;", *_statements(), "}", ""])
+
+
+def _statements() -> Iterator[str]:
+    for state in State:
+        yield f"    {state.name};"
+    for role, state in TRANSITIONS:
+        style = "solid" if role is Role.CLIENT else "dashed"
+        for following, commands in _moves(role, state).items():
+            label = "\\n".join(commands)
+            yield f'    {state.name} -> {following.name} [style={style}, label="{label}"];'
+    yield f"    {{{' '.join(s.name for s in State if s is not State.CLOSED)}}} -> CLOSED ["
+    yield '        style=dotted, label="end of stream"];'
+
+
+def page() -> str:
+    """The page of the manual."""
+    text = [_INTRODUCTION]
+    text += [f"{state.name}\n    {meaning}.\n" for state, meaning in meanings().items()]
+    text.append(_TABLES)
+    text += [_table(role) for role in Role]
+    text.append(_PICTURE)
+    text += [f"    {line}".rstrip() for line in dot().splitlines()]
+    return "\n".join(text) + "\n"
+
+
+def _table(role: Role) -> str:
+    text = [f".. list-table:: Frames of the {role.value}\n   :header-rows: 1\n"]
+    text.append("   * - State\n     - Frames\n     - Next state")
+    for state in State:
+        moves = _moves(role, state)
+        for following, commands in moves.items():
+            text.append(
+                f"   * - {state.name}\n     - {', '.join(commands)}\n     - {following.name}"
+            )
+        if not moves:
+            text.append(f"   * - {state.name}\n     - none\n     -")
+    return "\n".join([*text, ""])
+
+
+def _moves(role: Role, state: State) -> dict[State, list[str]]:
+    """The commands that lead from one state to each other."""
+    moves: dict[State, list[str]] = {}
+    for command, following in TRANSITIONS[role, state].items():
+        moves.setdefault(following, []).append(command)
+    return moves
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,6 +24,9 @@ class Ledger:
     1.0   ``message-id``
     ====  ==========================================  ==============
 
+    On 1.0 two subscriptions of one topic have nothing but that to tell their deliveries of a
+    message apart, so the second gets an id of its own.
+
     An entry outlives its subscription: after UNSUBSCRIBE it can still be acknowledged.
     """
 
@@ -38,19 +41,24 @@ class Ledger:
         return len(self._entries)
 
     def add(self, entry: Entry, subscription: Subscription) -> str:
-        """Enter a delivery; gives the header line that tells the client how to name it."""
+        """Enter a delivery; gives the header lines that tell the client how to name it."""
+        message_id = entry.message.id
+        lines = f"message-id:{message_id}\n"
         if self._version == "1.2":
             self._last_key += 1
             key = str(self._last_key)
-            line = f"ack:{key}\n"
+            lines += f"ack:{key}\n"
         else:
-            key = self._key(subscription.id, entry.message.id)
-            line = ""
+            key = self._key(subscription.id, message_id)
+            if key in self._entries:
+                self._last_key += 1
+                key = f"{message_id}-{self._last_key}"
+                lines = f"message-id:{key}\n"
         entry.key = key
         entry.subscription = subscription
         self._entries[key] = entry
         subscription.unsettled[key] = entry
-        return line
+        return lines
 
     def _key(self, subscription_id: str | None, message_id: str) -> str:
         if self._version == "1.1":

@@ -84,7 +84,7 @@ class Broker:
 
     def check_name(self, name: str) -> type[Destination]:
         """The kind of destination that a name stands for; raises :class:`Refused` for none."""
-        if len(name.encode()) > self.config.max_destination_bytes:
+        if len(name.encode("utf-8", "surrogateescape")) > self.config.max_destination_bytes:
             raise Refused(
                 f"destination name too long: at most {self.config.max_destination_bytes} octets",
                 "bad-destination",
@@ -205,8 +205,13 @@ class Broker:
             dirty, self._dirty = self._dirty, {}
             for destination in dirty:
                 destination.pump()
-                if destination.is_idle:
-                    self.destinations.pop(destination.name, None)
+                self._forget_if_idle(destination)
             written, self._written = self._written, {}
             for connection in written:
                 connection.write_out()
+
+    def _forget_if_idle(self, destination: Destination) -> None:
+        # A topic may have been forgotten while a delivery of it was unsettled; what bears its
+        # name now is another one.
+        if destination.is_idle and self.destinations.get(destination.name) is destination:
+            del self.destinations[destination.name]

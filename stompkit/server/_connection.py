@@ -265,6 +265,9 @@ class Connection:
 
     def _remove(self, subscription: Subscription) -> None:
         subscription.active = False
+        # Unsettled deliveries keep the subscription, and should not keep what it never delivered.
+        subscription.backlog.clear()
+        subscription.backlog_bytes = 0
         subscription.destination.remove(subscription)
         self._broker.touch(subscription.destination)
 

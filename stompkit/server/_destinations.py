@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from heapq import merge
 from typing import TYPE_CHECKING
 
 from stompkit.server._config import BrokerConfig
@@ -91,6 +90,7 @@ class Queue(Destination):
         """Make an empty queue."""
         super().__init__(name, config)
         self.ready: deque[Entry] = deque()
+        self._back: list[Entry] = []
         #: Messages and octets in the queue, delivered but unsettled ones included.
         self.messages = 0
         self.octets = 0
@@ -116,6 +116,8 @@ class Queue(Destination):
 
     def pump(self) -> None:
         """Deliver from the front, to the subscribers in turn."""
+        if self._back:
+            self._put_back()
         ready, subscriptions = self.ready, self.subscriptions
         unable = 0
         while ready and unable < len(subscriptions):
@@ -136,13 +138,20 @@ class Queue(Destination):
         self.octets -= entry.message.size
 
     def returned(self, entries: Iterable[Entry]) -> None:
-        """Put entries back in their places, so that the original order is kept."""
-        back = sorted(entries, key=_place)
-        ready = self.ready
-        if not ready or (back and back[-1].place < ready[0].place):
-            ready.extendleft(reversed(back))
-        else:
-            self.ready = deque(merge(back, ready, key=_place))
+        """Take entries back; they get their old places before anything else is delivered."""
+        for entry in entries:
+            entry.subscription = None
+            self._back.append(entry)
+
+    def _put_back(self) -> None:
+        """Keep the original order, by moving no more than what has been delivered before."""
+        back, ready = self._back, self.ready
+        last = max(map(_place, back))
+        while ready and ready[0].place < last:
+            back.append(ready.popleft())
+        back.sort(key=_place)
+        ready.extendleft(reversed(back))
+        back.clear()
 
 
 class Topic(Destination):

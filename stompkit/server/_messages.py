@@ -26,13 +26,15 @@ def header_line(name: str, value: str, version: Version) -> bytes:
     """One escaped header line with its line end.
 
     1.0 has no escapes, and no way to carry a line feed, or a colon in a name: there the escaped
-    form is sent as the nearest thing.
+    form is sent as the nearest thing. Octets that are no UTF-8, which a tolerant decoder keeps,
+    go out as they came.
     """
     if version == "1.0":
         if "\n" not in value and "\n" not in name and ":" not in name:
-            return f"{name}:{value}\n".encode()
+            return f"{name}:{value}\n".encode("utf-8", "surrogateescape")
         version = "1.1"
-    return f"{escape(name, version)}:{escape(value, version)}\n".encode()
+    line = f"{escape(name, version)}:{escape(value, version)}\n"
+    return line.encode("utf-8", "surrogateescape")
 
 
 class Message:

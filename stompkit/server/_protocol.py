@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final, cast
 from typing import Protocol as TypingProtocol
-from typing import cast
 
 from twisted.internet.interfaces import (
     IAddress,
@@ -11,6 +11,7 @@ from twisted.internet.interfaces import (
     IHalfCloseableDescriptor,
     IPushProducer,
     IReactorTime,
+    ISSLTransport,
     ITCPTransport,
 )
 from twisted.internet.protocol import Factory, Protocol
@@ -23,6 +24,9 @@ from stompkit.server._config import BrokerConfig
 from stompkit.server._connection import Connection
 
 __all__ = ["BrokerFactory", "BrokerProtocol"]
+
+#: Not an attribute of the protocol's class: its events would hold on to the protocol.
+_log: Final = Logger()
 
 
 class _StreamTransport(TypingProtocol):
@@ -42,8 +46,6 @@ class _StreamTransport(TypingProtocol):
 @implementer(IPushProducer)
 class BrokerProtocol(Protocol):
     """One client's transport, as the outlet of a :class:`Connection`."""
-
-    _log = Logger()
 
     def __init__(self, broker: Broker, clock: IReactorTime) -> None:
         """Wait for the transport."""
@@ -128,16 +130,17 @@ class BrokerProtocol(Protocol):
         stream = self._stream
         failure = self._connection.failure
         if failure is not None:
-            self._log.info(
+            _log.info(
                 "{peer} refused: {code}: {reason}",
                 peer=stream.getPeer(),
                 code=failure.code,
                 reason=failure.message,
             )
         stream.unregisterProducer()
-        if IHalfCloseableDescriptor.providedBy(stream):
+        if IHalfCloseableDescriptor.providedBy(stream) and not ISSLTransport.providedBy(stream):
             # Closing at once would reset the connection where octets of the client are still
-            # unread, and the reset would overtake the last frame.
+            # unread, and the reset would overtake the last frame. TLS can't be half closed: its
+            # transport offers what that of TCP beneath it can do.
             stream.loseWriteConnection()
         else:
             stream.loseConnection()

@@ -77,9 +77,10 @@ class Subscription:
         """Write a MESSAGE frame; unless the mode is auto the entry is unsettled from now on."""
         message = entry.message
         entry.deliveries += 1
-        lines = f"message-id:{message.id}\n"
-        if not self.is_auto:
-            lines += self.connection.ledger.add(entry, self)
+        if self.is_auto:
+            lines = f"message-id:{message.id}\n"
+        else:
+            lines = self.connection.ledger.add(entry, self)
         if entry.deliveries > 1:
             lines += f"redelivered:true\ndelivery-count:{entry.deliveries}\n"
         connection = self.connection

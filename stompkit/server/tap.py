@@ -6,12 +6,13 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IListeningPort, IReactorCore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.usage import Options as UsageOptions
@@ -112,6 +113,7 @@ class BrokerService(Service):
         self._descriptions = descriptions
         self._announce = announce
         self._ports: list[IListeningPort] = []
+        self._is_asked_to_listen = False
 
     def privilegedStartService(self) -> None:
         """Listen, while twistd may still open ports below 1024."""
@@ -121,7 +123,7 @@ class BrokerService(Service):
     def startService(self) -> None:
         """Listen, unless that has been done."""
         super().startService()
-        if not self._ports:
+        if not self._is_asked_to_listen:
             self._listen()
 
     async def _listen_all(self) -> None:
@@ -136,12 +138,17 @@ class BrokerService(Service):
         for port in self._ports:
             self._log.info("listening on {address}", address=port.getHost())
         if self._announce is not None:
-            _write_whole(self._announce, json.dumps(self.announcement()))
+            try:
+                _write_whole(self._announce, json.dumps(self.announcement()))
+            except OSError as error:
+                raise SystemExit(f"stompkit: can't write the announce file: {error}") from error
 
     def _listen(self) -> None:
         # Listening ends at once for all endpoints but systemd's and plug-ins'; what it raises
-        # at once ends the start of twistd with the message and a non-zero status.
+        # at once ends the start of twistd with the message and a non-zero status; what it raises
+        # later ends the reactor.
         failures: list[BaseException] = []
+        self._is_asked_to_listen = True
         waiting = Deferred.fromCoroutine(self._listen_all())
 
         def failed(failure: Failure) -> None:
@@ -151,6 +158,15 @@ class BrokerService(Service):
         waiting.addErrback(failed)
         if failures:
             raise failures[0]
+        waiting.addCallback(lambda _: self._end_after(failures))
+
+    def _end_after(self, failures: list[BaseException]) -> None:
+        """Stop the reactor if listening has failed after the start."""
+        from twisted.internet import reactor
+
+        if failures:
+            self._log.critical("{reason}", reason=failures[0])
+            cast("IReactorCore", reactor).stop()
 
     def announcement(self) -> dict[str, object]:
         """What the announce file says: process id, and host and port or path of each endpoint."""
@@ -175,6 +191,7 @@ class BrokerService(Service):
     def stopService(self) -> Deferred[None]:
         """Listen no more."""
         super().stopService()
+        self._is_asked_to_listen = False
         if self._announce is not None:
             self._announce.unlink(missing_ok=True)
         return Deferred.fromCoroutine(self._stop_all())

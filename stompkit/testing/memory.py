@@ -167,9 +167,10 @@ class MemoryTransport:
         self._taken += self._waiting
         self._waiting.clear()
         if self._producer is not None and self._producer_paused:
+            # As Twisted's, which does not end as long as there is a producer to be asked for more.
             self._producer_paused = False
             self._producer.resumeProducing()
-        if not self._waiting and self._write_closed:
+        elif self._write_closed and not self.eof:
             self._ended()
         self.deliver(b"")
 

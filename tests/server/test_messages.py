@@ -1,0 +1,312 @@
+"""What becomes of a SEND frame on its way to a MESSAGE frame, between any two versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompkit.frames import VERSIONS, Tolerance, Version, escape
+from stompkit.server import BrokerConfig
+from stompkit.testing.memory import MemoryBroker, MemoryClient
+
+DESTINATION = "/queue/a"
+ALL_OCTETS = bytes(range(256))
+
+#: Values that need care in at least one version.
+TRICKY = {
+    "colon": "a:b",
+    "colons": ":a::b:",
+    "backslash": "a\\b",
+    "backslash-at-the-end": "a\\",
+    "what-looks-like-an-escape": "\\n\\c\\r\\\\",
+    "carriage-return": "a\rb",
+    "carriage-return-at-the-end": "a\r",
+    "line-feed": "a\nb",
+    "line-feed-and-backslash": "\n\\n",
+    "all": "\\:\r\n:\\",
+    "blanks": "  a b  ",
+    "empty": "",
+    "not-ascii": "Grüße, 世界 \U0001f680",
+}
+
+
+def pair(sender: str, receiver: str) -> tuple[MemoryClient, MemoryClient]:
+    """Two clients of one broker, the second one subscribed to DESTINATION."""
+    broker = MemoryBroker()
+    producer, consumer = broker.client(sender), broker.client(receiver)
+    consumer.subscribe(DESTINATION, id="s")
+    consumer.take()
+    return producer, consumer
+
+
+def can_send(version: str, text: str) -> bool:
+    """Whether the version has a way to put the text into a header's value."""
+    return version != "1.0" or "\n" not in text
+
+
+def as_read(version: Version, text: str) -> str:
+    """What a receiver reads: 1.0 has no line feeds, and gets the escaped form."""
+    return escape(text, "1.1") if version == "1.0" and "\n" in text else text
+
+
+@pytest.mark.parametrize("receiver", VERSIONS)
+@pytest.mark.parametrize(
+    ("sender", "value"),
+    [
+        pytest.param(sender, value, id=f"{sender}-{name}")
+        for sender in VERSIONS
+        for name, value in TRICKY.items()
+        if can_send(sender, value)
+    ],
+)
+def test_header_values_arrive_as_they_were_sent(
+    sender: Version, value: str, receiver: Version
+) -> None:
+    producer, consumer = pair(sender, receiver)
+    producer.publish(DESTINATION, b"body", x=value)
+    [message] = consumer.take("MESSAGE")
+    assert message.headers["x"] == as_read(receiver, value)
+    assert message.body == b"body"
+
+
+@pytest.mark.parametrize("receiver", VERSIONS)
+@pytest.mark.parametrize(
+    ("sender", "name"),
+    [
+        (sender, name)
+        for sender in VERSIONS
+        for name in ("a\\b", "a\rb", "a\nb", "a:b", "é")
+        if can_send(sender, name) and (sender != "1.0" or ":" not in name)
+    ],
+)
+def test_header_names_arrive_as_they_were_sent(
+    sender: Version, name: str, receiver: Version
+) -> None:
+    producer, consumer = pair(sender, receiver)
+    producer.send("SEND", {"destination": DESTINATION, name: "value"})
+    [message] = consumer.take("MESSAGE")
+    wanted = escape(name, "1.1") if receiver == "1.0" and {":", "\n"} & set(name) else name
+    assert message.headers[wanted] == "value"
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "text"),
+    [
+        (sender, receiver, text)
+        for sender in VERSIONS
+        for receiver in VERSIONS
+        for text in ("a:b", "a\\b", "a\rb", "a\nb", "世界")
+        if can_send(sender, text) and can_send(receiver, text)
+    ],
+)
+def test_destination_and_subscription_are_those_that_the_client_named(
+    sender: Version, receiver: Version, text: str
+) -> None:
+    broker = MemoryBroker()
+    producer, consumer = broker.client(sender), broker.client(receiver)
+    consumer.subscribe(f"/queue/{text}", id=text)
+    producer.publish(f"/queue/{text}")
+    [message] = consumer.take("MESSAGE")
+    assert message.headers["destination"] == f"/queue/{text}"
+    assert message.headers["subscription"] == text
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        pytest.param(version, text, id=f"{version}-{name}")
+        for version in VERSIONS
+        for name, text in TRICKY.items()
+        if can_send(version, text)
+    ],
+)
+def test_a_receipt_names_what_was_asked_for(version: Version, text: str) -> None:
+    client = MemoryBroker().client(version)
+    client.send("BEGIN", transaction="t", receipt=text)
+    [receipt] = client.take("RECEIPT")
+    assert receipt.headers == {"receipt-id": text}
+
+
+def test_headers_of_the_application_are_passed_on_in_their_order() -> None:
+    producer, consumer = pair("1.2", "1.2")
+    own = {"z": "1", "content-type": "text/plain", "a": "2", "persistent": "true", "priority": "4"}
+    producer.publish(DESTINATION, b"x", **own)
+    [message] = consumer.take("MESSAGE")
+    passed_on = [(name, value) for name, value in message.headers.items() if name in own]
+    assert passed_on == [
+        ("z", "1"),
+        ("content-type", "text/plain"),
+        ("a", "2"),
+        ("persistent", "true"),
+        ("priority", "4"),
+    ]
+
+
+def test_nothing_is_made_up_for_a_message_without_a_body() -> None:
+    producer, consumer = pair("1.2", "1.2")
+    producer.publish(DESTINATION)
+    [message] = consumer.take("MESSAGE")
+    assert message.headers.keys() == {"destination", "message-id", "subscription"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "receipt",
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "delivery-count",
+    ],
+)
+def test_reserved_headers_of_the_sender_are_not_passed_on(name: str, version: Version) -> None:
+    broker = MemoryBroker()
+    producer, consumer = broker.client(version), broker.client(version)
+    consumer.subscribe(DESTINATION, id="own", ack="client")
+    producer.send("SEND", {"destination": DESTINATION, name: "forged", "x": "y"}, b"body")
+    [message] = consumer.take("MESSAGE")
+    assert "forged" not in message.headers.values()
+    assert message.headers["x"] == "y"
+    assert message.headers["subscription"] == "own"
+    assert message.repeated == ()
+    consumer.ack(message, receipt="r")
+    assert consumer.error is None
+
+
+def test_the_name_of_a_transaction_is_not_passed_on() -> None:
+    producer, consumer = pair("1.2", "1.2")
+    producer.send("BEGIN", transaction="t")
+    producer.publish(DESTINATION, transaction="t", receipt="r")
+    producer.send("COMMIT", transaction="t")
+    [message] = consumer.take("MESSAGE")
+    assert "transaction" not in message.headers
+    assert "receipt" not in message.headers
+
+
+@pytest.mark.parametrize("receiver", VERSIONS)
+def test_of_a_repeated_header_the_first_is_passed_on_alone(receiver: Version) -> None:
+    producer, consumer = pair("1.2", receiver)
+    producer.write(b"SEND\ndestination:/queue/a\nx:first\nx:second\nx:third\n\n\0")
+    [message] = consumer.take("MESSAGE")
+    assert message.values("x") == ["first"]
+
+
+@pytest.mark.parametrize("sender", VERSIONS)
+@pytest.mark.parametrize("receiver", VERSIONS)
+def test_a_body_gets_its_content_length(sender: Version, receiver: Version) -> None:
+    producer, consumer = pair(sender, receiver)
+    producer.write(b"SEND\ndestination:/queue/a\n\nhello\0")
+    [message] = consumer.take("MESSAGE")
+    assert message.headers["content-length"] == "5"
+    assert message.body == b"hello"
+
+
+def test_a_content_length_is_sent_once() -> None:
+    producer, consumer = pair("1.2", "1.2")
+    producer.publish(DESTINATION, b"hello")
+    assert consumer.octets.count(b"content-length") == 1
+
+
+@pytest.mark.parametrize("sender", VERSIONS)
+@pytest.mark.parametrize("receiver", VERSIONS)
+@pytest.mark.parametrize("body", [ALL_OCTETS, b"\0", b"\0\n\n\0", b"\n", b"\r\n", b"x" * 200_000])
+def test_bodies_arrive_octet_for_octet(body: bytes, sender: Version, receiver: Version) -> None:
+    producer, consumer = pair(sender, receiver)
+    producer.publish(DESTINATION, body)
+    assert consumer.bodies() == [body]
+
+
+def test_message_ids_are_unique() -> None:
+    producer, consumer = pair("1.2", "1.2")
+    for _ in range(100):
+        producer.publish(DESTINATION)
+    ids = {message.headers["message-id"] for message in consumer.take("MESSAGE")}
+    assert len(ids) == 100
+
+
+def test_two_brokers_do_not_use_the_same_message_ids() -> None:
+    ids: set[str] = set()
+    for _ in range(2):
+        producer, consumer = pair("1.2", "1.2")
+        producer.publish(DESTINATION)
+        ids.update(message.headers["message-id"] for message in consumer.take("MESSAGE"))
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("receiver", VERSIONS)
+def test_line_ends_of_the_sender_are_not_passed_on(receiver: Version) -> None:
+    producer, consumer = pair("1.2", receiver)
+    producer.write(b"SEND\r\ndestination:/queue/a\r\nx:y\r\n\r\n\0")
+    [message] = consumer.take("MESSAGE")
+    assert message.headers["x"] == "y"
+    assert b"\r" not in consumer.octets
+
+
+def test_a_raw_colon_is_escaped_for_those_who_can_read_it() -> None:
+    producer, consumer = pair("1.2", "1.2")
+    producer.write(b"SEND\ndestination:/queue/a\nurl:http://a:1/\n\n\0")
+    assert b"\nurl:http\\c//a\\c1/\n" in consumer.octets
+
+
+def test_a_raw_colon_is_refused_where_no_tolerance_is_set() -> None:
+    client = MemoryBroker(BrokerConfig(tolerance=Tolerance.NONE)).client()
+    client.write(b"SEND\ndestination:/queue/a\nurl:http://a:1/\nreceipt:r\n\n\0")
+    assert client.error is not None
+    assert client.error.headers["receipt-id"] == "r"
+
+
+@pytest.mark.parametrize("receiver", VERSIONS)
+@pytest.mark.parametrize("sender", VERSIONS)
+@pytest.mark.parametrize("line", [b"x:\xff\xfe", b"x:\xff:y", b"\xff:x"])
+@pytest.mark.parametrize("body", [b"", b"body"])
+def test_octets_that_are_not_utf8_are_passed_on_where_they_are_tolerated(
+    body: bytes, line: bytes, sender: Version, receiver: Version
+) -> None:
+    broker = MemoryBroker(BrokerConfig(tolerance=Tolerance.LENIENT))
+    producer, consumer = broker.client(sender), broker.client(receiver)
+    consumer.subscribe(DESTINATION)
+    producer.write(b"SEND\ndestination:/queue/a\n%b\n\n%b\0" % (line, body))
+    octets = consumer.transport.take()
+    name, _, value = line.partition(b":")
+    assert b"\n%b:%b" % (name, value.split(b":")[0]) in octets
+    assert octets.endswith(b"\n\n%b\0" % body)
+    producer.publish(DESTINATION, b"next")
+    assert consumer.transport.take().endswith(b"next\0")
+
+
+@pytest.mark.parametrize("receiver", VERSIONS)
+def test_blanks_that_1_0_pads_headers_with_are_not_passed_on_where_they_are_tolerated(
+    receiver: Version,
+) -> None:
+    broker = MemoryBroker(BrokerConfig(tolerance=Tolerance.LENIENT))
+    producer, consumer = broker.client("1.0"), broker.client(receiver)
+    consumer.subscribe(DESTINATION)
+    producer.write(b"SEND\ndestination: /queue/a \n x : y \n\n\0")
+    [message] = consumer.take("MESSAGE")
+    assert message.headers["destination"] == DESTINATION
+    assert message.headers["x"] == "y"
+
+
+def test_a_destination_that_is_not_utf8_works_where_it_is_tolerated() -> None:
+    broker = MemoryBroker(BrokerConfig(tolerance=Tolerance.LENIENT))
+    client = broker.client()
+    client.write(b"SUBSCRIBE\nid:1\ndestination:/queue/\xff\n\n\0")
+    client.write(b"SEND\ndestination:/queue/\xff\n\nbody\0")
+    octets = client.transport.take()
+    assert b"destination:/queue/\xff\n" in octets
+    assert octets.endswith(b"body\0")
+
+
+def test_a_message_for_several_versions_is_right_for_each() -> None:
+    broker = MemoryBroker()
+    producer = broker.client("1.2")
+    consumers = {version: broker.client(version) for version in VERSIONS}
+    for consumer in consumers.values():
+        consumer.subscribe("/topic/t")
+    producer.publish("/topic/t", b"body", x="a:\\\r", y="plain")
+    for consumer in consumers.values():
+        [message] = consumer.take("MESSAGE")
+        assert message.headers["x"] == "a:\\\r"
+        assert message.headers["y"] == "plain"
+        assert message.body == b"body"

@@ -1,0 +1,480 @@
+"""Queues against a model: whatever clients do, each message is in exactly one place.
+
+The model knows nothing of how the broker works. It keeps, for each message, the one place where
+it must be: ready in a queue, held by one delivery of one subscription, or gone. What the broker
+sends is checked against that, and moves the message; what clients send moves messages in the
+model by the rules of the documentation. After each turn the two must agree.
+"""
+
+# The names of a machine's rules and invariants say what they are about, as those of tests do.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from stompkit.frames import VERSIONS, Frame, encode
+from stompkit.server import BrokerConfig
+from stompkit.testing.memory import MemoryBroker, MemoryClient
+
+QUEUES = ("/queue/a", "/queue/b")
+DEAD = {"/queue/a": "/dlq/a", "/queue/b": "/dlq/b"}
+ALL = (*QUEUES, *DEAD.values())
+MOST_CLIENTS = 4
+MOST_MESSAGES = 8
+MOST_DELIVERIES = 2
+MOST_FRAMES = 4
+
+_T = TypeVar("_T")
+
+
+@dataclass(eq=False)
+class Message:
+    """A message, known by its body."""
+
+    body: bytes
+    queue: str
+    place: int = 0
+    deliveries: int = 0
+
+
+@dataclass(eq=False)
+class Delivery:
+    """A message in the hands of a client, not acknowledged."""
+
+    message: Message
+    frame: Frame
+    subscription: Subscription
+    transaction: Transaction | None = None
+
+
+@dataclass(eq=False)
+class Subscription:
+    """What a client has asked for."""
+
+    id: str
+    queue: str
+    mode: str
+    prefetch: int
+    active: bool = True
+    held: list[Delivery] = field(default_factory=list)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether the broker owes it messages, if there are any."""
+        return self.active and (self.mode == "auto" or len(self.held) < self.prefetch)
+
+
+@dataclass(eq=False)
+class Transaction:
+    """Frames that wait for COMMIT."""
+
+    name: str
+    messages: list[Message] = field(default_factory=list)
+    settlements: list[tuple[list[Delivery], str]] = field(default_factory=list)
+    frames: int = 0
+
+
+@dataclass(eq=False)
+class Client:
+    """A client and what the model knows of it."""
+
+    stream: MemoryClient
+    version: str
+    subscriptions: list[Subscription] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    spent: list[Frame] = field(default_factory=list)
+    reading: bool = True
+
+    @property
+    def held(self) -> list[Delivery]:
+        """All that it has not acknowledged."""
+        return [delivery for each in self.subscriptions for delivery in each.held]
+
+
+def pick(things: list[_T], number: int) -> _T:
+    return things[number % len(things)]
+
+
+numbers = st.integers(0, 999)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Clients that do what they may, and sometimes what they may not."""
+
+    @initialize()
+    def begin_empty(self) -> None:
+        config = BrokerConfig(
+            max_queue_messages=MOST_MESSAGES,
+            max_deliveries=MOST_DELIVERIES,
+            max_transaction_frames=MOST_FRAMES,
+        )
+        self.broker = MemoryBroker(config)
+        self.clients: list[Client] = []
+        self.ready: dict[str, list[Message]] = {queue: [] for queue in ALL}
+        self.known: dict[bytes, Message] = {}
+        self.last = 0
+
+    # The model's moves.
+
+    def put(self, message: Message, queue: str) -> None:
+        """To the end of a queue, as new."""
+        self.last += 1
+        message.queue, message.place, message.deliveries = queue, self.last, 0
+        self.known[message.body] = message
+        self.ready[queue].append(message)
+
+    def held_of(self, queue: str) -> int:
+        return sum(d.message.queue == queue for client in self.clients for d in client.held)
+
+    def room(self, queue: str) -> int:
+        return MOST_MESSAGES - len(self.ready[queue]) - self.held_of(queue)
+
+    def give_back(self, message: Message) -> None:
+        """To its old place in its queue."""
+        self.ready[message.queue].append(message)
+        self.ready[message.queue].sort(key=lambda each: each.place)
+
+    def settle(self, client: Client, deliveries: list[Delivery], verb: str) -> None:
+        for delivery in deliveries:
+            delivery.subscription.held.remove(delivery)
+            client.spent.append(delivery.frame)
+        for delivery in deliveries:
+            message = delivery.message
+            if verb == "ACK":
+                del self.known[message.body]
+            elif verb == "NACK" and message.deliveries < MOST_DELIVERIES:
+                self.give_back(message)
+            elif message.queue not in DEAD:
+                del self.known[message.body]
+            elif self.room(DEAD[message.queue]) > 0:
+                self.put(message, DEAD[message.queue])
+            else:
+                self.put(message, message.queue)
+
+    def named_by(self, delivery: Delivery) -> list[Delivery]:
+        """All that an ACK of a delivery speaks of."""
+        if delivery.subscription.mode == "client-individual":
+            return [delivery]
+        held = delivery.subscription.held
+        upto = held[: held.index(delivery) + 1]
+        return [each for each in upto if each.transaction is None]
+
+    def gone(self, client: Client) -> None:
+        """The connection has ended: what it held goes back."""
+        self.clients.remove(client)
+        for delivery in client.held:
+            self.give_back(delivery.message)
+
+    def refused(self, client: Client, code: str) -> None:
+        client.stream.start_reading()
+        assert client.stream.error is not None, f"no ERROR, but {code} was due"
+        assert client.stream.error.headers["stompkit-code"] == code
+        assert client.stream.eof
+        self.gone(client)
+        self.observe()
+        client.stream.close()
+
+    # What the broker sent.
+
+    def observe(self) -> None:
+        """Check and note what was delivered in one turn."""
+        delivered: dict[str, list[int]] = {queue: [] for queue in ALL}
+        for client in self.clients:
+            assert client.stream.error is None, client.stream.error
+            places: dict[str, int] = dict.fromkeys(ALL, 0)
+            for frame in client.stream.take("MESSAGE"):
+                message = self.delivered(client, frame)
+                assert message.place > places[message.queue], "not in order"
+                places[message.queue] = message.place
+                delivered[message.queue].append(message.place)
+        for queue, ready in self.ready.items():
+            for message in ready:
+                assert all(place < message.place for place in delivered[queue]), "passed over"
+
+    def delivered(self, client: Client, frame: Frame) -> Message:
+        message = self.known[frame.body]
+        queue = message.queue
+        assert message in self.ready[queue], "was not ready: it is with somebody else"
+        assert frame.headers["destination"] == queue
+        assert client.reading
+        [subscription] = [
+            each
+            for each in client.subscriptions
+            if each.active and each.id == frame.headers["subscription"]
+        ]
+        assert subscription.queue == queue
+        assert subscription.takes_more, "more than it can take"
+        self.ready[queue].remove(message)
+        message.deliveries += 1
+        assert (frame.headers.get("redelivered") == "true") == (message.deliveries > 1)
+        assert int(frame.headers.get("delivery-count", 1)) == message.deliveries
+        if subscription.mode == "auto":
+            del self.known[message.body]
+        else:
+            subscription.held.append(Delivery(message, frame, subscription))
+        return message
+
+    # What clients do.
+
+    @precondition(lambda self: len(self.clients) < MOST_CLIENTS)
+    @rule(version=st.sampled_from(VERSIONS))
+    def connect(self, version: str) -> None:
+        self.clients.append(Client(self.broker.client(version), version))
+
+    @precondition(lambda self: self.clients)
+    @rule(
+        who=numbers,
+        queue=st.sampled_from((*QUEUES, *QUEUES, *DEAD.values())),
+        mode=st.sampled_from(("auto", "client", "client-individual")),
+        prefetch=st.integers(1, 3),
+    )
+    def subscribe(self, who: int, queue: str, mode: str, prefetch: int) -> None:
+        client = pick(self.clients, who)
+        names = [str(number) for number in range(3)]
+        used = {each.id for each in client.subscriptions if each.active}
+        free = [name for name in names if name not in used]
+        if not free:
+            return
+        client.subscriptions.append(Subscription(free[0], queue, mode, prefetch))
+        client.stream.subscribe(queue, id=free[0], ack=mode, prefetch_count=str(prefetch))
+        self.observe()
+
+    @precondition(lambda self: any(each.subscriptions for each in self.clients))
+    @rule(who=numbers, which=numbers)
+    def unsubscribe(self, who: int, which: int) -> None:
+        client = pick([each for each in self.clients if each.subscriptions], who)
+        subscription = pick(client.subscriptions, which)
+        client.stream.send("UNSUBSCRIBE", id=subscription.id)
+        if not any(each.active and each.id == subscription.id for each in client.subscriptions):
+            self.refused(client, "unknown-subscription")
+            return
+        for each in client.subscriptions:
+            if each.id == subscription.id:
+                each.active = False
+        self.observe()
+
+    @precondition(lambda self: self.clients)
+    @rule(who=numbers, queue=st.sampled_from((*QUEUES, *QUEUES, *DEAD.values())), count=numbers)
+    def send(self, who: int, queue: str, count: int) -> None:
+        client = pick(self.clients, who)
+        messages = [self.new_message(queue) for _ in range(1 + count % 3)]
+        fitting = messages[: self.room(queue)]
+        for message in fitting:
+            self.put(message, queue)
+        client.stream.write(b"".join(self.encoded(client, message) for message in messages))
+        if len(fitting) < len(messages):
+            self.refused(client, "queue-full")
+        else:
+            self.observe()
+
+    def new_message(self, queue: str) -> Message:
+        self.last += 1
+        return Message(b"%d" % self.last, queue)
+
+    def encoded(self, client: Client, message: Message, **headers: str) -> bytes:
+        frame = Frame("SEND", {"destination": message.queue, **headers}, message.body)
+        return encode(frame, client.stream.version)
+
+    @precondition(lambda self: any(each.held for each in self.clients))
+    @rule(
+        who=numbers,
+        which=numbers,
+        verb=st.sampled_from(("ACK", "ACK", "NACK", "bury")),
+        within=st.none() | numbers,
+    )
+    def acknowledge(self, who: int, which: int, verb: str, within: int | None) -> None:
+        client = pick([each for each in self.clients if each.held], who)
+        delivery = pick(client.held, which)
+        if client.version == "1.0":
+            verb = "ACK"
+        headers = {}
+        transaction = None
+        if within is not None and client.transactions:
+            transaction = pick(client.transactions, within)
+            headers["transaction"] = transaction.name
+        if verb == "bury":
+            headers["requeue"] = "false"
+        stream = client.stream
+        (stream.ack if verb == "ACK" else stream.nack)(delivery.frame, **headers)
+        if delivery.transaction is not None:
+            self.refused(client, "unknown-acknowledgement")
+        elif transaction is None:
+            self.settle(client, self.named_by(delivery), verb)
+            self.observe()
+        elif transaction.frames == MOST_FRAMES:
+            self.refused(client, "transaction-too-large")
+        else:
+            transaction.frames += 1
+            named = self.named_by(delivery)
+            transaction.settlements.append((named, verb))
+            for each in named:
+                each.transaction = transaction
+            self.observe()
+
+    @precondition(lambda self: any(each.spent for each in self.clients))
+    @rule(who=numbers, which=numbers)
+    def acknowledge_again(self, who: int, which: int) -> None:
+        client = pick([each for each in self.clients if each.spent], who)
+        frame = pick(client.spent, which)
+        if client.version != "1.2" and any(self.same(each.frame, frame) for each in client.held):
+            return  # it was delivered again, and 1.0 and 1.1 have the same name for it
+        client.stream.ack(frame)
+        self.refused(client, "unknown-acknowledgement")
+
+    @staticmethod
+    def same(first: Frame, second: Frame) -> bool:
+        return first.headers["message-id"] == second.headers["message-id"]
+
+    # Transactions.
+
+    @precondition(lambda self: any(len(each.transactions) < 2 for each in self.clients))
+    @rule(who=numbers)
+    def begin(self, who: int) -> None:
+        client = pick([each for each in self.clients if len(each.transactions) < 2], who)
+        used = {each.name for each in client.transactions}
+        name = "t" if "t" not in used else "u"
+        client.transactions.append(Transaction(name))
+        client.stream.send("BEGIN", transaction=name)
+        self.observe()
+
+    @precondition(lambda self: any(each.transactions for each in self.clients))
+    @rule(who=numbers, which=numbers, queue=st.sampled_from(ALL))
+    def send_within(self, who: int, which: int, queue: str) -> None:
+        client = pick([each for each in self.clients if each.transactions], who)
+        transaction = pick(client.transactions, which)
+        message = self.new_message(queue)
+        client.stream.write(self.encoded(client, message, transaction=transaction.name))
+        if transaction.frames == MOST_FRAMES:
+            self.refused(client, "transaction-too-large")
+            return
+        transaction.frames += 1
+        transaction.messages.append(message)
+        self.observe()
+
+    @precondition(lambda self: any(each.transactions for each in self.clients))
+    @rule(who=numbers, which=numbers)
+    def commit(self, who: int, which: int) -> None:
+        client, transaction = self.ended(who, which, "COMMIT")
+        wanted = [message.queue for message in transaction.messages]
+        if any(wanted.count(queue) > self.room(queue) for queue in ALL):
+            self.refused(client, "queue-full")
+            return
+        for message in transaction.messages:
+            self.put(message, message.queue)
+        for deliveries, verb in transaction.settlements:
+            self.settle(client, deliveries, verb)
+        self.observe()
+
+    @precondition(lambda self: any(each.transactions for each in self.clients))
+    @rule(who=numbers, which=numbers)
+    def abort(self, who: int, which: int) -> None:
+        self.ended(who, which, "ABORT")
+        self.observe()
+
+    def ended(self, who: int, which: int, command: str) -> tuple[Client, Transaction]:
+        client = pick([each for each in self.clients if each.transactions], who)
+        transaction = pick(client.transactions, which)
+        client.transactions.remove(transaction)
+        for delivery in client.held:
+            if delivery.transaction is transaction:
+                delivery.transaction = None
+        client.stream.send(command, transaction=transaction.name)
+        return client, transaction
+
+    # Streams.
+
+    @precondition(lambda self: self.clients)
+    @rule(who=numbers)
+    def stop_reading(self, who: int) -> None:
+        client = pick(self.clients, who)
+        client.reading = False
+        client.stream.stop_reading()
+
+    @precondition(lambda self: not all(each.reading for each in self.clients))
+    @rule()
+    def start_reading(self) -> None:
+        for client in self.clients:
+            if not client.reading:
+                client.reading = True
+                client.stream.start_reading()
+                self.observe()
+
+    @precondition(lambda self: self.clients)
+    @rule(who=numbers, way=st.sampled_from(("DISCONNECT", "close", "drop", "nonsense")))
+    def leave(self, who: int, way: str) -> None:
+        client = pick(self.clients, who)
+        if way == "nonsense":
+            client.stream.write(b"nonsense\n\n\0")
+            self.refused(client, "unknown-command")
+            return
+        if way == "DISCONNECT":
+            client.stream.send("DISCONNECT", receipt="bye")
+            client.stream.start_reading()
+            assert client.stream.frames[-1].headers == {"receipt-id": "bye"}
+            assert client.stream.eof
+        elif way == "close":
+            client.stream.close()
+        else:
+            client.stream.drop()
+        self.gone(client)
+        self.observe()
+        client.stream.close()
+
+    # What must hold after each turn.
+
+    @invariant()
+    def nothing_waits_for_somebody_who_could_take_it(self) -> None:
+        for client in self.clients:
+            for subscription in client.subscriptions:
+                if client.reading and subscription.takes_more:
+                    assert not self.ready[subscription.queue]
+
+    @invariant()
+    def each_message_is_in_one_place(self) -> None:
+        places = [message for ready in self.ready.values() for message in ready]
+        places += [delivery.message for client in self.clients for delivery in client.held]
+        assert len(places) == len({message.body for message in places}) == len(self.known)
+
+    @invariant()
+    def the_broker_has_the_destinations_that_are_in_use(self) -> None:
+        used = {message.queue for message in self.known.values()}
+        for client in self.clients:
+            used.update(each.queue for each in client.subscriptions if each.active)
+        assert used == set(self.broker.broker.destinations)
+        assert len(self.broker.broker.connections) == len(self.clients)
+
+    def teardown(self) -> None:
+        """Nothing is lost: what the model still knows is there for the next client."""
+        for client in list(self.clients):
+            client.stream.drop()
+            self.gone(client)
+            self.observe()
+        last = self.broker.client()
+        for queue in ALL:
+            last.subscribe(queue, id=queue)
+            bodies = [message.body for message in self.ready[queue]]
+            assert last.bodies() == bodies
+        last.close()
+        assert self.broker.broker.destinations == {}
+        assert self.broker.clock.getDelayedCalls() == []
+
+
+QueueMachine.TestCase.settings = settings(
+    max_examples=200,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestQueues = QueueMachine.TestCase

@@ -1,0 +1,379 @@
+"""``twist stompkit`` and ``twistd stompkit``: options, and the service as a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.application.service import IServiceMaker
+from twisted.plugin import getPlugins
+from twisted.python.usage import UsageError
+
+import stompkit
+from stompkit.frames import AFTER_LOGIN
+from stompkit.server import BrokerConfig
+from stompkit.server.tap import Options, makeService
+from stompkit.testing._polling import wait_until
+
+DEADLINE_S = 20.0
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+TWIST = [sys.executable, "-m", "twisted", "--log-format", "text"]
+TWISTD = [sys.executable, str(Path(sysconfig.get_path("scripts"), "twistd")), "--nodaemon"]
+
+
+def parsed(*arguments: str) -> Options:
+    options = Options()
+    options.parseOptions(list(arguments))  # type: ignore[no-untyped-call]  # Twisted's
+    return options
+
+
+# Options.
+
+
+def test_without_options_it_is_the_default_broker_on_loopback() -> None:
+    options = parsed()
+    assert options["config"] == BrokerConfig()
+    assert options["endpoints"] == ["tcp:61613:interface=127.0.0.1"]
+    assert options["announce"] is None
+
+
+def test_endpoints_can_be_repeated_and_replace_the_default() -> None:
+    options = parsed("--endpoint", "tcp:1", "--endpoint", "unix:/tmp/x")
+    assert options["endpoints"] == ["tcp:1", "unix:/tmp/x"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["--heart-beat", "0,0"], "heart_beat_ms", (0, 0)),
+        (["--heart-beat", "500,10000"], "heart_beat_ms", (500, 10_000)),
+        (["--max-connections", "1"], "max_connections", 1),
+        (["--prefetch", "7"], "prefetch", 7),
+    ],
+)
+def test_an_option_sets_its_field_and_no_other(
+    arguments: list[str], field: str, value: object
+) -> None:
+    config = parsed(*arguments)["config"]
+    assert getattr(config, field) == value
+    assert {name for name in BrokerConfig.__slots__ if differs(config, name)} == {field}
+
+
+def differs(config: BrokerConfig, name: str) -> bool:
+    return bool(getattr(config, name) != getattr(BrokerConfig(), name))
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000_000])
+def test_max_body_leaves_room_for_the_headers(size: int) -> None:
+    limits = parsed("--max-body", str(size))["config"].limits
+    assert limits.max_body_bytes == size
+    room = AFTER_LOGIN.max_frame_bytes - AFTER_LOGIN.max_body_bytes
+    assert limits.max_frame_bytes == size + room
+    assert limits.max_headers == AFTER_LOGIN.max_headers
+
+
+@pytest.mark.parametrize("value", ["", "0", "-1", "1.5", "many", "1e3", "0x10"])
+@pytest.mark.parametrize("name", ["max-connections", "max-body", "prefetch"])
+def test_a_number_that_is_none_is_a_usage_error_that_names_the_option(
+    name: str, value: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        parsed(f"--{name}={value}")
+    assert f"--{name}" in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["", "1000", "1000,", "-1,0", "a,b", "1,2,3", "1.5,0"])
+def test_a_bad_heart_beat_is_a_usage_error_that_names_the_option(value: str) -> None:
+    with pytest.raises(UsageError, match="--heart-beat"):
+        parsed(f"--heart-beat={value}")
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["stray"], ["--announce"]])
+def test_what_is_no_option_is_a_usage_error(arguments: list[str]) -> None:
+    with pytest.raises(UsageError):
+        parsed(*arguments)
+
+
+def test_the_service_is_made_of_the_options() -> None:
+    service = makeService(parsed("--prefetch", "3"))
+    assert service.factory.broker.config.prefetch == 3
+    assert not service.running
+
+
+def test_the_plug_in_is_found() -> None:
+    [maker] = [maker for maker in getPlugins(IServiceMaker) if maker.tapname == "stompkit"]
+    assert maker.options is Options
+    assert maker.makeService is makeService
+
+
+# Processes.
+
+
+class Process:
+    """A command that runs in a directory of its own, and what it has written."""
+
+    def __init__(self, command: list[str], directory: Path, *, path: str = "") -> None:
+        """Start it; ``path`` is put in front of where Python looks for modules."""
+        self._log = directory / f"log.{len(list(directory.iterdir()))}"
+        paths = [path, str(Path(stompkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        with self._log.open("wb") as log:
+            self.popen = subprocess.Popen(
+                command, cwd=directory, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def ended(self) -> int:
+        """Its status, once it has ended."""
+        return self.popen.wait(DEADLINE_S)
+
+    def terminate(self) -> int:
+        """Ask it to end, and wait."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Wait for what the process will do."""
+        happened = wait_until(lambda: condition() or self.popen.poll() is not None, DEADLINE_S)
+        assert happened, f"not within {DEADLINE_S} s:\n{self.log}"
+        assert condition(), f"the process has ended:\n{self.log}"
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start commands, and end all that still run."""
+    processes: list[Process] = []
+
+    def start(command: list[str], *arguments: str, path: str = "") -> Process:
+        process = Process([*command, "stompkit", *arguments], tmp_path, path=path)
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.popen.poll() is None:
+            process.popen.kill()
+            process.ended()
+
+
+def talk(where: socket.socket, data: bytes) -> bytes:
+    """Send octets and read all that comes until the end."""
+    with where:
+        where.settimeout(DEADLINE_S)
+        where.sendall(data)
+        pieces = []
+        while piece := where.recv(65_536):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def tcp(endpoint: dict[str, Any]) -> socket.socket:
+    return socket.create_connection((endpoint["host"], endpoint["port"]), DEADLINE_S)
+
+
+@pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
+def test_it_serves_announces_and_stops(start: Start, tmp_path: Path, command: list[str]) -> None:
+    announce = tmp_path / "announce"
+    endpoint = "tcp:0:interface=127.0.0.1"
+    process = start(command, "--endpoint", endpoint, "--announce", str(announce))
+    process.wait_until(announce.exists)
+    text = announce.read_text(encoding="utf-8")
+    assert text.endswith("\n")
+    announced = json.loads(text)
+    assert announced["pid"] == process.popen.pid
+    [where] = announced["endpoints"]
+    assert where["host"] == "127.0.0.1"
+    assert where["port"] > 0
+    answer = talk(tcp(where), CONNECT + b"DISCONNECT\nreceipt:r\n\n\0")
+    assert answer.startswith(b"CONNECTED\n")
+    assert answer.endswith(b"RECEIPT\nreceipt-id:r\n\n\0")
+    assert "listening on" in process.log
+    assert process.terminate() in (0, -signal.SIGTERM)
+    assert not announce.exists()
+    assert [path.name for path in tmp_path.iterdir() if "announce" in path.name] == []
+    assert "Traceback" not in process.log
+
+
+def test_it_listens_on_several_endpoints(start: Start, tmp_path: Path) -> None:
+    announce, path = tmp_path / "announce", tmp_path / "socket"
+    endpoints = ["tcp:0:interface=127.0.0.1", "tcp:0:interface=127.0.0.1", f"unix:{path}"]
+    arguments = [word for endpoint in endpoints for word in ("--endpoint", endpoint)]
+    process = start(TWIST, *arguments, "--announce", str(announce))
+    process.wait_until(announce.exists)
+    first, second, third = json.loads(announce.read_text(encoding="utf-8"))["endpoints"]
+    assert first["port"] != second["port"]
+    assert third == {"path": str(path)}
+    unix = socket.socket(socket.AF_UNIX)
+    unix.connect(str(path))
+    talk(tcp(first), CONNECT + b"SEND\ndestination:/queue/a\n\nhello\0DISCONNECT\n\n\0")
+    subscribe = b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
+    with tcp(second) as client:
+        client.sendall(CONNECT + subscribe)
+        received = b""
+        while b"hello" not in received:
+            received += client.recv(65_536)
+    assert talk(unix, CONNECT + b"nonsense\n\n\0").count(b"\0") == 2
+    process.terminate()
+    assert "Traceback" not in process.log
+
+
+def test_without_announce_no_file_is_written(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    process = start(TWIST, "--endpoint", f"unix:{path}")
+    process.wait_until(lambda: "listening on" in process.log)
+    before = {entry.name for entry in tmp_path.iterdir()}
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(path))
+    assert talk(client, CONNECT + b"DISCONNECT\n\n\0").startswith(b"CONNECTED\n")
+    assert {entry.name for entry in tmp_path.iterdir()} == before
+    process.terminate()
+    assert "Traceback" not in process.log
+
+
+def test_stop_closes_what_is_open(start: Start, tmp_path: Path) -> None:
+    announce = tmp_path / "announce"
+    process = start(TWIST, "--endpoint", "tcp:0:interface=127.0.0.1", "--announce", str(announce))
+    process.wait_until(announce.exists)
+    [where] = json.loads(announce.read_text(encoding="utf-8"))["endpoints"]
+    with tcp(where) as client:
+        client.sendall(CONNECT)
+        assert client.recv(65_536)
+        process.terminate()
+        assert client.recv(65_536) == b""
+
+
+@pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
+def test_a_port_in_use_ends_the_start_and_is_told(
+    start: Start, tmp_path: Path, command: list[str]
+) -> None:
+    announce = tmp_path / "announce"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        endpoint = f"tcp:{port}:interface=127.0.0.1"
+        process = start(command, "--endpoint", endpoint, "--announce", str(announce))
+        assert process.ended() == 1
+    assert f"can't listen on {endpoint}" in process.log
+    assert "in use" in process.log
+    assert "Traceback" not in process.log
+    assert not announce.exists()
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "nonsense:1", "tcp:notaport", "tcp:0:bad=1"])
+def test_a_bad_endpoint_ends_the_start_and_is_told(start: Start, endpoint: str) -> None:
+    process = start(TWIST, "--endpoint", endpoint)
+    assert process.ended() == 1
+    assert f"can't listen on {endpoint}" in process.log
+    assert "Traceback" not in process.log
+
+
+def test_an_announce_file_that_cannot_be_written_ends_the_start_and_is_told(
+    start: Start, tmp_path: Path
+) -> None:
+    announce = tmp_path / "missing" / "announce"
+    endpoint = "tcp:0:interface=127.0.0.1"
+    process = start(TWIST, "--endpoint", endpoint, "--announce", str(announce))
+    assert process.ended() == 1
+    assert "can't write the announce file" in process.log
+    assert str(announce.parent) in process.log
+    assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
+def test_a_mistake_in_the_options_ends_the_start_and_is_told(
+    start: Start, command: list[str]
+) -> None:
+    process = start(command, "--max-body", "none")
+    assert process.ended() not in (0, None)
+    assert "--max-body takes a positive whole number, not 'none'" in process.log
+    assert "Traceback" not in process.log
+
+
+@pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
+def test_help_tells_every_option_and_its_default(start: Start, command: list[str]) -> None:
+    process = start(command, "--help")
+    assert process.ended() == 0
+    text = " ".join(process.log.split())
+    for name in ("announce", "endpoint", "heart-beat", "max-connections", "max-body", "prefetch"):
+        assert f"--{name}=" in text
+    for default in ("tcp:61613:interface=127.0.0.1", "1000,1000", "10000", "67108864", "100"):
+        assert f"[default: {default}]" in text
+    assert "/queue/NAME" in text
+
+
+#: An endpoint that takes its time to find out that it can't listen, or that it can.
+LATE_PLUG_IN = """
+from twisted.internet import endpoints, interfaces, reactor, task
+from twisted.plugin import IPlugin
+from zope.interface import implementer
+
+@implementer(interfaces.IStreamServerEndpoint)
+class Late:
+    def __init__(self, word):
+        self.word = word
+    async def start(self, factory):
+        await task.deferLater(reactor, 0)
+        if self.word == "never":
+            raise OSError("too late")
+        endpoint = endpoints.serverFromString(reactor, "tcp:0:interface=127.0.0.1")
+        return await endpoint.listen(factory)
+    def listen(self, factory):
+        from twisted.internet.defer import Deferred
+        return Deferred.fromCoroutine(self.start(factory))
+
+@implementer(IPlugin, interfaces.IStreamServerEndpointStringParser)
+class Parser:
+    prefix = "late"
+    def parseStreamServer(self, reactor, word):
+        return Late(word)
+
+parser = Parser()
+"""
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> str:
+    """A directory with the plug-in in it."""
+    plug_ins = tmp_path / "path" / "twisted" / "plugins"
+    plug_ins.mkdir(parents=True)
+    (plug_ins / "late.py").write_text(LATE_PLUG_IN, encoding="utf-8")
+    return str(tmp_path / "path")
+
+
+@pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
+def test_an_endpoint_that_fails_later_ends_the_process_and_is_told(
+    start: Start, late: str, command: list[str]
+) -> None:
+    process = start(command, "--endpoint", "late:never", path=late)
+    process.ended()
+    assert "can't listen on late:never: too late" in process.log
+
+
+@pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
+def test_an_endpoint_that_listens_later_is_used_once(
+    start: Start, late: str, tmp_path: Path, command: list[str]
+) -> None:
+    announce = tmp_path / "announce"
+    process = start(command, "--endpoint", "late:soon", "--announce", str(announce), path=late)
+    process.wait_until(announce.exists)
+    [where] = json.loads(announce.read_text(encoding="utf-8"))["endpoints"]
+    assert talk(tcp(where), CONNECT + b"DISCONNECT\n\n\0")
+    process.terminate()
+    assert len(re.findall("listening on", process.log)) == 1

@@ -6,6 +6,15 @@
 from stompkit.conformance.case import case
 from stompkit.conformance.peer import Peer, frame_octets, raw_value
 from stompkit.conformance.target import Target
-from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.conformance.verdict import Failed, Outcome, Unsupported
 
-__all__ = ["Failed", "Peer", "Target", "Unsupported", "case", "frame_octets", "raw_value"]
+__all__ = [
+    "Failed",
+    "Outcome",
+    "Peer",
+    "Target",
+    "Unsupported",
+    "case",
+    "frame_octets",
+    "raw_value",
+]

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
-from itertools import groupby
+from importlib.resources import files
 from string import Template
 
 from stompkit.conformance.report import Report
-from stompkit.conformance.verdict import CaseResult, Verdict
+from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
 __all__ = ["to_html"]
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --dim: #777; --ok: #1a7f37; --bad: #cf222e;
-  --so: #9a6700; --off: #6e7781; --info: #0969da; }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 72rem; padding: 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }
-dt { color: var(--dim); } dd { margin: 0; }
-table { border-collapse: collapse; } th, td { padding: .25rem .75rem; text-align: right; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-tbody tr { border-top: 1px solid var(--line); }
-details { border-top: 1px solid var(--line); padding: .25rem 0; }
-summary { cursor: pointer; display: flex; gap: .75rem; align-items: baseline; flex-wrap: wrap; }
-summary code { flex: 1; overflow-wrap: anywhere; }
-.v { font-weight: 600; font-size: .8rem; min-width: 8rem; }
-.OK { color: var(--ok); } .FAILED { color: var(--bad); } .NON-STRICT { color: var(--so); }
-.UNSUPPORTED { color: var(--off); } .INFORMATIONAL { color: var(--info); }
-.dim { color: var(--dim); font-size: .85rem; }
-.log { font: 12px/1.4 ui-monospace, monospace; overflow-x: auto; margin: .5rem 0; }
-.log td { text-align: left; vertical-align: top; padding: .1rem .5rem; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-.log td:nth-child(-n+3) { color: var(--dim); white-space: nowrap; }
-"""
+_MARKS = {
+    Verdict.OK: "✓",
+    Verdict.NON_STRICT: "n",
+    Verdict.FAILED: "✗",
+    Verdict.UNSUPPORTED: "-",
+    Verdict.INFORMATIONAL: "i",
+}
+_LINE_END = "↵"
+_SHOWN_LINE_ENDS = 8
+_NOT_OK = (Verdict.FAILED, Verdict.NON_STRICT)
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -41,8 +30,13 @@ _PAGE = Template("""<!doctype html>
 <style>$style</style></head><body>
 <h1>STOMP conformance of $name</h1>
 <dl>$facts</dl>
-<table><thead><tr><th>chapter</th>$columns</tr></thead><tbody>$rows</tbody></table>
-$chapters
+$counts
+<h2>All cases</h2>
+$matrix
+$findings
+<h2>Case by case</h2>
+<p><label><input type="checkbox" id="only"> only what is FAILED or NON-STRICT</label></p>
+$cases
 </body></html>
 """)
 
@@ -54,52 +48,121 @@ def to_html(report: Report) -> bytes:
         "target": target.address,
         "server": target.server or "not said",
         "versions": ", ".join(target.versions),
-        "run": f"{report.started}, {report.duration_s:.1f} s"
-        + ("" if report.complete else ", cut short: the target no longer answered"),
+        "run": f"{report.started}, {report.duration_s:.1f} s",
         "suite": f"{report.suite} {report.suite_version}",
     }
+    if not report.complete:
+        done = f"{len(report.results)} of {report.selected} cases"
+        facts["cut short"] = f"after {done}: {report.cut_short}"
+    if report.errors:
+        facts["errors"] = f"{len(report.errors)} in the suite itself"
+    if report.better_than_expected:
+        facts["better than expected"] = ", ".join(report.better_than_expected)
     page = _PAGE.substitute(
         name=escape(target.server or target.address),
-        style=_STYLE,
+        style=files("stompkit.conformance").joinpath("report.css").read_text("utf-8"),
         facts="".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items()),
-        columns="".join(f'<th class="{v}">{v}</th>' for v in Verdict),
-        rows="".join(_row(*group) for group in _by_chapter(report.results)),
-        chapters="".join(_chapter(*group) for group in _by_chapter(report.results)),
+        counts=_counts(report),
+        matrix=_matrix(report.results),
+        findings=_findings(report.results),
+        cases="".join(map(_case, sorted(report.results, key=_place))),
     )
-    return page.encode()
+    return page.encode("utf-8", "backslashreplace")
 
 
-def _by_chapter(results: list[CaseResult]) -> list[tuple[str, list[CaseResult]]]:
-    ordered = sorted(results, key=lambda each: each.chapter)
-    return [(name, list(group)) for name, group in groupby(ordered, lambda each: each.chapter)]
+def _topic(result: CaseResult) -> str:
+    return result.id.split("/")[1]
 
 
-def _row(chapter: str, results: list[CaseResult]) -> str:
-    cells = "".join(
-        f"<td>{sum(each.verdict is verdict for each in results)}</td>" for verdict in Verdict
+def _place(result: CaseResult) -> tuple[str, str]:
+    return result.chapter, _topic(result)
+
+
+def _unique(words: Iterable[str]) -> list[str]:
+    return sorted(set(words))
+
+
+def _counts(report: Report) -> str:
+    """How often each verdict was reached in each chapter."""
+    head = "".join(f'<th class="{verdict}">{verdict}</th>' for verdict in Verdict)
+    rows = []
+    for chapter in [*_unique(each.chapter for each in report.results), "all"]:
+        results = [each for each in report.results if chapter in (each.chapter, "all")]
+        numbers = [sum(each.verdict is verdict for each in results) for verdict in Verdict]
+        cells = "".join(
+            f'<td class="{verdict if number else "none"}">{number}</td>'
+            for verdict, number in zip(Verdict, numbers, strict=True)
+        )
+        rows.append(f"<tr><th>{escape(chapter)}</th>{cells}</tr>")
+    body = "".join(rows)
+    return (
+        f'<table class="counts"><thead><tr><th>chapter</th>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
     )
-    return f'<tr><td><a href="#{escape(chapter)}">{escape(chapter)}</a></td>{cells}</tr>'
 
 
-def _chapter(chapter: str, results: list[CaseResult]) -> str:
-    cases = "".join(map(_case, results))
-    return f'<h2 id="{escape(chapter)}">{escape(chapter)}</h2>{cases}'
+def _matrix(results: list[CaseResult]) -> str:
+    """A mark for each case: a row for each topic, a column for each chapter."""
+    chapters = _unique(each.chapter for each in results)
+    cells: dict[tuple[str, str], str] = {}
+    for result in results:
+        place = _topic(result), result.chapter
+        title = escape(f"{result.id}: {result.verdict}")
+        mark = (
+            f'<a class="{result.verdict}" href="#{escape(result.id)}" title="{title}">'
+            f"{_MARKS[result.verdict]}</a>"
+        )
+        cells[place] = cells.get(place, "") + mark
+    head = "".join(f"<th>{escape(chapter)}</th>" for chapter in chapters)
+    rows = "".join(
+        f"<tr><th>{escape(topic)}</th>"
+        + "".join(f"<td>{cells.get((topic, chapter), '')}</td>" for chapter in chapters)
+        + "</tr>"
+        for topic in _unique(map(_topic, results))
+    )
+    return (
+        f'<table class="matrix"><thead><tr><th></th>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _findings(results: list[CaseResult]) -> str:
+    """What is not OK, with the reason."""
+    rows = "".join(
+        f'<tr><td class="{result.verdict} v">{result.verdict}</td>'
+        f'<td><a href="#{escape(result.id)}"><code>{escape(result.id)}</code></a>'
+        f"{_known(result)}<br>{escape(result.detail)}</td></tr>"
+        for verdict in _NOT_OK
+        for result in results
+        if result.verdict is verdict
+    )
+    return f'<h2>FAILED and NON-STRICT</h2><table class="findings">{rows}</table>' if rows else ""
+
+
+def _known(result: CaseResult) -> str:
+    return ' <span class="dim">(expected)</span>' if result.expected else ""
 
 
 def _case(result: CaseResult) -> str:
-    told = [result.detail] if result.detail else []
-    if result.expected:
-        told.append(f"expected: {result.expected}")
-    told += result.notes
-    paragraphs = "".join(f"<p>{escape(text)}</p>" for text in told)
+    facts = {
+        "requirement": result.statement,
+        "case": result.expectation,
+        "found": result.detail,
+        "expected": result.expected,
+        "notes": "\n".join(result.notes),
+        "section": f"{result.section} ({result.level})",
+        "covers": ", ".join(result.requirements),
+    }
+    rows = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items() if v)
+    ending = "" if result.ending is Ending.CLEAN else f"{result.ending}, "
+    kind = "bad" if result.verdict in _NOT_OK else "good"
+    # The id is inside, so that a link to it opens the details.
     return (
-        f'<details id="{escape(result.id)}"><summary>'
+        f'<details class="{kind}"><summary>'
         f'<span class="v {result.verdict}">{result.verdict}</span>'
-        f"<code>{escape(result.id)}</code>"
-        f'<span class="dim">{result.level}, {result.ending}, {result.duration_ms} ms</span>'
-        f"</summary><p><b>{escape(result.statement)}</b></p>"
-        f"<p>{escape(result.expectation)}</p>{paragraphs}"
-        f'<p class="dim">covers {escape(", ".join(result.requirements))}</p>'
+        f"<code>{escape(result.id)}</code>{_known(result)}"
+        f'<span class="dim">{result.level}, {ending}{result.duration_ms} ms</span></summary>'
+        f'<dl id="{escape(result.id)}">{rows}</dl>'
         f'<table class="log">{_wire(result)}</table></details>'
     )
 
@@ -107,6 +170,17 @@ def _case(result: CaseResult) -> str:
 def _wire(result: CaseResult) -> str:
     return "".join(
         f"<tr><td>{event.at_ms} ms</td><td>#{event.connection}</td>"
-        f"<td>{escape(event.direction)}</td><td>{escape(event.text)}</td></tr>"
+        f"<td>{escape(event.direction)}</td><td>{escape(_visible(event.text))}</td></tr>"
         for event in result.wire
     )
+
+
+def _visible(text: str) -> str:
+    """Octets with the line ends around them, which may be heart-beats, to be seen."""
+    inner = text.strip("\n")
+    before, _, after = text.partition(inner) if inner else (text, "", "")
+    return _line_ends(len(before)) + inner + _line_ends(len(after))
+
+
+def _line_ends(number: int) -> str:
+    return _LINE_END * number if number <= _SHOWN_LINE_ENDS else f"{_LINE_END} x {number}"

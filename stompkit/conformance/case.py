@@ -44,10 +44,15 @@ def case(*ids: str, level: Level | None = None) -> Callable[[_Function], _Functi
 
     Each id begins with the version that it belongs to; the function is run once for each version
     among them, and the first id of a version is the case's name there. ``level`` overrides the
-    level of that first requirement; MAY makes a case that only records.  The docstring says what is done and what is expected.
+    level of that first requirement; MAY makes a case that only records.  The docstring says what is
+    done and what is expected.
 
-    Raises ``ValueError`` for an id that the catalogue does not have, and for no docstring.
+    Raises ``ValueError`` for an id that the catalogue does not have, for no id, and for no
+    docstring.
     """
+
+    if not ids:
+        raise ValueError("a case names the requirements that it covers")
 
     def decorate(function: _Function) -> _Function:
         by_version: dict[str, list[str]] = {}

@@ -23,10 +23,31 @@ import msgspec
 
 from stompkit.conformance.verdict import CaseResult, Verdict
 
-__all__ = ["Deviation", "Expectations", "ExpectationsError", "compare", "load"]
+__all__ = [
+    "Deviation",
+    "Expectations",
+    "ExpectationsError",
+    "UsageError",
+    "check",
+    "compare",
+    "load",
+]
 
 
-class ExpectationsError(Exception):
+_GOOD = (Verdict.OK, Verdict.INFORMATIONAL)
+#: What is better than a verdict; not UNSUPPORTED, which says nothing.
+_BETTER: dict[Verdict, tuple[Verdict, ...]] = {
+    Verdict.FAILED: (Verdict.NON_STRICT, *_GOOD),
+    Verdict.NON_STRICT: _GOOD,
+    Verdict.UNSUPPORTED: _GOOD,
+}
+
+
+class UsageError(Exception):
+    """What the command was told makes no sense."""
+
+
+class ExpectationsError(UsageError):
     """A file of expectations that can't be read, or that speaks of cases that don't exist."""
 
 
@@ -61,7 +82,7 @@ def load(path: Path) -> Expectations:
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Expectations)
     except (OSError, msgspec.DecodeError) as error:
-        raise ExpectationsError(f"{path}: {error}") from None
+        raise ExpectationsError(f"--expect: {path}: {error}") from None
 
 
 def check(expectations: Expectations, case_ids: list[str]) -> None:
@@ -69,7 +90,9 @@ def check(expectations: Expectations, case_ids: list[str]) -> None:
     for deviation in expectations.deviation:
         for pattern in deviation.cases:
             if not any(fnmatchcase(case_id, pattern) for case_id in case_ids):
-                raise ExpectationsError(f"no case is called {pattern}, which a deviation names")
+                raise ExpectationsError(
+                    f"--expect: no case is called {pattern!r}, which a deviation names"
+                )
 
 
 def compare(results: list[CaseResult], expectations: Expectations) -> list[str]:
@@ -85,6 +108,6 @@ def compare(results: list[CaseResult], expectations: Expectations) -> list[str]:
             continue
         if result.verdict is deviation.verdict:
             result.expected = deviation.reason
-        elif result.verdict in (Verdict.OK, Verdict.INFORMATIONAL):
+        elif result.verdict in _BETTER.get(deviation.verdict, ()):
             better.append(result.id)
     return better

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from stompkit.conformance._octets import plain
 from stompkit.conformance.case import Case, cases_of
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.target import (
@@ -26,8 +27,15 @@ from stompkit.conformance.verdict import CaseResult, Ending, Failed, Unsupported
 from stompkit.frames import Version
 from stompkit.testing import RunningBroker
 
-#: Seconds that a target has to answer again after a case, before it counts as lost.
-_RECOVERY_S = 10.0
+#: Seconds between two attempts to reach a target that does not answer any more.
+_PAUSE_S = 0.2
+#: What is raised about the target, by its set-up and by the body of a case. A body also stumbles
+#: over a frame that is not what it ought to be: a header that is missing, a number that is none.
+#: Anything else is a mistake in the case, which a type checker would have found.
+_ABOUT_THE_TARGET: dict[str, tuple[type[Exception], ...]] = {
+    "setup": (Failed, Unsupported),
+    "call": (AssertionError, Unsupported, LookupError, ValueError),
+}
 
 CASE = pytest.StashKey[Case]()
 RESULT = pytest.StashKey[CaseResult]()
@@ -69,22 +77,23 @@ def target(
     request: pytest.FixtureRequest, address: Address, capabilities: Capabilities, version: Version
 ) -> Iterator[Target]:
     """The target during one case, on the version that the case is run for."""
-    target = Target(address, capabilities, version, Recorder())
+    target = Target(address, capabilities, version, Recorder(address.secret))
     request.node.stash[TARGET] = target
     yield target
-    result = request.node.stash.get(RESULT, None)
     ending = target.finish()
+    del request.node.stash[TARGET]  # with all that it has received
+    result = request.node.stash.get(RESULT, None)
     if result is not None:
         result.ending = ending
-        alive_on = capabilities.versions[-1]
-        if not _recovers(address, alive_on):
+        result.wire = target.recorder.events
+        if not _recovers(address, capabilities.versions[-1]):
             result.verdict = Verdict.FAILED
             result.detail = f"{result.detail}; afterwards it no longer answers CONNECT".lstrip("; ")
             request.session.shouldstop = "the target no longer answers CONNECT"
 
 
 def _recovers(address: Address, version: Version) -> bool:
-    until = time.monotonic() + _RECOVERY_S
+    until = time.monotonic() + address.recovery_s
     while True:
         if is_alive(address, version):
             return True
@@ -92,7 +101,7 @@ def _recovers(address: Address, version: Version) -> bool:
             return False
         # Not a wait for a condition that could be watched: a target that is being restarted
         # refuses connections at once, and asking it without a pause would only load it.
-        time.sleep(0.2)
+        time.sleep(_PAUSE_S)
 
 
 @pytest.fixture
@@ -134,7 +143,7 @@ def pytest_runtest_makereport(
         item.stash[_BEGAN] = call.start
         if error is None:
             return report
-    if error is not None and not isinstance(error, Failed | AssertionError | Unsupported):
+    if error is not None and not isinstance(error, _ABOUT_THE_TARGET[call.when]):
         return report  # a mistake of the suite's, not the target's
     target = item.stash.get(TARGET, None)
     result = judge(case, target, error)
@@ -147,11 +156,12 @@ def pytest_runtest_makereport(
 def judge(case: Case, target: Target | None, error: BaseException | None) -> CaseResult:
     """Make a verdict of what a case has recorded and raised."""
     lapses = target.lapses if target is not None else []
+    hide = target.recorder.hide if target is not None else str
     if isinstance(error, Unsupported):
         verdict, detail = Verdict.UNSUPPORTED, str(error)
     elif error is not None:
         verdict = Verdict.NON_STRICT if case.level == "SHOULD" else Verdict.FAILED
-        detail = str(error).partition("\n")[0]
+        detail = _told(error)
     elif lapses:
         verdict, detail = Verdict.NON_STRICT, "; ".join(lapses)
     else:
@@ -167,10 +177,16 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
         expectation=case.expectation,
         verdict=verdict,
         ending=Ending.CLEAN,
-        detail=detail,
-        notes=list(target.notes) if target is not None else [],
-        wire=target.recorder.events if target is not None else [],
+        detail=plain(hide(detail)),
+        notes=[plain(hide(note)) for note in target.notes] if target is not None else [],
     )
+
+
+def _told(error: BaseException) -> str:
+    """What went wrong, in one line: the rest is how pytest explains an assertion."""
+    if isinstance(error, AssertionError):
+        return str(error).partition("\n")[0] or "an assertion without a message"
+    return f"the case can't go on with what came: {type(error).__name__}: {error}"
 
 
 def _translate(report: pytest.TestReport, result: CaseResult) -> None:

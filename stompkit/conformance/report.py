@@ -1,18 +1,16 @@
-"""What a run found: the report as data, JSON, JUnit and text."""
+"""What a run found, as data; and as JSON, which others read."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
-from xml.etree import ElementTree
 
 import msgspec
 
-from stompkit.conformance.verdict import CaseResult, Ending, Verdict
+from stompkit.conformance.verdict import CaseResult, Verdict
 
-__all__ = ["Report", "TargetInfo", "summary_lines", "to_json", "to_junit"]
-
-_WIDTH = 80
+__all__ = ["Report", "TargetInfo", "check_writable", "to_json", "write"]
 
 
 class TargetInfo(msgspec.Struct, kw_only=True):
@@ -35,11 +33,17 @@ class Report(msgspec.Struct, kw_only=True):
     #: When the run began: ISO 8601, UTC.
     started: str
     duration_s: float
-    #: Whether every selected case was run.
+    #: Whether every selected case was run, and the target lived to the end.
     complete: bool
+    #: Why it is not complete; empty where it is.
+    cut_short: str = ""
+    #: How many cases were to be run.
+    selected: int = 0
     results: list[CaseResult]
     #: Cases that were expected to deviate, and did not.
     better_than_expected: list[str] = []
+    #: Mistakes of the suite's own; the cases concerned have no result.
+    errors: list[str] = []
 
     def count(self) -> Counter[Verdict]:
         """How often each verdict was reached."""
@@ -53,134 +57,20 @@ class Report(msgspec.Struct, kw_only=True):
 
 def to_json(report: Report) -> bytes:
     """The report as JSON; ``msgspec.json.decode(data, type=Report)`` reads it."""
-    data: bytes = msgspec.json.format(msgspec.json.encode(report), indent=1)
-    return data + b"\n"
+    return b"%b\n" % msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 
-def to_junit(report: Report) -> bytes:
-    """The report as JUnit's XML, as build servers read it: NON-STRICT counts as passed."""
-    count = report.count()
-    suite = ElementTree.Element(
-        "testsuite",
-        name=f"STOMP conformance of {report.target.server or report.target.address}",
-        tests=str(len(report.results)),
-        failures=str(count[Verdict.FAILED]),
-        skipped=str(count[Verdict.UNSUPPORTED]),
-        errors="0",
-        time=f"{report.duration_s:.3f}",
-        timestamp=report.started,
-    )
-    for result in report.results:
-        suite.append(_junit_case(result))
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
-
-
-def _junit_case(result: CaseResult) -> ElementTree.Element:
-    element = ElementTree.Element(
-        "testcase",
-        classname=f"stomp.{result.chapter.replace('.', '_')}",
-        name=result.id,
-        time=f"{result.duration_ms / 1000:.3f}",
-    )
-    if result.verdict is Verdict.FAILED:
-        failure = ElementTree.SubElement(
-            element, "failure", type=result.level, message=_xml_safe(result.detail)
-        )
-        failure.text = _xml_safe(f"{result.statement}\n\n{result.expectation}\n")
-    elif result.verdict is Verdict.UNSUPPORTED:
-        ElementTree.SubElement(element, "skipped", message=_xml_safe(result.detail))
-    lines = [f"verdict: {result.verdict}", f"ending: {result.ending}", *result.notes]
-    if result.detail:
-        lines.append(result.detail)
-    ElementTree.SubElement(element, "system-out").text = _xml_safe("\n".join(lines))
-    return element
-
-
-def _xml_safe(text: str) -> str:
-    """Replace what XML 1.0 can't hold."""
-    return "".join(
-        char if char in "\t\n" or (char >= " " and not "\ud800" <= char <= "\udfff") else "\ufffd"
-        for char in text
-    )
-
-
-# Text, at most 80 columns wide.
-
-
-def header_lines(target: TargetInfo, cases: int) -> list[str]:
-    """What is about to be tested."""
-    server = target.server or "a server that does not name itself"
-    return [
-        f"Target  {target.address}, {server}"[:_WIDTH],
-        f"Speaks  STOMP {', '.join(target.versions)}",
-        f"Cases   {cases}",
-    ]
-
-
-def summary_lines(report: Report, *, strict: bool) -> list[str]:
-    """The verdict table by chapter, and what is not OK."""
-    lines = _findings(report)
-    if lines:
-        lines.append("")
-    lines += _table(report)
-    lines += ["", *_verdict(report, strict=strict)]
-    return lines
-
-
-def _findings(report: Report) -> list[str]:
-    lines = []
-    shown = {Verdict.FAILED, Verdict.NON_STRICT}
-    for result in report.results:
-        if result.verdict not in shown:
-            continue
-        ending = "" if result.ending is Ending.CLEAN else f", {result.ending}"
-        known = f" (expected: {result.expected})" if result.expected else ""
-        lines.append(f"{result.verdict:<10} {result.id} [{result.level}{ending}]")
-        lines += _wrapped(f"{result.detail}{known}", "           ")
-    return lines
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    from textwrap import wrap
-
-    return wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-
-
-def _table(report: Report) -> list[str]:
-    verdicts = list(Verdict)
-    chapters = list(dict.fromkeys(result.chapter for result in report.results))
-    head = "".join(f"{verdict:>14}" for verdict in verdicts)
-    lines = [f"{'chapter':<10}{head}", "-" * (10 + 14 * len(verdicts))]
-    for chapter in [*chapters, "all"]:
-        count = Counter(each.verdict for each in report.results if chapter in (each.chapter, "all"))
-        cells = "".join(f"{count[verdict]:>14}" for verdict in verdicts)
-        lines.append(f"{chapter:<10}{cells}")
-    return lines
-
-
-def _verdict(report: Report, *, strict: bool) -> list[str]:
-    count = report.count()
-    unexpected = report.unexpected(strict=strict)
-    lines = []
-    if not report.complete:
-        lines.append("The run was cut short: the target no longer answers CONNECT.")
-    for case_id in report.better_than_expected:
-        lines.append(f"better than expected: {case_id}")
-    known = sum(bool(each.expected) for each in report.results)
-    if unexpected:
-        lines.append(f"{len(unexpected)} of {len(report.results)} cases failed")
-    else:
-        lines.append(
-            f"{len(report.results)} cases, none failed"
-            + (f" but {known} that were expected to" if known else "")
-        )
-    if count[Verdict.NON_STRICT] and not strict:
-        lines.append("(NON-STRICT does not count as a failure without --strict)")
-    lines.append(f"in {report.duration_s:.1f} seconds")
-    return lines
+def check_writable(path: Path) -> None:
+    """Raise ``OSError`` if a report can't be written there, as far as that can be known."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder")
+    for each in (path, *path.absolute().parents):
+        if each.exists():
+            if each is not path and not each.is_dir():
+                raise NotADirectoryError(f"{each} is not a folder")
+            if not os.access(each, os.W_OK):
+                raise PermissionError(f"{each} can't be written")
+            return
 
 
 def write(path: Path, data: bytes) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -22,7 +22,9 @@ from stompkit.conformance.report import Report, TargetInfo
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.target import Address, Capabilities
 from stompkit.conformance.verdict import CaseResult
-from stompkit.testing import plugin as testing_plugin
+
+#: The reason why a run is cut short, where it is not the target's fault.
+INTERRUPTED: Final = "interrupted"
 
 __all__ = ["Exit", "HarnessError", "Selection", "all_cases", "cases_folder", "exit_of", "run"]
 
@@ -40,6 +42,8 @@ class Exit(IntEnum):
     UNREACHABLE = 3
     #: The suite itself is broken.
     HARNESS = 4
+    #: Somebody pressed Ctrl-C; the number is the shell's for that.
+    INTERRUPTED = 130
 
 
 class HarnessError(Exception):
@@ -54,20 +58,35 @@ class Selection:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     levels: tuple[Level, ...] = ()
+    #: The folder with the cases; that of the suite if it is not given.
+    folder: Path | None = None
 
     def takes(self, case: Case) -> bool:
-        """Whether a case is selected; ``1.2/ack`` stands for everything below it."""
+        """Whether a case is selected."""
         return (
-            (not self.include or _matches(case.id, self.include))
-            and not _matches(case.id, self.exclude)
+            (not self.include or any(_is_called(case, pattern) for pattern in self.include))
+            and not any(_is_called(case, pattern) for pattern in self.exclude)
             and (not self.levels or case.level in self.levels)
         )
 
+    def unknown(self, cases: list[Case]) -> list[str]:
+        """The patterns that none of these cases is called by."""
+        return [
+            pattern
+            for pattern in (*self.include, *self.exclude)
+            if not any(_is_called(case, pattern) for case in cases)
+        ]
 
-def _matches(case_id: str, patterns: tuple[str, ...]) -> bool:
-    return any(
-        fnmatchcase(case_id, pattern) or case_id.startswith(pattern.rstrip("/") + "/")
-        for pattern in patterns
+
+def _is_called(case: Case, pattern: str) -> bool:
+    """Whether a pattern names a case, by its id or by a requirement that it covers.
+
+    ``1.?/ack`` stands for everything below it.
+    """
+    return (
+        fnmatchcase(case.id, pattern)
+        or fnmatchcase(case.id, pattern.rstrip("/") + "/*")
+        or pattern in case.requirements
     )
 
 
@@ -85,14 +104,15 @@ class _Run:
     """The part of the runner that pytest calls."""
 
     selection: Selection
-    address: Address | None
-    capabilities: Capabilities | None
-    on_begin: Callable[[int], None]
-    on_result: Callable[[CaseResult], None]
+    address: Address | None = None
+    capabilities: Capabilities | None = None
+    on_case: Callable[[Case], None] = lambda case: None
+    on_result: Callable[[CaseResult], None] = lambda result: None
     cases: list[Case] = field(default_factory=list)
     results: list[CaseResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    selected: int = 0
+    #: Why not all cases were run.
+    cut_short: str = ""
 
     def pytest_configure(self, config: pytest.Config) -> None:
         if self.address is not None:
@@ -100,19 +120,21 @@ class _Run:
         if self.capabilities is not None:
             config.stash[plugin.CAPABILITIES] = self.capabilities
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
         """Keep what is selected, in the order of the specifications."""
+        try:
+            yield
+        except pytest.UsageError as error:
+            self.errors.append(str(error))
+            items.clear()
         found = [(item.stash[plugin.CASE], item) for item in items if plugin.CASE in item.stash]
-        self.cases = [case for case, _ in found if self.selection.takes(case)]
-        items[:] = [
-            item
-            for case, item in sorted(found, key=lambda pair: pair[0].version)
-            if self.address is not None and self.selection.takes(case)
-        ]
-        self.selected = len(items)
-        if items:
-            self.on_begin(len(items))
+        found = [pair for pair in found if self.selection.takes(pair[0])]
+        found.sort(key=lambda pair: pair[0].version)
+        self.cases = [case for case, _ in found]
+        items[:] = [item for _, item in found] if self.address is not None else []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -121,6 +143,7 @@ class _Run:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Take the result once the case is torn down: then its ending is known."""
+        self.on_case(item.stash[plugin.CASE])
         answer = yield
         result = item.stash.get(plugin.RESULT, None)
         if result is not None:
@@ -137,12 +160,18 @@ class _Run:
     def pytest_internalerror(self, excrepr: object) -> None:
         self.errors.append(str(excrepr))
 
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Note why the run ends early; pytest's own reasons arrive here as well."""
+        is_pytests = isinstance(excinfo.value, pytest.Session.Interrupted)
+        self.cut_short = str(excinfo.value) if is_pytests else INTERRUPTED
+
 
 def _pytest(run: _Run) -> None:
-    folder = cases_folder()
+    own_folder = cases_folder()
+    folder = run.selection.folder or own_folder
     arguments = [
         str(folder),
-        f"-c={folder / 'pytest.ini'}",
+        f"-c={own_folder / 'pytest.ini'}",
         f"--rootdir={folder}",
         f"--confcutdir={folder}",
         "--import-mode=importlib",
@@ -157,7 +186,7 @@ def _pytest(run: _Run) -> None:
     written = sys.dont_write_bytecode
     sys.dont_write_bytecode = True  # the cases may be installed where nobody may write
     try:
-        status = pytest.main(arguments, plugins=[run, plugin, testing_plugin])
+        status = pytest.main(arguments, plugins=[run, plugin])
     finally:
         sys.dont_write_bytecode = written
         spared["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = autoload
@@ -166,19 +195,19 @@ def _pytest(run: _Run) -> None:
                 os.environ[name] = value
             else:
                 os.environ.pop(name, None)
-    if status == pytest.ExitCode.INTERRUPTED and not run.errors and not run.results:
-        raise KeyboardInterrupt
     if status in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
         run.errors.append(f"pytest ended with status {status}")
-    if run.errors:
-        raise HarnessError("\n".join(run.errors))
 
 
 def all_cases(selection: Selection) -> list[Case]:
     """The selected cases, without running any; raises :class:`HarnessError`."""
-    run = _Run(selection, None, None, lambda number: None, lambda result: None)
+    run = _Run(selection)
     _pytest(run)
-    return sorted(run.cases, key=lambda case: case.version)
+    if run.errors:
+        raise HarnessError("\n".join(run.errors))
+    if run.cut_short:
+        raise KeyboardInterrupt
+    return run.cases
 
 
 def run(
@@ -186,34 +215,40 @@ def run(
     capabilities: Capabilities,
     selection: Selection,
     *,
-    on_begin: Callable[[int], None] = lambda number: None,
+    on_case: Callable[[Case], None] = lambda case: None,
     on_result: Callable[[CaseResult], None] = lambda result: None,
 ) -> Report:
-    """Run the selected cases on a target; raises :class:`HarnessError`.
+    """Run the selected cases on a target; mistakes of the suite's own are in ``errors``.
 
-    ``on_begin`` is told how many there are, ``on_result`` each result as it comes.
+    ``on_case`` is told each case before it is run, ``on_result`` each result as it comes.
     """
     began = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    state = _Run(selection, address, capabilities, on_begin, on_result)
+    state = _Run(selection, address, capabilities, on_case, on_result)
     _pytest(state)
-    host = f"[{address.host}]" if ":" in address.host else address.host
     return Report(
         suite_version=stompkit.__version__,
         target=TargetInfo(
-            address=f"{host}:{address.port}",
+            address=str(address),
             server=capabilities.server,
             versions=list(capabilities.versions),
         ),
         started=started,
         duration_s=round(time.monotonic() - began, 3),
-        complete=len(state.results) == state.selected,
+        complete=not state.cut_short,
+        cut_short=state.cut_short,
+        selected=len(state.cases),
         results=state.results,
+        errors=state.errors,
     )
 
 
 def exit_of(report: Report, *, strict: bool) -> Exit:
     """The exit status that a report amounts to."""
+    if report.cut_short == INTERRUPTED:
+        return Exit.INTERRUPTED
+    if report.errors:
+        return Exit.HARNESS
     if not report.complete:
         return Exit.UNREACHABLE
     if report.unexpected(strict=strict) or report.better_than_expected:

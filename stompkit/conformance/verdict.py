@@ -8,7 +8,15 @@ import msgspec
 
 from stompkit.conformance.requirements import Level
 
-__all__ = ["CaseResult", "Ending", "Failed", "Unsupported", "Verdict", "WireEvent"]
+__all__ = [
+    "CaseResult",
+    "Ending",
+    "Failed",
+    "Outcome",
+    "Unsupported",
+    "Verdict",
+    "WireEvent",
+]
 
 
 class Verdict(StrEnum):
@@ -42,6 +50,16 @@ class Ending(StrEnum):
     def rank(self) -> int:
         """The place in that order, from 0."""
         return list(Ending).index(self)
+
+
+class Outcome(StrEnum):
+    """What a target does with a frame, in words that end a sentence: "... is accepted"."""
+
+    ACCEPTED = "accepted"
+    ERROR = "answered by ERROR"
+    ERROR_AND_CLOSE = "answered by ERROR and the end of the connection"
+    CLOSE = "answered by the end of the connection"
+    NOTHING = "not answered"
 
 
 class Failed(AssertionError):

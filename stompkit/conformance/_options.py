@@ -1,0 +1,242 @@
+"""The command line of ``python -m stompkit.conformance``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import get_args
+
+from stompkit.conformance.report import check_writable
+from stompkit.conformance.requirements import Level
+from stompkit.conformance.runner import HarnessError, cases_folder
+
+__all__ = ["REPORTS", "parser"]
+
+_DESCRIPTION = """\
+Tests a STOMP server against the statements of the STOMP 1.0, 1.1 and 1.2
+specifications, from raw sockets. Without --mq a stompkit broker is started,
+tested and stopped.
+"""
+
+_EPILOG = """\
+verdicts:
+  OK             as the specification says
+  NON-STRICT     a recommendation (SHOULD) is not followed
+  FAILED         the specification is broken
+  UNSUPPORTED    the target does not have what the case is about
+  INFORMATIONAL  left open by the specification; the report's notes say what was
+                 seen
+
+exit status:
+  0  everything is as expected
+  1  a case failed unexpectedly, or came out better than --expect says
+  2  wrong usage, or no case selected
+  3  no STOMP server answers, or it stopped answering
+  4  the suite itself is broken
+
+examples:
+  python -m stompkit.conformance
+  python -m stompkit.conformance --mq localhost:61613 --html report.html 1.2/ack
+  python -m stompkit.conformance --mq localhost:61613 --login guest --vhost /
+  python -m stompkit.conformance --list --level MUST 1.1/heartbeat
+"""
+
+#: Kinds of reports, and what they are for.
+REPORTS = {
+    "json": "everything, with the wire log of each case",
+    "junit": "for build servers",
+    "html": "one page for people, with the wire log of each case",
+}
+_LEVELS = ", ".join(get_args(Level))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser."""
+    made = argparse.ArgumentParser(
+        prog="python -m stompkit.conformance",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "include",
+        nargs="*",
+        metavar="CASE",
+        help="ids of cases, or of requirements that they cover, patterns (1.?/send/*), or"
+        " beginnings (1.2/ack); default: all",
+    )
+    _add_target(made)
+    _add_selection(made)
+    _add_judgement(made)
+    group = made.add_argument_group("reports")
+    for name, what in REPORTS.items():
+        group.add_argument(f"--{name}", metavar="FILE", type=_report, help=f"write {what}")
+    return made
+
+
+def _add_target(made: argparse.ArgumentParser) -> None:
+    target = made.add_argument_group("target")
+    target.add_argument("--mq", metavar="HOST:PORT", type=_address, help="the server to test")
+    target.add_argument(
+        "--login", "--mq-login", metavar="NAME", type=_value, help="login for CONNECT"
+    )
+    target.add_argument(
+        "--passcode",
+        "--mq-passcode",
+        metavar="WORD",
+        type=_value,
+        default=os.environ.get("STOMPKIT_MQ_PASSCODE"),
+        help="passcode for CONNECT; STOMPKIT_MQ_PASSCODE in the environment keeps it out of"
+        " process lists",
+    )
+    target.add_argument(
+        "--vhost",
+        "--mq-vhost",
+        metavar="NAME",
+        type=_value,
+        help="host header of CONNECT (default: HOST)",
+    )
+    for kind in ("queue", "topic"):
+        target.add_argument(
+            f"--{kind}-template",
+            metavar="NAME",
+            type=_template,
+            default=f"/{kind}/{{}}",
+            help=f"how the server names a {kind}; {{}} stands for a word (default: %(default)s)",
+        )
+
+
+def _add_selection(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("selection")
+    group.add_argument("--list", action="store_true", help="list the cases and stop")
+    group.add_argument(
+        "--exclude", metavar="CASE", action="append", default=[], help="leave these out"
+    )
+    group.add_argument(
+        "--level",
+        metavar="LEVEL",
+        type=_levels,
+        default=(),
+        help=f"only cases of these levels: {_LEVELS}, comma-separated",
+    )
+    group.add_argument(
+        "--cases",
+        metavar="FOLDER",
+        type=_folder,
+        help="take the cases from this folder instead of those that come with the suite",
+    )
+
+
+def _add_judgement(made: argparse.ArgumentParser) -> None:
+    group = made.add_argument_group("judgement")
+    group.add_argument("--strict", action="store_true", help="NON-STRICT is a failure, too")
+    known = ", ".join(_names_of_expectations())
+    group.add_argument(
+        "--expect",
+        metavar="FILE",
+        type=_expectations,
+        help="deviations that are known: a TOML file, or the name of one that comes with the"
+        f" suite ({known})",
+    )
+    group.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=3.0,
+        help="how long to wait for an answer (default: %(default)s)",
+    )
+    group.add_argument(
+        "--quiet-time",
+        metavar="SECONDS",
+        type=_seconds,
+        default=0.5,
+        help="how long to wait before nothing counts as nothing (default: %(default)s)",
+    )
+
+
+# What the values have to be. The messages stand behind "argument --mq: ".
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (":" in host and not bracketed) or not host.strip("[]"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not HOST:PORT, as in localhost:61613 or [::1]:61613"
+        )
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65_536):
+        raise argparse.ArgumentTypeError(f"{port!r} is not a port: 1 to 65535")
+    return _value(host.strip("[]")), int(port)
+
+
+def _value(text: str) -> str:
+    if any(not char.isprintable() for char in text):
+        # It may be the passcode: not shown.
+        raise argparse.ArgumentTypeError("it holds what the value of a header can't hold")
+    return text
+
+
+def _template(text: str) -> str:
+    if text.count("{}") != 1 or "{" in text.replace("{}", "") or "}" in text.replace("{}", ""):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} needs one {{}} for the name, and no other brace"
+        )
+    return _value(text)
+
+
+def _levels(text: str) -> tuple[Level, ...]:
+    words = {word.strip() for word in text.upper().split(",")}
+    chosen = tuple(level for level in get_args(Level) if level in words)
+    unknown = words - set(chosen)
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{min(unknown)!r} is not a level: {_LEVELS}, comma-separated"
+        )
+    return chosen
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 3_600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 to 3600")
+    return seconds
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).absolute()
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder with cases")
+    return path
+
+
+def _report(text: str) -> Path:
+    path = Path(text)
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{error}; it takes the name of a file to write") from None
+    return path
+
+
+def _names_of_expectations() -> list[str]:
+    try:
+        return sorted(path.stem for path in (cases_folder() / "brokers").glob("*.toml"))
+    except HarnessError:
+        return []
+
+
+def _expectations(text: str) -> Path:
+    if text in _names_of_expectations():
+        return cases_folder() / "brokers" / f"{text}.toml"
+    path = Path(text)
+    if not path.is_file():
+        known = ", ".join(_names_of_expectations()) or "none"
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a file nor one of those that come with the suite: {known}"
+        )
+    return path

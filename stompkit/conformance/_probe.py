@@ -1,0 +1,174 @@
+"""Where the target is, whether it lives, and which versions it speaks."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from dataclasses import dataclass, field
+
+from stompkit.conformance._octets import describe, plain
+from stompkit.conformance.peer import Peer, Recorder
+from stompkit.conformance.verdict import Ending, Failed
+from stompkit.frames import VERSIONS, Frame, Version
+
+__all__ = [
+    "Address",
+    "Capabilities",
+    "Unreachable",
+    "connect_headers",
+    "dial",
+    "is_alive",
+    "probe",
+]
+
+_SHOWN_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the target is, how to log in, and how patient to be."""
+
+    host: str
+    port: int
+    login: str | None = None
+    passcode: str | None = field(default=None, repr=False)
+    #: Virtual host for CONNECT's ``host`` header; the host's name if not given.
+    vhost: str | None = None
+    #: How the target names queues and topics; ``{}`` stands for a plain word.
+    queue_template: str = "/queue/{}"
+    topic_template: str = "/topic/{}"
+    #: Seconds to wait for an answer.
+    timeout_s: float = 3.0
+    #: Seconds to wait before saying that nothing came.
+    quiet_s: float = 0.5
+    #: Seconds that one case may take.
+    case_timeout_s: float = 60.0
+
+    def __str__(self) -> str:
+        """HOST:PORT, as the command line takes it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def recovery_s(self) -> float:
+        """Seconds that the target has to answer CONNECT again after a case, before it is lost."""
+        return 3 * self.timeout_s
+
+    @property
+    def secret(self) -> str | None:
+        """What no report may show: the passcode, unless the login gives it away."""
+        return self.passcode if self.passcode != self.login else None
+
+
+class Unreachable(Exception):
+    """Nothing that speaks STOMP answers at the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the target says of itself."""
+
+    versions: tuple[Version, ...]
+    #: The ``server`` header of CONNECTED, if any.
+    server: str
+
+
+def connect_headers(address: Address, accept_version: str) -> dict[str, str]:
+    """CONNECT's headers; ``1.0`` alone is said by leaving accept-version out."""
+    headers = {}
+    if accept_version != "1.0":
+        headers["accept-version"] = accept_version
+    headers["host"] = address.host if address.vhost is None else address.vhost
+    if address.login is not None:
+        headers["login"] = address.login
+    if address.passcode is not None:
+        headers["passcode"] = address.passcode
+    return headers
+
+
+def dial(address: Address, number: int, recorder: Recorder, deadline: float) -> Peer:
+    """Open a TCP connection; raises :class:`Failed` where the target does not take it."""
+    left = max(0.001, min(address.timeout_s, deadline - time.monotonic()))
+    try:
+        connection = socket.create_connection((address.host, address.port), timeout=left)
+    except (OSError, UnicodeError) as error:
+        # UnicodeError: a name that not even a resolver can be asked for.
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "not a host name"
+        recorder.say(number, f"no connection: {reason}")
+        raise Failed(f"the target does not take a connection: {reason}") from None
+    with contextlib.suppress(OSError):  # on some systems where the target is gone again
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    recorder.say(number, "connected")
+    return Peer(connection, number, recorder, timeout_s=address.timeout_s, deadline=deadline)
+
+
+class _Deaf(Failed):
+    """The target gave no answer at all: it costs time to ask again, and would be no use."""
+
+
+def _ask(address: Address, version: Version) -> Frame:
+    """Get CONNECTED on a new connection; raises :class:`Failed` that says what came instead."""
+    recorder = Recorder(address.secret)
+    try:
+        peer = dial(address, 1, recorder, time.monotonic() + address.case_timeout_s)
+    except Failed as error:
+        raise _Deaf(str(error)) from None
+    try:
+        peer.send("CONNECT", connect_headers(address, version))
+        return peer.expect("CONNECTED")
+    except Failed as error:
+        if not peer.arrivals and peer.ending is Ending.HUNG:
+            raise _Deaf(
+                f"it takes connections, but does not answer CONNECT in {address.timeout_s:g} s"
+            ) from None
+        raise Failed(recorder.hide(_diagnosis(peer, recorder, str(error)))) from None
+    finally:
+        peer.close()
+
+
+def _diagnosis(peer: Peer, recorder: Recorder, reason: str) -> str:
+    """Say what a target did with CONNECT instead of CONNECTED."""
+    for frame in peer.frames:
+        if frame.command == "ERROR":
+            return f"it answers CONNECT with {describe(frame)}"
+    heard = "".join(event.text for event in recorder.events if event.direction == "<")
+    if heard:
+        return f"{reason}; it sent {plain(heard, _SHOWN_CHARACTERS)}"
+    if peer.is_closed_by_target:
+        return "it closes the connection instead of answering CONNECT"
+    return reason
+
+
+def is_alive(address: Address, version: Version) -> bool:
+    """Whether a CONNECT on a new connection is answered by CONNECTED."""
+    try:
+        _ask(address, version)
+    except Failed:
+        return False
+    return True
+
+
+def probe(address: Address) -> Capabilities:
+    """Find out which versions the target speaks; raises :class:`Unreachable`."""
+    found: list[Version] = []
+    server = ""
+    reasons = []
+    for version in VERSIONS:
+        try:
+            connected = _ask(address, version)
+        except Failed as error:
+            reasons.append(str(error))
+            if isinstance(error, _Deaf) and not found:
+                break
+            continue
+        server = plain(connected.headers.get("server", server), _SHOWN_CHARACTERS)
+        chosen = connected.headers.get("version", "1.0")
+        if chosen == version:
+            found.append(version)
+        else:
+            reasons.append(f"it answers CONNECT for STOMP {version} with version {chosen}")
+    if not found:
+        told = next((each for each in reasons if "ERROR" in each), reasons[0])
+        raise Unreachable(f"no STOMP server at {address}: {plain(told)}")
+    return Capabilities(tuple(found), server)

@@ -1,0 +1,93 @@
+"""What happened on the wire during one case, without secrets and within bounds."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+
+from stompkit.conformance.verdict import WireEvent
+
+__all__ = ["Recorder"]
+
+#: What is kept of a case: its beginning in full, then only the last events, cut short.
+_FIRST_EVENTS = 500
+_FIRST_BYTES = 128 * 1024
+_LAST_EVENTS = 100
+#: Octets shown of one event of the beginning, and of one of the end.
+_SHOWN_BYTES = 4_096
+_SHOWN_LATE_BYTES = 256
+_UNPRINTABLE = re.compile(r"[^\n\x20-\x7e]")
+_NAME = b"passcode:"
+_PASSCODE = re.compile(rb"^passcode:[^\n]*", re.MULTILINE)
+_HIDDEN = b"***"
+#: A shorter passcode is none, and to blot it out wherever it stands would spoil the log.
+_SECRET_CHARACTERS = 4
+
+
+class Recorder:
+    """The wire log of one case.
+
+    The passcode is not in it: neither as the value of a header, in whatever pieces that is sent,
+    nor, if ``secret`` names it, where the target repeats it in one piece.
+    """
+
+    def __init__(self, secret: str | None = None) -> None:
+        """Begin now; ``secret`` is what must not be shown."""
+        self.began = time.monotonic()
+        self._secret = secret if secret and len(secret) >= _SECRET_CHARACTERS else ""
+        self._secret_octets = self._secret.encode("utf-8", "surrogateescape")
+        self._first: list[WireEvent] = []
+        self._last: deque[WireEvent] = deque(maxlen=_LAST_EVENTS)
+        self._shown_bytes = 0
+        self._left_out = 0
+        #: How the line begins that each stream is in, as far as it takes to know a passcode.
+        self._lines: dict[tuple[int, str], bytes] = {}
+
+    @property
+    def events(self) -> list[WireEvent]:
+        """All that is kept; a long case lacks its middle, and says so."""
+        if not self._left_out:
+            return [*self._first, *self._last]
+        gap = WireEvent(0, self._first[-1].at_ms, ".", f"({self._left_out} events left out)")
+        return [*self._first, gap, *self._last]
+
+    def note(self, connection: int, direction: str, octets: bytes) -> None:
+        """Record octets, without the passcode and not more than can be read."""
+        shown = self._masked(connection, direction, octets)
+        late = len(self._first) >= _FIRST_EVENTS or self._shown_bytes >= _FIRST_BYTES
+        most = _SHOWN_LATE_BYTES if late else _SHOWN_BYTES
+        text = shown[:most].decode("latin-1").replace("\0", "^@")
+        text = _UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+        if len(octets) > most:
+            text += f"... {len(octets)} octets"
+        at_ms = int((time.monotonic() - self.began) * 1000)
+        event = WireEvent(connection, at_ms, direction, text)
+        if late:
+            self._left_out += len(self._last) == _LAST_EVENTS
+            self._last.append(event)
+        else:
+            self._shown_bytes += len(text)
+            self._first.append(event)
+
+    def say(self, connection: int, text: str) -> None:
+        """Record an event that is not octets."""
+        self.note(connection, ".", text.encode("utf-8", "backslashreplace"))
+
+    def hide(self, text: str) -> str:
+        """A text without the secret."""
+        return text.replace(self._secret, _HIDDEN.decode()) if self._secret else text
+
+    def _masked(self, connection: int, direction: str, octets: bytes) -> bytes:
+        """The octets to be shown, and a few more, without values of passcode headers."""
+        stream = connection, direction
+        begun = self._lines.get(stream, b"")
+        # The rest of a secret that is cut at the end would not be known for one.
+        most = _SHOWN_BYTES + len(self._secret_octets)
+        masked = _PASSCODE.sub(_NAME + _HIDDEN, begun + octets[:most])[len(begun) :]
+        if self._secret_octets:
+            masked = masked.replace(self._secret_octets, _HIDDEN)
+        line_start = octets.rfind(b"\n") + 1
+        line = octets[line_start : line_start + len(_NAME)]
+        self._lines[stream] = line if line_start else (begun + line)[: len(_NAME)]
+        return masked

@@ -1,0 +1,60 @@
+"""The command as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+import stompkit
+from stompkit.conformance.report import Report
+
+ROOT = Path(stompkit.__file__).resolve().parents[1]
+#: The bound for "ends by itself", in seconds; ten times what the longest run takes.
+BOUND_S = 120.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is over."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def told(self) -> str:
+        """Everything that the user has read."""
+        return f"exit status {self.status}\n{self.out}\n{self.err}"
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """What a checkout that is not installed needs, and nothing of the user's that matters."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_")}
+    return {**kept, "PYTHONPATH": path.rstrip(os.pathsep), **extra}
+
+
+def run_command(*arguments: object, cwd: Path, **variables: str) -> Finished:
+    """Run ``python -m stompkit.conformance``, with warnings as errors."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "stompkit.conformance", *map(str, arguments)],
+        cwd=cwd,
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=BOUND_S,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def read_report(path: Path) -> Report:
+    """A JSON report."""
+    return msgspec.json.decode(path.read_bytes(), type=Report)

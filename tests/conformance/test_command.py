@@ -1,0 +1,251 @@
+"""The command line: what it says, and its exit status."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from stompkit.conformance._options import parser
+from tests.conformance.command import BOUND_S, environment, read_report
+from tests.conformance.conftest import Serve, Suite
+from tests.conformance.scripted import Line, receipts
+
+QUICK = "1.2/connect/connected-on-accept"
+
+#: Arguments, and what the message says: the option, and what it wants.
+MISTAKES = [
+    (["--mq", "localhost"], ["--mq", "'localhost' is not HOST:PORT", "localhost:61613"]),
+    (["--mq", ":61613"], ["--mq", "is not HOST:PORT"]),
+    (["--mq", "[]:61613"], ["--mq", "is not HOST:PORT"]),
+    (["--mq", "::1:61613"], ["--mq", "is not HOST:PORT", "[::1]:61613"]),
+    (["--mq", "localhost:0"], ["--mq", "'0' is not a port", "1 to 65535"]),
+    (["--mq", "localhost:65536"], ["--mq", "'65536' is not a port"]),
+    (["--mq", "localhost:0099999"], ["--mq", "is not a port"]),
+    (["--mq", "localhost:stomp"], ["--mq", "'stomp' is not a port"]),
+    (["--mq", "localhost:\u0663"], ["--mq", "is not a port"]),
+    (["--level", "MUST,OUGHT"], ["--level", "'OUGHT' is not a level", "MUST, FACT, SHOULD, MAY"]),
+    (["--expect", "nosuch"], ["--expect", "'nosuch' is neither a file nor one of those that come"]),
+    (["--expect", "."], ["--expect", "'.' is neither a file"]),
+    (["--json", "."], ["--json", ". is a folder", "name of a file to write"]),
+    (["--junit", "{file}/x.xml"], ["--junit", "is not a folder"]),
+    (["--html", "{file}/a/b/x.html"], ["--html", "is not a folder"]),
+    (["--cases", "nosuch"], ["--cases", "'nosuch' is not a folder"]),
+    (["--timeout", "0"], ["--timeout", "'0' is not a number of seconds"]),
+    (["--timeout", "nan"], ["--timeout", "'nan' is not a number of seconds"]),
+    (["--quiet-time", "soon"], ["--quiet-time", "'soon' is not a number of seconds"]),
+    (["--queue-template", "/queue/x"], ["--queue-template", "one {} for the name"]),
+    (["--topic-template", "{}{}"], ["--topic-template", "one {} for the name"]),
+    (["--topic-template", "{}{0}"], ["--topic-template", "no other brace"]),
+    (["--login", "a\nb"], ["--login", "can't hold"]),
+    (["--passcode", "tell\nnobody"], ["--passcode", "can't hold"]),
+    (["--strictly"], ["--strictly"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=lambda value: " ".join(value))
+def test_mistake_is_told_with_the_option_and_what_it_wants(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(SystemExit) as stop:
+        parser().parse_args([each.replace("{file}", str(file)) for each in arguments])
+    assert stop.value.code == 2
+    message = " ".join(capsys.readouterr().err.split())
+    for word in words:
+        assert word in message
+    assert "nobody" not in message
+
+
+def test_passcode_of_the_environment_is_checked_as_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STOMPKIT_MQ_PASSCODE", "tell\nnobody")
+    with pytest.raises(SystemExit):
+        parser().parse_args([])
+    message = capsys.readouterr().err
+    assert "--passcode" in message
+    assert "nobody" not in message
+
+
+def test_help_fits_the_terminal(suite: Suite) -> None:
+    done = suite("--help", COLUMNS="80")
+    assert done.status == 0
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_mistakes_that_only_the_cases_show(suite: Suite) -> None:
+    """The first needs no target: that there is none is not noticed."""
+    for arguments, message in (
+        (["1.2/connect", "1.2/connekt"], "no case is called '1.2/connekt'; --list shows"),
+        ([QUICK, "--exclude", "1.2/conect"], "no case is called '1.2/conect'; --list shows"),
+        (["--level", "SHOULD", "1.2/begin"], "no case is selected; --list shows what there is"),
+        (["--list", QUICK, "--exclude", QUICK], "no case is selected"),
+    ):
+        done = suite("--mq", "localhost:1", *arguments)
+        assert done.status == 2, done.told
+        assert done.err.startswith(f"stompkit.conformance: {message}"), done.told
+        assert not done.out
+
+
+def test_all_is_well(suite: Suite, mq: str) -> None:
+    done = suite("--mq", mq, "1.?/connect", "1.0/connected")
+    assert done.status == 0, done.told
+    assert "none failed" in done.out
+    assert not done.err
+
+
+def test_our_own_broker_is_started_and_stopped(suite: Suite) -> None:
+    done = suite(QUICK)
+    assert done.status == 0, done.told
+    assert done.out.startswith("No --mq: starting a stompkit broker.\nTarget  127.0.0.1:")
+    assert "stompkit/" in done.out
+
+
+def test_report_that_can_not_be_written_in_the_end(
+    suite: Suite, serve: Serve, tmp_path: Path
+) -> None:
+    """It could when it was looked at; the run is over, and its result is told all the same."""
+
+    def in_the_way(line: Line) -> None:
+        (tmp_path / "r.json").mkdir(exist_ok=True)
+        receipts(line)
+
+    done = suite("--mq", serve(in_the_way).address, "--json", "r.json", QUICK)
+    assert done.status == 2, done.told
+    assert "1 case, none failed" in done.out
+    assert done.err.startswith("stompkit.conformance: --json: can't write r.json: ")
+
+
+IMPORTS = """
+from stompkit.conformance import Peer, Target, case
+
+"""
+GOOD = '''
+@case("1.2/connect/connected-on-accept")
+def test_good(peer: Peer) -> None:
+    """Connect."""
+
+'''
+BROKEN = {
+    "can't be imported": ("import nosuch", "No module named 'nosuch'"),
+    "unknown id": (
+        '@case("1.2/no/such")\ndef test(peer):\n    """Do."""',
+        "1.2/no/such is not in the catalogue of requirements",
+    ),
+    "no docstring": (
+        '@case("1.2/send/delivers")\ndef test(peer): pass',
+        "1.2/send/delivers: a case has a docstring that says what is expected",
+    ),
+    "no id": ('@case()\ndef test(peer):\n    """Do."""', "a case names the requirements"),
+    "same name": (
+        '@case("1.2/connect/connected-on-accept")\ndef test(peer):\n    """Do."""',
+        "are both 1.2/connect/connected-on-accept",
+    ),
+    "takes no target": (
+        '@case("1.2/send/delivers")\ndef test():\n    """Do."""',
+        "function uses no argument 'version'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_suite_that_can_not_be_loaded(name: str, suite: Suite, tmp_path: Path) -> None:
+    source, message = BROKEN[name]
+    (tmp_path / "test_it.py").write_text(IMPORTS + GOOD + source)
+    done = suite("--list", "--cases", ".")
+    assert done.status == 4, done.told
+    assert "stompkit.conformance: the suite itself failed:" in done.err
+    assert message in done.err
+
+
+def test_case_with_a_mistake_costs_only_its_own_result(
+    suite: Suite, mq: str, tmp_path: Path
+) -> None:
+    bad = '@case("1.2/send/delivers")\ndef test(peer):\n    """Do."""\n    peer.nosuch()\n'
+    fixture = '@case("1.2/ack/acknowledges")\ndef test_2(peer, nosuch):\n    """Do."""\n'
+    (tmp_path / "test_it.py").write_text(IMPORTS + bad + fixture + GOOD)
+    reports = ("--json", "r.json", "--junit", "r.xml", "--html", "r.html")
+    done = suite("--mq", mq, "--cases", ".", *reports)
+    assert done.status == 4, done.told
+    assert "1 case, none failed" in done.out
+    assert "'Peer' object has no attribute 'nosuch'" in done.err
+    assert "fixture 'nosuch' not found" in done.err
+    report = read_report(tmp_path / "r.json")
+    assert [each.id for each in report.results] == ["1.2/connect/connected-on-accept"]
+    assert len(report.errors) == 2
+    assert 'errors="2"' in (tmp_path / "r.xml").read_text()
+    assert "2 in the suite itself" in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_case_that_stumbles_over_an_answer_blames_the_target(
+    suite: Suite, mq: str, tmp_path: Path
+) -> None:
+    """A header that is missing or no number is the target's; it has to be told as such."""
+    source = '''
+@case("1.2/message/destination")
+def test_number(peer: Peer) -> None:
+    """Do."""
+    int(peer.frames[0].headers["server"])
+
+@case("1.2/ack/acknowledges")
+def test_missing(peer: Peer) -> None:
+    """Do."""
+    peer.frames[0].headers["nosuch"]
+'''
+    (tmp_path / "test_it.py").write_text(IMPORTS + source)
+    done = suite("--mq", mq, "--cases", ".", "--json", "r.json")
+    assert done.status == 1, done.told
+    details = [each.detail for each in read_report(tmp_path / "r.json").results]
+    assert details[0].startswith("the case can't go on with what came: ValueError: invalid literal")
+    assert details[1] == "the case can't go on with what came: KeyError: 'nosuch'"
+
+
+def test_interrupt_ends_the_run_with_what_there_is(serve: Serve, tmp_path: Path) -> None:
+    """Ctrl-C in the second case: the first is reported."""
+    in_second_case = threading.Event()
+
+    def behaviour(line: Line) -> None:
+        if line.number == 6:
+            in_second_case.set()
+            line.wait()
+        receipts(line)
+
+    arguments = ["--mq", serve(behaviour).address, "--timeout", "50", "--junit", "r.xml"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stompkit.conformance", *arguments, "1.1/connect", QUICK],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert in_second_case.wait(BOUND_S)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 130, out + err
+    assert "The run was cut short after 1 of 9 cases: interrupted." in out
+    assert 'message="interrupted"' in (tmp_path / "r.xml").read_text()
+    assert not err
+
+
+def test_reader_that_goes_away(tmp_path: Path) -> None:
+    """As in ``... --list | head -0``: no complaint, and a status that is not 0."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stompkit.conformance", "--list"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(BOUND_S) == 128 + signal.SIGPIPE
+    assert err == b""

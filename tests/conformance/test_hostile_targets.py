@@ -1,0 +1,296 @@
+"""It never hangs and never crashes, whatever the target does.
+
+Each row is a target and what the user is told about it. The runs are made side by side, because
+most of their time they wait.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.conformance.command import Finished, read_report, run_command
+from tests.conformance.conftest import Serve, Suite
+from tests.conformance.scripted import (
+    Behaviour,
+    Line,
+    ScriptedServer,
+    connected,
+    connected_frame,
+    frame,
+    receipts,
+)
+
+#: Cases that wait for RECEIPT, for ERROR, for the end of a connection and for nothing.
+CASES = (
+    "1.2/connect/connected-on-accept",
+    "1.0/frame/null-ends-frame",
+    "1.1/send/destination-required",
+    "1.2/message/conveys",
+)
+IMPATIENT = ("--timeout", "0.3", "--quiet-time", "0.1")
+#: Where the target answers in the end, and only how it does is odd.
+PATIENT = ("--timeout", "20", "--quiet-time", "0.1")
+GARBAGE = random.Random(1).randbytes(10_000)
+
+
+def silent(line: Line) -> None:
+    line.wait()
+
+
+def closes_at_once(line: Line) -> None:
+    line.close()
+
+
+def resets_at_once(line: Line) -> None:
+    line.reset()
+
+
+def says_garbage(line: Line) -> None:
+    line.send(GARBAGE)
+    line.wait()
+
+
+def never_stops_garbage(line: Line) -> None:
+    while True:
+        line.send(GARBAGE)
+
+
+def never_stops_line_ends(line: Line) -> None:
+    while True:
+        line.send(b"\n" * 10_000)
+
+
+def never_stops_frames(line: Line) -> None:
+    connected(line)
+    while True:
+        line.send(frame("RECEIPT", {"receipt-id": "not yours"}) * 1_000)
+
+
+def never_stops_one_frame(line: Line) -> None:
+    line.send(b"CONNECTED\nversion:1.2\n\n")
+    while True:
+        line.send(b"x" * 65_536)
+
+
+def goes_silent_after_the_probe(line: Line) -> None:
+    if line.number <= 3:
+        connected(line)
+    line.wait()
+
+
+def goes_mad_after_connected(line: Line) -> None:
+    connected(line)
+    line.send(GARBAGE)
+    line.wait()
+
+
+def closes_after_connected(line: Line) -> None:
+    connected(line)
+    line.frame()
+
+
+def closes_without_reading(line: Line) -> None:
+    connected(line)
+
+
+def promises_too_much(line: Line) -> None:
+    line.send(b"CONNECTED\nversion:1.2\ncontent-length:99999999999999999999\n\n")
+    line.wait()
+
+
+def never_ends_its_frame(line: Line) -> None:
+    line.send(b"CONNECTED\nversion:1.2\n")
+    line.wait()
+
+
+def is_not_utf8(line: Line) -> None:
+    _, headers = line.frame()
+    line.send(
+        connected_frame(headers, server="x").replace(b"server:x", b"server:\xff\xc3(\xe2\x82")
+    )
+    receipts_from_here(line)
+
+
+def receipts_from_here(line: Line) -> None:
+    for _, headers in line.frames():
+        if "receipt" in headers:
+            line.send(frame("RECEIPT", {"receipt-id": headers["receipt"]}))
+
+
+def attacks_the_terminal(line: Line) -> None:
+    connected(line, server="\x1b[2J\x9b31m evil \u202e\r")
+    receipts_from_here(line)
+
+
+def drips(line: Line) -> None:
+    _, headers = line.frame()
+    for octet in connected_frame(headers):
+        line.send(bytes([octet]))
+    for _, headers in line.frames():
+        if "receipt" in headers:
+            for octet in frame("RECEIPT", {"receipt-id": headers["receipt"]}):
+                line.send(bytes([octet]))
+
+
+def refuses_everybody(line: Line) -> None:
+    line.frame()
+    line.send(frame("ERROR", {"message": "go away"}, b"and do not come back"))
+
+
+def speaks_of_the_future(line: Line) -> None:
+    line.frame()
+    line.send(frame("CONNECTED", {"version": "2.0"}))
+    line.wait()
+
+
+def answers_with_empty_frames(line: Line) -> None:
+    connected(line)
+    for _ in line.frames():
+        for command in ("RECEIPT", "MESSAGE", "CONNECTED"):
+            line.send(frame(command, {}))
+
+
+def answers_with_errors(line: Line) -> None:
+    connected(line)
+    for _ in line.frames():
+        line.send(frame("ERROR", {}))
+
+
+class Http(BaseHTTPRequestHandler):
+    """A web server, and not a word on stderr."""
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A target and what becomes of the run."""
+
+    #: A behaviour, or an address.
+    target: Behaviour | str
+    status: int
+    #: A pattern for what the user reads.
+    told: str
+    patience: tuple[str, ...] = IMPATIENT
+    host: str = "127.0.0.1"
+
+
+CUT_SHORT = r"cut short after 1 of 4 cases: the target no longer answers CONNECT\."
+ROWS = {
+    "nobody listens": Row("closed port", 3, "does not take a connection: Connection refused"),
+    "silent": Row(silent, 3, r"does not answer CONNECT in 0\.3 s"),
+    "web server": Row("http", 3, r"no STOMP server at .*; it sent <!DOCTYPE HTML>"),
+    "closes at once": Row(closes_at_once, 3, "closes the connection instead of answering CONNECT"),
+    "resets at once": Row(resets_at_once, 3, "closes the connection instead of answering CONNECT"),
+    "garbage": Row(says_garbage, 3, r"can't be read: .*; it sent \\"),
+    "endless garbage": Row(never_stops_garbage, 3, "can't be read"),
+    "endless line ends": Row(never_stops_line_ends, 3, "expected CONNECTED, but nothing like it"),
+    "endless frames": Row(never_stops_frames, 1, r"FAILED 1\.0/frame/null-ends-frame"),
+    "one endless frame": Row(never_stops_one_frame, 3, "it sent CONNECTED"),
+    "silent after the probe": Row(goes_silent_after_the_probe, 3, CUT_SHORT),
+    "garbage after CONNECTED": Row(goes_mad_after_connected, 1, "can't be read"),
+    "closes after CONNECTED": Row(closes_after_connected, 1, "target closed the connection"),
+    "closes without reading": Row(closes_without_reading, 1, "target closed the connection"),
+    "promises too much": Row(promises_too_much, 3, "can't be read: frame too large"),
+    "never ends its frame": Row(never_ends_its_frame, 3, "it sent CONNECTED"),
+    "not UTF-8": Row(is_not_utf8, 1, r"Target .*, \\udcff"),
+    "attacks the terminal": Row(
+        attacks_the_terminal, 1, r"Target .*\\x1b\[2J\\x9b31m evil \\u202e"
+    ),
+    "drips": Row(drips, 1, r"1\.0 1 0 0 0 0 1\.1 0 0 1 0 0 1\.2 2 ", PATIENT),
+    "refuses everybody": Row(refuses_everybody, 3, "it answers CONNECT with ERROR 'go away'"),
+    "speaks of the future": Row(speaks_of_the_future, 3, r"with version 2\.0"),
+    "empty frames": Row(answers_with_empty_frames, 1, "FAILED"),
+    "only errors": Row(answers_with_errors, 1, "got ERROR"),
+    "IPv6": Row(receipts, 1, r"Target \[::1\]:\d+,", PATIENT, "::1"),
+    "unknown host": Row("nosuch.invalid:61613", 3, "nosuch.invalid:61613: the target does not"),
+    "no host name": Row("a..b:61613", 3, "a..b:61613: .*: not a host name"),
+}
+
+
+def started(row: Row, stack: ExitStack) -> str:
+    """Start a row's target; gives its address."""
+    if callable(row.target):
+        return stack.enter_context(ScriptedServer(row.target, row.host)).address
+    if row.target == "closed port":
+        unused = stack.enter_context(socket.socket())
+        unused.bind((row.host, 0))  # and nobody listens
+        return f"{row.host}:{unused.getsockname()[1]}"
+    if row.target == "http":
+        server = stack.enter_context(ThreadingHTTPServer((row.host, 0), Http))
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(server.shutdown)
+        return f"{row.host}:{server.server_port}"
+    return row.target
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Finished]]]:
+    """A run on each target."""
+    cwd = tmp_path_factory.mktemp("runs")
+    with ExitStack() as stack:
+        addresses = {name: started(row, stack) for name, row in ROWS.items()}
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=4))
+        yield {
+            name: pool.submit(run_command, "--mq", addresses[name], *row.patience, *CASES, cwd=cwd)
+            for name, row in ROWS.items()
+        }
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_run_ends_and_says_why(name: str, runs: dict[str, Future[Finished]]) -> None:
+    done = runs[name].result()
+    assert done.status == ROWS[name].status, done.told
+    assert re.search(ROWS[name].told, " ".join(done.told.split())), done.told
+    assert "Traceback" not in done.told
+    assert "the suite itself" not in done.told
+    # One line that says why there is nothing to see, or nothing.
+    assert done.err.count("\n") == (done.status == 3 and "cut short" not in done.out), done.told
+    assert all(line.isprintable() for line in done.told.split("\n")), done.told
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "takes no more connections"])
+def test_target_lost_in_the_middle(
+    dies: bool,  # noqa: FBT001 (a parameter of the test)
+    serve: Serve,
+    suite: Suite,
+    tmp_path: Path,
+) -> None:
+    """Three connections are for the probe, and two for a case and to see that the target lives."""
+
+    def behaviour(line: Line) -> None:
+        if line.number == 6:
+            server.stop_listening()
+            if dies:
+                return
+        receipts(line)
+
+    server = serve(behaviour)
+    reports = ("--json", "r.json", "--html", "r.html", "--junit", "r.xml")
+    done = suite("--mq", server.address, *IMPATIENT, *reports, *CASES)
+    assert done.status == 3, done.told
+    cut_short = "after 2 of 4 cases: the target no longer answers CONNECT"
+    assert f"cut short {cut_short}." in done.out
+    assert "Traceback" not in done.told
+    report = read_report(tmp_path / "r.json")
+    assert (report.complete, report.selected, len(report.results)) == (False, 4, 2)
+    assert report.results[-1].verdict == "FAILED"
+    assert "afterwards it no longer answers CONNECT" in report.results[-1].detail
+    assert cut_short in (tmp_path / "r.html").read_text("utf-8")
+    errors = ElementTree.parse(tmp_path / "r.xml").findall("testsuite/testcase/error")
+    assert [error.get("message") for error in errors] == ["the target no longer answers CONNECT"]

@@ -9,7 +9,7 @@ from stompkit.frames._commands import COMMANDS
 from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import AFTER_LOGIN, BEFORE_LOGIN, Limits, Tolerance, Version
-from stompkit.frames._head import parse_head, receipt_in
+from stompkit.frames._head import Head, parse_head, receipt_in
 
 __all__ = ["FrameDecoder"]
 
@@ -41,6 +41,7 @@ class FrameDecoder:
         "_body_start",
         "_crlf",
         "_error",
+        "_frame",
         "_limits",
         "_line_start",
         "_lines",
@@ -93,7 +94,8 @@ class FrameDecoder:
         self._lines = 0  # line ends among them, while the head is not complete
         self._line_start = 0  # where the line that is not complete begins
         self._body_start = 0  # where the body begins; 0 while the head is not complete
-        self._need = 0  # octets up to and with the NUL behind a counted body; 0 if unknown
+        self._need = 0  # octets up to and with the NUL that ends the frame; 0 while unknown
+        self._frame: Frame | None = None  # the frame of the complete head, without its body
         self._receipt: str | None = None  # what the head that is complete asks for
 
     @property
@@ -127,12 +129,13 @@ class FrameDecoder:
                 self._pending += data
                 if not self._ready():
                     return frames
-                data = bytes(self._pending)
+                frame = self._frame
+                data = self._finish(frame, frames) if frame else bytes(self._pending)
                 self._pending.clear()
                 self._forget_progress()
-            used = self._decode(data, frames)
+            used = 0 if frames and self._version is None else self._decode(data, frames)
             if used < len(data):
-                self._pending += memoryview(data)[used:]
+                self._pending += data[used:]
                 if self._version is not None or not frames:
                     self._ready()
         except RemoteProtocolError as error:
@@ -194,7 +197,8 @@ class FrameDecoder:
                 self._check_head(head)  # a broken limit goes first, as where the head comes slowly
                 raise
             end = nul
-            if "content-length" in headers:
+            declared = headers.get("content-length")
+            if declared is not None and declared != str(nul - body_start):
                 end = body_start + self._declared(headers)
                 if end != nul:
                     if body_start == gap + 1:
@@ -331,10 +335,11 @@ class FrameDecoder:
         pending, searched = self._pending, self._searched
         nul = pending.find(b"\0", searched)
         limit = nul if nul >= 0 else len(pending)
-        gap = pending.find(b"\n\n", max(searched - 1, 0), limit)
+        searched = max(searched - 2, 0)  # a blank line may have begun there
+        gap = pending.find(b"\n\n", searched, limit)
         body_start = gap + 2
         if self._crlf:
-            gap, body_start = _earlier_gap(pending, max(searched - 2, 0), limit, gap)
+            gap, body_start = _earlier_gap(pending, searched, limit, gap)
         if gap < 0 and nul >= 0:
             self._need = nul + 1  # enough for _decode to say what is wrong
             return True
@@ -342,8 +347,8 @@ class FrameDecoder:
             self._check_partial_head()
             return False
         head = bytes(pending[:gap])
-        self._check_head(head)
-        _, headers, _ = parse_head(head, self._version, self._tolerance)
+        command, headers, repeated = self._parsed(head)
+        self._frame = Frame.decoded(command, headers, b"", repeated, head)
         self._body_start = self._searched = body_start
         self._receipt = headers.get("receipt")
         if "content-length" in headers:
@@ -352,6 +357,16 @@ class FrameDecoder:
                 raise self._too_large(self._receipt)
             self._need = end + 1
         return True
+
+    def _parsed(self, head: bytes) -> Head:
+        """Parse a complete head; a broken limit goes before whatever else is wrong."""
+        if len(head) > self._small_head:
+            self._check_head(head)
+        try:
+            return parse_head(head, self._version, self._tolerance)
+        except RemoteProtocolError:
+            self._check_head(head)
+            raise
 
     def _check_partial_head(self) -> None:
         """Enforce the limits on a head that is still arriving."""
@@ -388,7 +403,18 @@ class FrameDecoder:
         limits = self._limits
         if end - self._body_start > limits.max_body_bytes or end > limits.max_frame_bytes:
             raise self._too_large(self._receipt)
+        self._need = nul + 1
         return nul >= 0
+
+    def _finish(self, frame: Frame, frames: list[Frame]) -> bytes:
+        """Append the frame whose end has come, and return the octets behind it."""
+        with memoryview(self._pending) as pending:
+            frame.body = bytes(pending[self._body_start : self._need - 1])
+            rest = bytes(pending[self._need :])
+        if frame.body and frame.command in _BODYLESS:
+            frame.body = self._dropped_body(frame.command, frame.headers)
+        frames.append(frame)
+        return rest
 
 
 def _earlier_gap(data: bytes | bytearray, start: int, end: int, gap: int) -> tuple[int, int]:

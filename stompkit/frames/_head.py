@@ -36,8 +36,11 @@ def parse_head(head: bytes, version: Version | None, tolerance: Tolerance) -> He
     if command not in COMMANDS:
         raise _unknown_command(command, head)
     del lines[0]
+    headers: dict[str, str] = {}
     try:
-        headers = dict([line.split(":", 1) for line in lines])
+        for line in lines:
+            name, value = line.split(":", 1)
+            headers[name] = value
     except ValueError:
         raise _no_colon(lines, head) from None
     plain = command in UNESCAPED_COMMANDS or version == "1.0" or version is None

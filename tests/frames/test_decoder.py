@@ -328,6 +328,10 @@ def test_nul_before_the_blank_line_is_refused(version: Version | None, data: byt
     assert "before the blank line" in str(error)
 
 
+def test_a_long_head_is_refused_for_the_nul_in_it_and_not_for_its_length() -> None:
+    refuse(b"CONNECT\na:%b\0" % (b"x" * 2000), None, code="bad-header")
+
+
 @pytest.mark.parametrize("version", EVERY_VERSION)
 def test_the_refusal_of_nul_before_the_blank_line_names_the_receipt(
     version: Version | None,

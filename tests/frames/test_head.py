@@ -286,6 +286,17 @@ def test_each_line_may_end_in_cr_lf(
     assert decode_one(f"SEND{command_end}{blank_line}\0".encode(), version) == Frame("SEND")
 
 
+@requirement("1.2/frame/eol-cr-optional", "1.2/frame/blank-line")
+@pytest.mark.parametrize("version", [None, "1.2"])
+@pytest.mark.parametrize("head", [b"SEND\n", b"SEND\r\n", b"SEND\na:1\n", b"SEND\r\na:1\r\n"])
+@pytest.mark.parametrize("blank_line", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("body", [b"\n", b"\r\n", b"\n\n", b"\n\r\n", b"\r\n\n", b"\r"])
+def test_the_body_begins_behind_the_first_blank_line_of_either_kind(
+    version: Version | None, head: bytes, blank_line: bytes, body: bytes
+) -> None:
+    assert decode_one(head + blank_line + body + b"\0", version).body == body
+
+
 @requirement("1.1/frame/eol-lf-only", "1.0/bnf/command-line-lf")
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @pytest.mark.parametrize("lines", ["a:1\r\n", "a:1\n\r:\n", "\ra\r:\r1\r\n"])

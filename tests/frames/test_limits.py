@@ -107,6 +107,11 @@ def test_a_header_line_may_be_as_long_as_the_limit_and_no_longer(
     assert refused_after(past, limits, version, code="header-too-large") == end_of_line - 1
 
 
+def test_the_first_header_line_counts_as_the_others_do() -> None:
+    limits = replace(WIDE, max_header_line_bytes=20)
+    refuse(b"SEND\na:%b\nb:c\n\n\0" % (b"x" * 19), limits=limits, code="header-too-large")
+
+
 @requirement("1.2/frame/eol-cr-optional", "1.2/limits/header-length")
 @pytest.mark.parametrize("version", [None, "1.2"])
 @pytest.mark.parametrize("blank_line", [b"\n", b"\r\n"])

@@ -111,10 +111,16 @@ def work(job: Callable[[], object]) -> Work:
     return Work(WORK.octets, WORK.calls)
 
 
-def is_linear(job_of: Callable[[int], Callable[[], object]], size: int = 4096) -> None:
-    """Assert that twice the octets cost twice the work, give or take a tenth."""
+def is_linear(
+    job_of: Callable[[int], Callable[[], object]], size: int = 4096, *, copied_only: bool = False
+) -> None:
+    """Assert that twice the octets cost twice the work, give or take a tenth.
+
+    ``copied_only`` says that the octets are taken out by a memory view, which does not count;
+    going over them in any other way would.
+    """
     small, large = work(job_of(size)), work(job_of(2 * size))
-    assert small.octets >= size, "the octets that were counted are not those that were read"
+    assert copied_only or small.octets >= size, "what was counted is not what was read"
     assert large.octets <= 2.2 * small.octets + 100, (small, large)
     assert large.calls <= 2.2 * small.calls + 100, (small, large)
 
@@ -185,7 +191,10 @@ def test_a_body_octet_by_octet() -> None:
 
 
 def test_a_counted_body_octet_by_octet() -> None:
-    is_linear(lambda size: reading(b"SEND\ncontent-length:%d\n\n%b\0" % (size, bytes(size)), 1))
+    is_linear(
+        lambda size: reading(b"SEND\ncontent-length:%d\n\n%b\0" % (size, bytes(size)), 1),
+        copied_only=True,
+    )
 
 
 def test_a_counted_body_without_blank_line_octet_by_octet() -> None:
@@ -210,7 +219,7 @@ def test_many_line_ends_at_once_behind_a_frame_in_pieces() -> None:
         decoder = FrameDecoder("1.2", limits=UNLIMITED)
         return lambda: read(decoder, [b"SEND\n\n", b"\0" + b"\n" * size])
 
-    is_linear(job_of)
+    is_linear(job_of, copied_only=True)
 
 
 @pytest.mark.parametrize("step", [1, 3, 64])

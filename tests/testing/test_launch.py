@@ -41,6 +41,8 @@ needs_proc = pytest.mark.skipif(
 def require(name: str) -> str:
     """Skip the test where the broker's server is not installed, saying how to get it."""
     missing = LAUNCHERS[name].missing()
+    if missing is not None and os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
+        pytest.fail(f"{name} is not installed: {missing}")
     if missing is not None:
         pytest.skip(f"{name} is not installed: {missing}")
     return name

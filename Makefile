@@ -25,7 +25,7 @@ help:
 
 demo: $(VENV)/.demo
 	$(SAY) 'Conformance of a stompkit broker'
-	$(BIN)/python -m stompkit.conformance --quiet-time 0.2 \
+	$(BIN)/python -m stompkit.conformance --quiet-time 0.1 \
 		--html report/conformance.html --json report/conformance.json
 
 test: lint types tests coverage

@@ -36,10 +36,6 @@ class Ledger:
         self._entries: dict[str, Entry] = {}
         self._last_key = 0
 
-    def __len__(self) -> int:
-        """How many deliveries are unsettled."""
-        return len(self._entries)
-
     def add(self, entry: Entry, subscription: Subscription) -> str:
         """Enter a delivery; gives the header lines that tell the client how to name it."""
         message_id = entry.message.id

@@ -24,6 +24,9 @@ class BrokerConfig:
     libraries older than 1.2 send; a body that a frame may not have is dropped."""
     login_timeout_s: float = 10.0
     """Seconds a client has to send CONNECT. RabbitMQ gives 10, ActiveMQ 30."""
+    drain_timeout_s: float = 10.0
+    """Seconds that a client whose transport is full has to read what is left for it when the
+    connection ends; past them the connection is cut."""
     linger_s: float = 1.0
     """Seconds that the socket stays half open after the last frame, so that a client can read it
     before its own unread octets reset the connection (1.2, "Connection Lingering")."""

@@ -264,7 +264,6 @@ class Connection:
         self._remove(subscription)
 
     def _remove(self, subscription: Subscription) -> None:
-        subscription.active = False
         # Unsettled deliveries keep the subscription, and should not keep what it never delivered.
         subscription.backlog.clear()
         subscription.backlog_bytes = 0

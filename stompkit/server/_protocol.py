@@ -103,6 +103,10 @@ class BrokerProtocol(Protocol):
             self._stream.resumeProducing()
         self._paused = False
         self._backlog_bytes = 0
+        if self._closing:
+            self._cancel()
+            self._close_stream()
+            return
         self._connection.set_writable(True, self._clock.seconds())
         self._broker.flush()
 
@@ -136,6 +140,15 @@ class BrokerProtocol(Protocol):
                 code=failure.code,
                 reason=failure.message,
             )
+        if self._paused:
+            # The last frame waits behind others; resumeProducing tells when they are gone.
+            timeout_s = self._broker.config.drain_timeout_s
+            self._timer = self._clock.callLater(timeout_s, stream.abortConnection)
+        else:
+            self._close_stream()
+
+    def _close_stream(self) -> None:
+        stream = self._stream
         stream.unregisterProducer()
         if IHalfCloseableDescriptor.providedBy(stream) and not ISSLTransport.providedBy(stream):
             # Closing at once would reset the connection where octets of the client are still

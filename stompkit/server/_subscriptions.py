@@ -29,7 +29,6 @@ class Subscription:
 
     __slots__ = (
         "_head",
-        "active",
         "backlog",
         "backlog_bytes",
         "connection",
@@ -58,7 +57,6 @@ class Subscription:
         self.mode = mode
         self.is_auto = mode is AckMode.AUTO
         self.prefetch = prefetch
-        self.active = True
         #: Deliveries that wait for ACK or NACK, oldest first, by their key in the ledger.
         self.unsettled: dict[str, Entry] = {}
         #: Messages of a topic that wait for this subscriber, and how many it has lost.

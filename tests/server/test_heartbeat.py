@@ -162,7 +162,7 @@ def test_the_messages_of_a_client_given_up_go_to_others() -> None:
             break
     assert other.bodies() == [b"x"]  # at once, not only when the connection is cut
     assert not dead.lost
-    advance(broker, 1.0)
+    advance(broker, broker.broker.config.drain_timeout_s)
     assert dead.aborted
 
 

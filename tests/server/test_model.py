@@ -32,9 +32,9 @@ QUEUES = ("/queue/a", "/queue/b")
 DEAD = {"/queue/a": "/dlq/a", "/queue/b": "/dlq/b"}
 ALL = (*QUEUES, *DEAD.values())
 MOST_CLIENTS = 4
-MOST_MESSAGES = 8
+MOST_MESSAGES = 10
 MOST_DELIVERIES = 2
-MOST_FRAMES = 4
+MOST_FRAMES = 6
 
 _T = TypeVar("_T")
 
@@ -98,6 +98,11 @@ class Client:
     reading: bool = True
 
     @property
+    def active(self) -> list[Subscription]:
+        """Those that have not ended."""
+        return [each for each in self.subscriptions if each.active]
+
+    @property
     def held(self) -> list[Delivery]:
         """All that it has not acknowledged."""
         return [delivery for each in self.subscriptions for delivery in each.held]
@@ -108,13 +113,21 @@ def pick(things: list[_T], number: int) -> _T:
 
 
 numbers = st.integers(0, 999)
+versions = st.sampled_from(VERSIONS)
+#: One queue more often than others, so that clients get in each other's way.
+queues = st.sampled_from((*["/queue/a"] * 4, "/queue/b", "/dlq/a"))
+modes = st.sampled_from(("auto", "client", "client", "client-individual", "client-individual"))
+prefetches = st.integers(1, 3)
+verbs = st.sampled_from(("ACK", "ACK", "NACK", "NACK", "bury"))
 
 
 class QueueMachine(RuleBasedStateMachine):
     """Clients that do what they may, and sometimes what they may not."""
 
-    @initialize()
-    def begin_empty(self) -> None:
+    @initialize(
+        wanted=st.lists(st.tuples(versions, queues, modes, prefetches), min_size=3, max_size=3)
+    )
+    def begin_with_some_clients(self, wanted: list[tuple[str, str, str, int]]) -> None:
         config = BrokerConfig(
             max_queue_messages=MOST_MESSAGES,
             max_deliveries=MOST_DELIVERIES,
@@ -125,6 +138,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.ready: dict[str, list[Message]] = {queue: [] for queue in ALL}
         self.known: dict[bytes, Message] = {}
         self.last = 0
+        for each in wanted:
+            self.connect(*each)
 
     # The model's moves.
 
@@ -210,9 +225,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert frame.headers["destination"] == queue
         assert client.reading
         [subscription] = [
-            each
-            for each in client.subscriptions
-            if each.active and each.id == frame.headers["subscription"]
+            each for each in client.active if each.id == frame.headers["subscription"]
         ]
         assert subscription.queue == queue
         assert subscription.takes_more, "more than it can take"
@@ -229,21 +242,17 @@ class QueueMachine(RuleBasedStateMachine):
     # What clients do.
 
     @precondition(lambda self: len(self.clients) < MOST_CLIENTS)
-    @rule(version=st.sampled_from(VERSIONS))
-    def connect(self, version: str) -> None:
+    @rule(version=versions, queue=queues, mode=modes, prefetch=prefetches)
+    def connect(self, version: str, queue: str, mode: str, prefetch: int) -> None:
         self.clients.append(Client(self.broker.client(version), version))
+        self.subscribe(-1, queue, mode, prefetch)
 
     @precondition(lambda self: self.clients)
-    @rule(
-        who=numbers,
-        queue=st.sampled_from((*QUEUES, *QUEUES, *DEAD.values())),
-        mode=st.sampled_from(("auto", "client", "client-individual")),
-        prefetch=st.integers(1, 3),
-    )
+    @rule(who=numbers, queue=queues, mode=modes, prefetch=prefetches)
     def subscribe(self, who: int, queue: str, mode: str, prefetch: int) -> None:
         client = pick(self.clients, who)
         names = [str(number) for number in range(3)]
-        used = {each.id for each in client.subscriptions if each.active}
+        used = {each.id for each in client.active}
         free = [name for name in names if name not in used]
         if not free:
             return
@@ -251,22 +260,17 @@ class QueueMachine(RuleBasedStateMachine):
         client.stream.subscribe(queue, id=free[0], ack=mode, prefetch_count=str(prefetch))
         self.observe()
 
-    @precondition(lambda self: any(each.subscriptions for each in self.clients))
+    @precondition(lambda self: any(each.active for each in self.clients))
     @rule(who=numbers, which=numbers)
     def unsubscribe(self, who: int, which: int) -> None:
-        client = pick([each for each in self.clients if each.subscriptions], who)
-        subscription = pick(client.subscriptions, which)
+        client = pick([each for each in self.clients if each.active], who)
+        subscription = pick(client.active, which)
+        subscription.active = False
         client.stream.send("UNSUBSCRIBE", id=subscription.id)
-        if not any(each.active and each.id == subscription.id for each in client.subscriptions):
-            self.refused(client, "unknown-subscription")
-            return
-        for each in client.subscriptions:
-            if each.id == subscription.id:
-                each.active = False
         self.observe()
 
     @precondition(lambda self: self.clients)
-    @rule(who=numbers, queue=st.sampled_from((*QUEUES, *QUEUES, *DEAD.values())), count=numbers)
+    @rule(who=numbers, queue=queues, count=numbers)
     def send(self, who: int, queue: str, count: int) -> None:
         client = pick(self.clients, who)
         messages = [self.new_message(queue) for _ in range(1 + count % 3)]
@@ -288,22 +292,19 @@ class QueueMachine(RuleBasedStateMachine):
         return encode(frame, client.stream.version)
 
     @precondition(lambda self: any(each.held for each in self.clients))
-    @rule(
-        who=numbers,
-        which=numbers,
-        verb=st.sampled_from(("ACK", "ACK", "NACK", "bury")),
-        within=st.none() | numbers,
-    )
-    def acknowledge(self, who: int, which: int, verb: str, within: int | None) -> None:
+    @rule(who=numbers, answers=st.lists(st.tuples(numbers, verbs), min_size=1, max_size=4))
+    def acknowledge(self, who: int, answers: list[tuple[int, str]]) -> None:
         client = pick([each for each in self.clients if each.held], who)
-        delivery = pick(client.held, which)
+        for which, verb in answers:
+            if client in self.clients and client.held:
+                self.answer(client, pick(client.held, which), verb, None)
+
+    def answer(
+        self, client: Client, delivery: Delivery, verb: str, transaction: Transaction | None
+    ) -> None:
         if client.version == "1.0":
             verb = "ACK"
-        headers = {}
-        transaction = None
-        if within is not None and client.transactions:
-            transaction = pick(client.transactions, within)
-            headers["transaction"] = transaction.name
+        headers = {} if transaction is None else {"transaction": transaction.name}
         if verb == "bury":
             headers["requeue"] = "false"
         stream = client.stream
@@ -339,21 +340,27 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Transactions.
 
-    @precondition(lambda self: any(len(each.transactions) < 2 for each in self.clients))
-    @rule(who=numbers)
-    def begin(self, who: int) -> None:
-        client = pick([each for each in self.clients if len(each.transactions) < 2], who)
-        used = {each.name for each in client.transactions}
-        name = "t" if "t" not in used else "u"
-        client.transactions.append(Transaction(name))
-        client.stream.send("BEGIN", transaction=name)
-        self.observe()
+    @precondition(lambda self: any(each.held for each in self.clients))
+    @rule(who=numbers, which=numbers, verb=verbs)
+    def acknowledge_within(self, who: int, which: int, verb: str) -> None:
+        client = pick([each for each in self.clients if each.held], who)
+        transaction = self.open_transaction(client, which)
+        self.answer(client, pick(client.held, which), verb, transaction)
 
-    @precondition(lambda self: any(each.transactions for each in self.clients))
-    @rule(who=numbers, which=numbers, queue=st.sampled_from(ALL))
+    def open_transaction(self, client: Client, which: int) -> Transaction:
+        if len(client.transactions) < 1 + which % 2:
+            used = {each.name for each in client.transactions}
+            name = "t" if "t" not in used else "u"
+            client.transactions.append(Transaction(name))
+            client.stream.send("BEGIN", transaction=name)
+            self.observe()
+        return pick(client.transactions, which)
+
+    @precondition(lambda self: self.clients)
+    @rule(who=numbers, which=numbers, queue=queues)
     def send_within(self, who: int, which: int, queue: str) -> None:
-        client = pick([each for each in self.clients if each.transactions], who)
-        transaction = pick(client.transactions, which)
+        client = pick(self.clients, who)
+        transaction = self.open_transaction(client, which)
         message = self.new_message(queue)
         client.stream.write(self.encoded(client, message, transaction=transaction.name))
         if transaction.frames == MOST_FRAMES:
@@ -411,7 +418,7 @@ class QueueMachine(RuleBasedStateMachine):
                 client.stream.start_reading()
                 self.observe()
 
-    @precondition(lambda self: self.clients)
+    @precondition(lambda self: len(self.clients) > 1)
     @rule(who=numbers, way=st.sampled_from(("DISCONNECT", "close", "drop", "nonsense")))
     def leave(self, who: int, way: str) -> None:
         client = pick(self.clients, who)
@@ -437,7 +444,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_waits_for_somebody_who_could_take_it(self) -> None:
         for client in self.clients:
-            for subscription in client.subscriptions:
+            for subscription in client.active:
                 if client.reading and subscription.takes_more:
                     assert not self.ready[subscription.queue]
 
@@ -451,7 +458,7 @@ class QueueMachine(RuleBasedStateMachine):
     def the_broker_has_the_destinations_that_are_in_use(self) -> None:
         used = {message.queue for message in self.known.values()}
         for client in self.clients:
-            used.update(each.queue for each in client.subscriptions if each.active)
+            used.update(each.queue for each in client.active)
         assert used == set(self.broker.broker.destinations)
         assert len(self.broker.broker.connections) == len(self.clients)
 

@@ -13,10 +13,18 @@ from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryTransport
 
 QUEUE = "/queue/a"
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+#: A frame that is answered, and the length of the answer.
+ASKING = b"SEND\ndestination:/topic/t\nreceipt:r\n\n\0"
+RECEIPT_BYTES = len(b"RECEIPT\nreceipt-id:r\n\n\0")
 
 
 def refusal(client: MemoryClient) -> str | None:
     return None if client.error is None else client.error.headers["stompkit-code"]
+
+
+def is_read(client: MemoryClient) -> bool:
+    """Whether the broker reads what the client sends."""
+    return client.transport.is_read
 
 
 def commands(client: MemoryClient) -> list[str]:
@@ -166,15 +174,65 @@ def test_an_error_is_the_last_frame() -> None:
     assert commands(client)[-1] == "ERROR"
 
 
-def test_a_client_that_does_not_read_its_error_is_cut() -> None:
+LAST = {"ERROR": b"nonsense\n\n\0", "RECEIPT": b"DISCONNECT\nreceipt:r\n\n\0"}
+
+
+@pytest.mark.parametrize(("last", "octets"), LAST.items(), ids=LAST)
+def test_a_client_whose_transport_is_full_has_time_to_read_its_last_frame(
+    last: str, octets: bytes
+) -> None:
+    broker = MemoryBroker(BrokerConfig(drain_timeout_s=5.0, linger_s=1.0))
+    client = broker.client()
+    client.subscribe(QUEUE)
+    client.stop_reading(room_bytes=1)
+    client.publish(QUEUE, b"x" * 100_000)
+    client.write(octets)
+    broker.clock.advance(4.5)
+    assert (client.eof, client.lost) == (False, False)
+    client.start_reading()
+    assert commands(client) == ["CONNECTED", "MESSAGE", last]
+    assert (client.eof, client.lost) == (True, False)
+    broker.clock.advance(0.5)
+    assert not client.lost
+    broker.clock.advance(0.5)
+    assert client.aborted
+
+
+@pytest.mark.parametrize("octets", LAST.values(), ids=LAST)
+def test_a_client_that_does_not_read_its_last_frame_is_cut(octets: bytes) -> None:
+    broker = MemoryBroker(BrokerConfig(drain_timeout_s=5.0, linger_s=1.0))
+    client = broker.client()
+    client.stop_reading()
+    client.write(octets)
+    assert client.transport.unread_bytes > 0
+    broker.clock.advance(4.5)
+    assert (client.eof, client.lost) == (False, False)
+    broker.clock.advance(0.5)
+    assert client.aborted
+    assert broker.clock.getDelayedCalls() == []
+    assert broker.broker.connections == set()
+
+
+def test_a_client_that_leaves_before_it_has_read_its_last_frame_leaves_nothing_behind() -> None:
     broker = MemoryBroker()
     client = broker.client()
     client.stop_reading()
-    client.write(b"nonsense\n\n\0")
-    assert client.transport.unread_bytes > 0
-    broker.clock.advance(1.0)
-    assert client.aborted
+    client.send("DISCONNECT", receipt="r")
+    client.drop()
     assert broker.clock.getDelayedCalls() == []
+    assert broker.broker.connections == set()
+
+
+def test_a_client_whose_reading_was_stopped_is_read_again_when_it_lingers() -> None:
+    broker = MemoryBroker(BrokerConfig(max_reply_backlog_bytes=1))
+    client = broker.client()
+    client.stop_reading()
+    client.write(ASKING + b"nonsense\n\n\0")
+    assert not is_read(client)
+    client.start_reading()
+    assert commands(client) == ["CONNECTED", "RECEIPT", "ERROR"]
+    assert client.eof
+    assert is_read(client)
 
 
 def test_a_transport_that_is_empty_again_after_an_error_gets_nothing_more() -> None:
@@ -348,14 +406,6 @@ def test_an_empty_receipt_is_answered() -> None:
     client = MemoryBroker().client()
     client.send("BEGIN", transaction="t", receipt="")
     assert client.take("RECEIPT")[0].headers == {"receipt-id": ""}
-
-
-RECEIPT_BYTES = len(b"RECEIPT\nreceipt-id:r\n\n\0")
-ASKING = b"SEND\ndestination:/topic/t\nreceipt:r\n\n\0"
-
-
-def is_read(client: MemoryClient) -> bool:
-    return client.transport.is_read
 
 
 def test_receipts_that_pile_up_stop_the_reading_until_they_are_gone() -> None:

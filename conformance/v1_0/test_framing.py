@@ -1,5 +1,7 @@
 """The shape of frames, as all versions have it."""
 
+import re
+
 from stompkit.conformance import Peer, Target, case, frame_octets, raw_value
 
 
@@ -180,8 +182,11 @@ def test_no_body_where_none_may_be(target: Target) -> None:
     """Provoke CONNECTED and RECEIPT; neither has a body."""
     peer = target.connect()
     peer.call("BEGIN", {"transaction": "t"})
-    bodies = {frame.command: frame.body for frame in peer.frames if frame.body}
-    assert not bodies, f"frames with a body: {bodies}"
+    # The suite's decoder drops such a body, as receivers in the field do: look at the octets.
+    events = target.recorder.events
+    octets = "".join(event.text for event in events if event.direction == "<")
+    bodies = re.findall(r"(?m)(?:^|\^@)(?:CONNECTED|RECEIPT)\n(?:.+\n)*\n(?!\^@).*", octets)
+    assert not bodies, f"a frame with a body: {bodies[0]!r}"
 
 
 @case("1.0/bnf/no-escaping")

@@ -29,11 +29,12 @@ verdicts:
                  seen
 
 exit status:
-  0  everything is as expected
-  1  a case failed unexpectedly, or came out better than --expect says
-  2  wrong usage, or no case selected
-  3  no STOMP server answers, or it stopped answering
-  4  the suite itself is broken
+  0    everything is as expected
+  1    a case failed unexpectedly, or came out better than --expect says
+  2    wrong usage, or no case selected
+  3    no STOMP server answers, or it stopped answering
+  4    the suite itself is broken
+  130  somebody pressed Ctrl-C
 
 examples:
   python -m stompkit.conformance

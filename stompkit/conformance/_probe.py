@@ -122,7 +122,7 @@ def _ask(address: Address, version: Version) -> Frame:
             raise _Deaf(
                 f"it takes connections, but does not answer CONNECT in {address.timeout_s:g} s"
             ) from None
-        raise Failed(recorder.hide(_diagnosis(peer, recorder, str(error)))) from None
+        raise Failed(_diagnosis(peer, recorder, str(error))) from None
     finally:
         peer.close()
 
@@ -154,6 +154,7 @@ def probe(address: Address) -> Capabilities:
     found: list[Version] = []
     server = ""
     reasons = []
+    hide = Recorder(address.secret).hide
     for version in VERSIONS:
         try:
             connected = _ask(address, version)
@@ -162,7 +163,7 @@ def probe(address: Address) -> Capabilities:
             if isinstance(error, _Deaf) and not found:
                 break
             continue
-        server = plain(connected.headers.get("server", server), _SHOWN_CHARACTERS)
+        server = plain(hide(connected.headers.get("server", server)), _SHOWN_CHARACTERS)
         chosen = connected.headers.get("version", "1.0")
         if chosen == version:
             found.append(version)
@@ -170,5 +171,5 @@ def probe(address: Address) -> Capabilities:
             reasons.append(f"it answers CONNECT for STOMP {version} with version {chosen}")
     if not found:
         told = next((each for each in reasons if "ERROR" in each), reasons[0])
-        raise Unreachable(f"no STOMP server at {address}: {plain(told)}")
+        raise Unreachable(f"no STOMP server at {address}: {plain(hide(told))}")
     return Capabilities(tuple(found), server)

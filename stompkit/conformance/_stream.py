@@ -122,8 +122,14 @@ class Stream:
                 except (BlockingIOError, InterruptedError):
                     continue
                 except OSError:
-                    self._read()  # what the target said before it reset the connection
-                    self._ended(Ending.DROPPED)
+                    self._hear_out()
+
+    def _hear_out(self) -> None:
+        """Read what a target that has reset the connection said before."""
+        while not self._is_over and self._poll(select.POLLIN, 0):
+            self._read()
+        if self.ending is not Ending.DROPPED:
+            self._ended(Ending.DROPPED)
 
     def _wait(self, ends: Callable[[Frame], bool], timeout_s: float | None) -> Frame | None:
         """Read until a frame satisfies ``ends``; ``None`` at the end of time or connection."""

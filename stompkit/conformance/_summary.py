@@ -30,6 +30,8 @@ def summary_lines(report: Report, *, strict: bool) -> list[str]:
     for result in report.results:
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT):
             lines += [*_finding(result), ""]
+    if missing := _missing(report):
+        lines += [*missing, ""]
     return [*lines, *_table(report), "", *_judgement(report, strict=strict)]
 
 
@@ -41,6 +43,24 @@ def _finding(result: CaseResult) -> list[str]:
     if result.expected:
         lines += _wrapped(f"expected: {result.expected}")
     return lines
+
+
+def _missing(report: Report) -> list[str]:
+    """Why cases were UNSUPPORTED: few reasons, each of which may be that of many."""
+    reasons = Counter(each.detail for each in report.results if each.verdict is Verdict.UNSUPPORTED)
+    return [
+        line
+        for reason, number in reasons.items()
+        for line in wrap(
+            f"{Verdict.UNSUPPORTED}  {number} {_cases(number)}: {reason}",
+            _WIDTH,
+            subsequent_indent=_INDENT,
+        )
+    ]
+
+
+def _cases(number: int) -> str:
+    return "case" if number == 1 else "cases"
 
 
 def _wrapped(text: str) -> list[str]:
@@ -69,7 +89,7 @@ def _judgement(report: Report, *, strict: bool) -> list[str]:
         lines += wrap(f"{run}: {report.cut_short}.", _WIDTH)
     failed = len(report.unexpected(strict=strict))
     known = sum(bool(each.expected) for each in report.results)
-    noun = "case" if cases == 1 else "cases"
+    noun = _cases(cases)
     told = f"{failed} of {cases} {noun} failed" if failed else f"{cases} {noun}, none failed"
     if known:
         told += f", beside {known} that {'were' if known > 1 else 'was'} expected to deviate"

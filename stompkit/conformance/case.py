@@ -50,7 +50,6 @@ def case(*ids: str, level: Level | None = None) -> Callable[[_Function], _Functi
     Raises ``ValueError`` for an id that the catalogue does not have, for no id, and for no
     docstring.
     """
-
     if not ids:
         raise ValueError("a case names the requirements that it covers")
 

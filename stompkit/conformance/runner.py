@@ -166,6 +166,17 @@ class _Run:
         self.cut_short = str(excinfo.value) if is_pytests else INTERRUPTED
 
 
+#: Parts of pytest that write, or that turn a warning, such as one about a socket that a Ctrl-C
+#: has left open, into the end of the run.
+_LEFT_OUT: Final = (
+    "terminal",
+    "cacheprovider",
+    "warnings",
+    "unraisableexception",
+    "threadexception",
+)
+
+
 def _pytest(run: _Run) -> None:
     own_folder = cases_folder()
     folder = run.selection.folder or own_folder
@@ -176,15 +187,15 @@ def _pytest(run: _Run) -> None:
         f"--confcutdir={folder}",
         "--import-mode=importlib",
         "--capture=no",
-        *("-p", "no:terminal"),
-        *("-p", "no:cacheprovider"),
+        *(f"-pno:{name}" for name in _LEFT_OUT),
     ]
     # What a user has set for pytest is for the user's own tests.
     spared = {name: os.environ.pop(name, None) for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
     autoload = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     written = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # the cases may be installed where nobody may write
+    # In a package that is installed nobody may leave files behind.
+    sys.dont_write_bytecode = written or own_folder.parent == Path(__file__).parent
     try:
         status = pytest.main(arguments, plugins=[run, plugin])
     finally:

@@ -38,20 +38,6 @@ def send_needs_no_destination(frame: Raw) -> None:
         frame.put("destination", "/topic/default")
 
 
-class OpenAfterError(Fault):
-    """Does not close after ERROR."""
-
-    found_by = (
-        *in_versions(NEW, "send/unprocessable-close", "subscribe/failure-close"),
-        "1.2/error/must-close",
-        "1.2/negotiation/no-common-close",
-    )
-
-    def from_server(self, frame: Raw) -> Iterable[Raw]:
-        self.keeps_open |= frame.command == b"ERROR"
-        yield frame
-
-
 @answers(
     "MESSAGE",
     "1.0/message/destination-header",

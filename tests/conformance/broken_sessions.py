@@ -210,6 +210,20 @@ class ReceiptBeforeWork(Fault):
         yield frame
 
 
+class OpenAfterError(Fault):
+    """Does not close after ERROR."""
+
+    found_by = (
+        *in_versions(NEW, "send/unprocessable-close", "subscribe/failure-close"),
+        "1.2/error/must-close",
+        "1.2/negotiation/no-common-close",
+    )
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        self.keeps_open |= frame.command == b"ERROR"
+        yield frame
+
+
 @answers("ERROR", *in_versions(ALL, "error/message-header"))
 def error_says_nothing(error: Raw) -> None:
     """Sends ERROR without a message header."""

@@ -8,12 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from stompkit.conformance import Target
+from stompkit.conformance.peer import Recorder
+from stompkit.conformance.target import Address, Capabilities
+from stompkit.frames import VERSIONS, Version
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.conformance.command import Finished, run_command
 from tests.conformance.scripted import Behaviour, ScriptedServer
 
 Suite = Callable[..., Finished]
 Serve = Callable[..., ScriptedServer]
+Dial = Callable[..., Target]
+
+#: Long enough for an answer on any machine; short enough for what never comes.
+PATIENT_S = 30.0
+IMPATIENT_S = 0.2
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the many processes share what they compile, whatever this one may write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
 
 
 @pytest.fixture
@@ -48,3 +66,29 @@ def broker() -> Iterator[RunningBroker]:
 def mq(broker: RunningBroker) -> str:
     """Its address, as --mq takes it."""
     return f"{broker.host}:{broker.port}"
+
+
+@pytest.fixture
+def target(serve: Serve) -> Iterator[Dial]:
+    """A case's view of a server with this behaviour."""
+    made = []
+
+    def make(
+        behaviour: Behaviour,
+        timeout_s: float = PATIENT_S,
+        version: Version = "1.2",
+        case_timeout_s: float = 60.0,
+    ) -> Target:
+        address = Address(
+            "127.0.0.1",
+            serve(behaviour).port,
+            timeout_s=timeout_s,
+            quiet_s=IMPATIENT_S,
+            case_timeout_s=case_timeout_s,
+        )
+        made.append(Target(address, Capabilities(VERSIONS, ""), version, Recorder()))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -81,9 +82,9 @@ def _making(
 
 
 def faults_of(*modules: ModuleType) -> dict[str, type[Fault]]:
-    """All that modules define, by name."""
+    """All that modules define, by names in one style."""
     return {
-        name: each
+        re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): each
         for module in modules
         for name, each in vars(module).items()
         if isinstance(each, type) and issubclass(each, Fault) and each is not Fault

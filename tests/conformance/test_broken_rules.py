@@ -72,18 +72,7 @@ def found(broker: RunningBroker) -> Iterator[dict[str, Future[set[str]]]]:
         }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(reason="the case does not look at Peer.violation", strict=True),
-        )
-        if name == "body_on_receipt"
-        else name
-        for name in FAULTS
-    ],
-)
+@pytest.mark.parametrize("name", FAULTS)
 def test_broken_rule_is_found(name: str, found: dict[str, Future[set[str]]]) -> None:
     """No case is missing, and none is there that is about something else."""
     assert found[name].result() == set(FAULTS[name].found_by), FAULTS[name].__doc__

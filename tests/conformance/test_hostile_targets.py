@@ -6,14 +6,13 @@ most of their time they wait.
 
 from __future__ import annotations
 
-import random
 import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from xml.etree import ElementTree
@@ -22,15 +21,32 @@ import pytest
 
 from tests.conformance.command import Finished, read_report, run_command
 from tests.conformance.conftest import Serve, Suite
-from tests.conformance.scripted import (
-    Behaviour,
-    Line,
-    ScriptedServer,
-    connected,
-    connected_frame,
-    frame,
-    receipts,
+from tests.conformance.hostile import (
+    Http,
+    answers_with_empty_frames,
+    answers_with_errors,
+    attacks_the_terminal,
+    closes_after_connected,
+    closes_at_once,
+    closes_without_reading,
+    drips,
+    goes_mad_after_connected,
+    goes_silent_after_the_probe,
+    is_not_utf8,
+    never_ends_its_frame,
+    never_stops_frames,
+    never_stops_garbage,
+    never_stops_line_ends,
+    never_stops_one_frame,
+    promises_too_much,
+    reads_nothing_more,
+    refuses_everybody,
+    resets_at_once,
+    says_garbage,
+    silent,
+    speaks_of_the_future,
 )
+from tests.conformance.scripted import Behaviour, Line, ScriptedServer, receipts
 
 #: Cases that wait for RECEIPT, for ERROR, for the end of a connection and for nothing.
 CASES = (
@@ -42,137 +58,6 @@ CASES = (
 IMPATIENT = ("--timeout", "0.3", "--quiet-time", "0.1")
 #: Where the target answers in the end, and only how it does is odd.
 PATIENT = ("--timeout", "20", "--quiet-time", "0.1")
-GARBAGE = random.Random(1).randbytes(10_000)
-
-
-def silent(line: Line) -> None:
-    line.wait()
-
-
-def closes_at_once(line: Line) -> None:
-    line.close()
-
-
-def resets_at_once(line: Line) -> None:
-    line.reset()
-
-
-def says_garbage(line: Line) -> None:
-    line.send(GARBAGE)
-    line.wait()
-
-
-def never_stops_garbage(line: Line) -> None:
-    while True:
-        line.send(GARBAGE)
-
-
-def never_stops_line_ends(line: Line) -> None:
-    while True:
-        line.send(b"\n" * 10_000)
-
-
-def never_stops_frames(line: Line) -> None:
-    connected(line)
-    while True:
-        line.send(frame("RECEIPT", {"receipt-id": "not yours"}) * 1_000)
-
-
-def never_stops_one_frame(line: Line) -> None:
-    line.send(b"CONNECTED\nversion:1.2\n\n")
-    while True:
-        line.send(b"x" * 65_536)
-
-
-def goes_silent_after_the_probe(line: Line) -> None:
-    if line.number <= 3:
-        connected(line)
-    line.wait()
-
-
-def goes_mad_after_connected(line: Line) -> None:
-    connected(line)
-    line.send(GARBAGE)
-    line.wait()
-
-
-def closes_after_connected(line: Line) -> None:
-    connected(line)
-    line.frame()
-
-
-def closes_without_reading(line: Line) -> None:
-    connected(line)
-
-
-def promises_too_much(line: Line) -> None:
-    line.send(b"CONNECTED\nversion:1.2\ncontent-length:99999999999999999999\n\n")
-    line.wait()
-
-
-def never_ends_its_frame(line: Line) -> None:
-    line.send(b"CONNECTED\nversion:1.2\n")
-    line.wait()
-
-
-def is_not_utf8(line: Line) -> None:
-    _, headers = line.frame()
-    line.send(
-        connected_frame(headers, server="x").replace(b"server:x", b"server:\xff\xc3(\xe2\x82")
-    )
-    receipts_from_here(line)
-
-
-def receipts_from_here(line: Line) -> None:
-    for _, headers in line.frames():
-        if "receipt" in headers:
-            line.send(frame("RECEIPT", {"receipt-id": headers["receipt"]}))
-
-
-def attacks_the_terminal(line: Line) -> None:
-    connected(line, server="\x1b[2J\x9b31m evil \u202e\r")
-    receipts_from_here(line)
-
-
-def drips(line: Line) -> None:
-    _, headers = line.frame()
-    for octet in connected_frame(headers):
-        line.send(bytes([octet]))
-    for _, headers in line.frames():
-        if "receipt" in headers:
-            for octet in frame("RECEIPT", {"receipt-id": headers["receipt"]}):
-                line.send(bytes([octet]))
-
-
-def refuses_everybody(line: Line) -> None:
-    line.frame()
-    line.send(frame("ERROR", {"message": "go away"}, b"and do not come back"))
-
-
-def speaks_of_the_future(line: Line) -> None:
-    line.frame()
-    line.send(frame("CONNECTED", {"version": "2.0"}))
-    line.wait()
-
-
-def answers_with_empty_frames(line: Line) -> None:
-    connected(line)
-    for _ in line.frames():
-        for command in ("RECEIPT", "MESSAGE", "CONNECTED"):
-            line.send(frame(command, {}))
-
-
-def answers_with_errors(line: Line) -> None:
-    connected(line)
-    for _ in line.frames():
-        line.send(frame("ERROR", {}))
-
-
-class Http(BaseHTTPRequestHandler):
-    """A web server, and not a word on stderr."""
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +71,7 @@ class Row:
     told: str
     patience: tuple[str, ...] = IMPATIENT
     host: str = "127.0.0.1"
+    cases: tuple[str, ...] = CASES
 
 
 CUT_SHORT = r"cut short after 1 of 4 cases: the target no longer answers CONNECT\."
@@ -194,11 +80,11 @@ ROWS = {
     "silent": Row(silent, 3, r"does not answer CONNECT in 0\.3 s"),
     "web server": Row("http", 3, r"no STOMP server at .*; it sent <!DOCTYPE HTML>"),
     "closes at once": Row(closes_at_once, 3, "closes the connection instead of answering CONNECT"),
-    "resets at once": Row(resets_at_once, 3, "closes the connection instead of answering CONNECT"),
+    "resets at once": Row(resets_at_once, 3, "closes the connection|Connection reset by peer"),
     "garbage": Row(says_garbage, 3, r"can't be read: .*; it sent \\"),
     "endless garbage": Row(never_stops_garbage, 3, "can't be read"),
     "endless line ends": Row(never_stops_line_ends, 3, "expected CONNECTED, but nothing like it"),
-    "endless frames": Row(never_stops_frames, 1, r"FAILED 1\.0/frame/null-ends-frame"),
+    "endless frames": Row(never_stops_frames, 1, "but nothing like it came", cases=CASES[1:2]),
     "one endless frame": Row(never_stops_one_frame, 3, "it sent CONNECTED"),
     "silent after the probe": Row(goes_silent_after_the_probe, 3, CUT_SHORT),
     "garbage after CONNECTED": Row(goes_mad_after_connected, 1, "can't be read"),
@@ -210,6 +96,7 @@ ROWS = {
     "attacks the terminal": Row(
         attacks_the_terminal, 1, r"Target .*\\x1b\[2J\\x9b31m evil \\u202e"
     ),
+    "reads nothing more": Row(reads_nothing_more, 1, "but nothing like it came"),
     "drips": Row(drips, 1, r"1\.0 1 0 0 0 0 1\.1 0 0 1 0 0 1\.2 2 ", PATIENT),
     "refuses everybody": Row(refuses_everybody, 3, "it answers CONNECT with ERROR 'go away'"),
     "speaks of the future": Row(speaks_of_the_future, 3, r"with version 2\.0"),
@@ -245,9 +132,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
     cwd = tmp_path_factory.mktemp("runs")
     with ExitStack() as stack:
         addresses = {name: started(row, stack) for name, row in ROWS.items()}
-        pool = stack.enter_context(ThreadPoolExecutor(max_workers=4))
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=8))
         yield {
-            name: pool.submit(run_command, "--mq", addresses[name], *row.patience, *CASES, cwd=cwd)
+            name: pool.submit(
+                run_command, "--mq", addresses[name], *row.patience, *row.cases, cwd=cwd
+            )
             for name, row in ROWS.items()
         }
 

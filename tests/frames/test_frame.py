@@ -44,6 +44,7 @@ def test_frames_are_equal_when_all_parts_are() -> None:
     assert frame() != Frame("MESSAGE", {"a": "1", "b": "2"}, b"y", REPEATED)
     assert frame() != Frame("MESSAGE", {"a": "1", "b": "2"}, b"x", REPEATED[1:])
     assert frame() != "MESSAGE"
+    assert frame().__eq__("MESSAGE") is NotImplemented
 
 
 def test_the_octets_that_a_frame_was_read_from_take_no_part_in_comparison() -> None:

@@ -1,0 +1,76 @@
+"""The decorator that makes a test function a case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stompkit.conformance import case
+from stompkit.conformance.case import cases_of
+from stompkit.conformance.requirements import catalogue
+
+
+def test_first_id_of_each_version_names_the_case() -> None:
+    @case("1.2/send/delivers", "1.0/send/delivers-to-destination", "1.2/overview/client-both-roles")
+    def function() -> None:
+        """Do something.
+
+        And more.
+        """
+
+    made = cases_of(function)
+    assert list(made) == ["1.0", "1.2"]
+    assert made["1.0"].id == "1.0/send/delivers-to-destination"
+    newest = made["1.2"]
+    assert newest.id == "1.2/send/delivers"
+    assert newest.requirements == ("1.2/send/delivers", "1.2/overview/client-both-roles")
+    assert newest.expectation == "Do something.\n\nAnd more."
+    assert newest.chapter == "1.2"
+    requirement = catalogue()[newest.id]
+    assert newest.statement == requirement.statement
+    assert newest.section == requirement.section
+    assert newest.level == requirement.level == "FACT"
+
+
+def test_level_can_be_overridden() -> None:
+    @case("1.2/send/delivers", level="SHOULD")
+    def function() -> None:
+        """Do something."""
+
+    assert cases_of(function)["1.2"].level == "SHOULD"
+
+
+def test_function_that_is_no_case() -> None:
+    assert cases_of(print) == {}
+
+
+def undocumented() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("decorator", "message"),
+    [
+        (lambda: case(), "a case names the requirements that it covers"),
+        (lambda: case("1.2/no/such")(undocumented), "1.2/no/such is not in the catalogue"),
+        (lambda: case("send/delivers")(undocumented), "send/delivers is not in the catalogue"),
+        (
+            lambda: case("1.2/send/delivers")(undocumented),
+            "1.2/send/delivers: a case has a docstring that says what is expected",
+        ),
+    ],
+)
+def test_mistakes(decorator: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        decorator()
+
+
+def test_catalogue() -> None:
+    """Ids are paths of three words, the first of which is the version."""
+    for name, requirement in catalogue().items():
+        assert requirement.id == name
+        assert name.split("/")[0] == requirement.version
+        assert len(name.split("/")) == 3
+        assert requirement.statement
+        assert requirement.statement.isprintable()

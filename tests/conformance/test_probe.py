@@ -1,0 +1,96 @@
+"""What is found out about a target before the first case, and after each."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompkit.conformance.plugin import _recovers
+from stompkit.conformance.target import Address, Capabilities, Unreachable, probe
+from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Serve
+from tests.conformance.scripted import Behaviour, Line, connected, connected_frame, frame
+
+
+def at(serve: Serve, behaviour: Behaviour, timeout_s: float = PATIENT_S) -> Address:
+    return Address("127.0.0.1", serve(behaviour).port, timeout_s=timeout_s)
+
+
+def only(version: str, otherwise: bytes) -> Behaviour:
+    """A server that speaks one version, and what it says to clients of another."""
+
+    def behaviour(line: Line) -> None:
+        _, headers = line.frame()
+        offered = headers.get("accept-version", "1.0")
+        line.send(connected_frame(headers, server="S/1") if offered == version else otherwise)
+        line.wait() if offered == version else line.close()
+
+    return behaviour
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("otherwise", [b"", frame("ERROR", {"message": "no"}), b"garbage\0"])
+def test_one_version(version: str, otherwise: bytes, serve: Serve) -> None:
+    """Whatever the others are answered with."""
+    found = probe(at(serve, only(version, otherwise)))
+    assert found == Capabilities((version,), "S/1")  # type: ignore[arg-type]
+
+
+def test_all_versions(serve: Serve) -> None:
+    found = probe(at(serve, lambda line: connected(line, server="S/1")))
+    assert found == Capabilities(("1.0", "1.1", "1.2"), "S/1")
+
+
+def test_server_that_always_says_1_1(serve: Serve) -> None:
+    def behaviour(line: Line) -> None:
+        line.frame()
+        line.send(frame("CONNECTED", {"version": "1.1"}))
+
+    assert probe(at(serve, behaviour)) == Capabilities(("1.1",), "")
+
+
+def test_silence_is_enough_once(serve: Serve) -> None:
+    """Where nothing has been answered yet; or each version would cost the time again."""
+    server = serve(lambda line: line.wait())
+    with pytest.raises(Unreachable, match=r"does not answer CONNECT in 0\.2 s$"):
+        probe(Address("127.0.0.1", server.port, timeout_s=IMPATIENT_S))
+    assert server.connections == 1
+
+
+def test_silence_about_one_version(serve: Serve) -> None:
+    def behaviour(line: Line) -> None:
+        if line.number == 2:
+            line.wait()
+        connected(line)
+
+    assert probe(at(serve, behaviour, 2.0)).versions == ("1.0", "1.2")
+
+
+def test_refusal_says_more_than_other_answers(serve: Serve) -> None:
+    def behaviour(line: Line) -> None:
+        line.frame()
+        line.send(b"" if line.number == 1 else frame("ERROR", {"message": "wrong passcode"}))
+
+    with pytest.raises(Unreachable, match="it answers CONNECT with ERROR 'wrong passcode'"):
+        probe(at(serve, behaviour))
+
+
+def test_target_that_comes_back(serve: Serve) -> None:
+    """As one that a case has crashed, and that somebody starts again."""
+
+    def behaviour(line: Line) -> None:
+        if line.number < 3:
+            line.close()
+        connected(line)
+
+    assert _recovers(at(serve, behaviour), "1.2")
+
+
+def test_target_that_does_not_come_back(serve: Serve) -> None:
+    server = serve(lambda line: line.close())
+    assert not _recovers(Address("127.0.0.1", server.port, timeout_s=IMPATIENT_S), "1.2")
+    assert server.connections > 1
+
+
+def test_address_as_it_is_written() -> None:
+    assert str(Address("localhost", 61613)) == "localhost:61613"
+    assert str(Address("::1", 61613)) == "[::1]:61613"
+    assert "secret" not in repr(Address("localhost", 1, "me", "secret"))

@@ -1,0 +1,120 @@
+"""What a connection of the suite's reads and sends."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from stompkit.conformance import Failed
+from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Dial
+from tests.conformance.scripted import Line, connected, frame
+
+
+def test_what_was_said_before_the_end_is_heard(target: Dial) -> None:
+    """Sending fails, because the target has gone; its ERROR is in the inbox all the same."""
+
+    def complains(line: Line) -> None:
+        connected(line)
+        line.receive()
+        line.send(frame("ERROR", {"message": "enough"}))
+        line.reset()
+
+    peer = target(complains).connect()
+    peer.send_raw(b"x" * 64_000_000)
+    assert peer.is_closed_by_target
+    assert peer.expect("ERROR").headers["message"] == "enough"
+
+
+def test_frames_before_garbage_count(target: Dial) -> None:
+    """Whether they come in one read with it or before: it fails who waits for more."""
+
+    def goes_mad(line: Line) -> None:
+        connected(line)
+        line.send(frame("RECEIPT", {"receipt-id": "r"}) + b"garbage\0")
+        line.wait()
+
+    peer = target(goes_mad).connect()
+    peer.expect_receipt("r")
+    for _ in range(2):
+        with pytest.raises(Failed, match="what the target sends can't be read: "):
+            peer.collect(PATIENT_S)
+    assert peer.violation
+
+
+def test_violation_is_noted_and_read_over(target: Dial) -> None:
+    """A colon that is not escaped breaks the grammar of 1.1; it can be read all the same."""
+
+    def careless(line: Line) -> None:
+        connected(line)
+        line.send(b"RECEIPT\nreceipt-id:a:b\n\n\0\n\n" + frame("RECEIPT", {"receipt-id": "r"}))
+        line.wait()
+
+    peer = target(careless, version="1.1").connect()
+    peer.expect_receipt("a:b")
+    peer.expect_receipt("r")
+    assert "colon" in peer.violation
+    assert peer.eols == 2
+
+
+def test_two_answers_to_connect_in_one_piece(target: Dial) -> None:
+    """What comes behind CONNECTED is read at once, by the rules of the version that it names."""
+
+    def answers_twice(line: Line) -> None:
+        line.frame()
+        line.send(b"CONNECTED\nversion:1.1\n\n\0ERROR\nmessage:a\\cb\n\n\0")
+        line.wait()
+
+    peer = target(answers_twice).open()
+    peer.send("CONNECT")
+    peer.expect("CONNECTED")
+    assert peer.expect("ERROR").headers["message"] == "a:b"
+
+
+def test_version_that_was_not_asked_for(target: Dial) -> None:
+    def old(line: Line) -> None:
+        line.frame()
+        line.send(b"CONNECTED\nsession:1\n\n\0")
+        line.wait()
+
+    with pytest.raises(Failed, match=r"offered 1\.2, the target chose 1\.0"):
+        target(old).connect()
+
+
+def test_octets_that_are_not_utf8_go_back_as_they_came(target: Dial) -> None:
+    """A message-id, say, that the target has made of odd octets."""
+    received = []
+
+    def odd(line: Line) -> None:
+        connected(line)
+        line.send(b"MESSAGE\nmessage-id:\xff\xfe\ndestination:d\n\n\0")
+        received.append(line.receive())
+        line.wait()
+
+    peer = target(odd, version="1.1").connect()
+    peer.send("ACK", {"message-id": peer.expect("MESSAGE").headers["message-id"]})
+    peer.collect(IMPATIENT_S)
+    assert received == [b"ACK\nmessage-id:\xff\xfe\n\n\0"]
+
+
+def test_close_takes_nothing_from_the_target(target: Dial) -> None:
+    """What is unread when a connection is closed would make it a reset, and lose what was sent."""
+    size = 1_000_000
+    received = []
+    ended = threading.Event()
+
+    def slow(line: Line) -> None:
+        connected(line)
+        line.send(frame("MESSAGE", {"destination": "d"}, b"unread"))
+        try:
+            while True:
+                received.append(len(line.receive()))
+        finally:
+            ended.set()
+
+    peer = target(slow).connect()
+    peer.send_raw(b"x" * size)
+    peer.expect("MESSAGE")
+    peer.close()
+    assert ended.wait(PATIENT_S)
+    assert sum(received) == size

@@ -1,0 +1,94 @@
+"""From what a case records and raises to its verdict."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompkit.conformance import Failed, Target, Unsupported, case
+from stompkit.conformance.case import Case, cases_of
+from stompkit.conformance.peer import Recorder
+from stompkit.conformance.plugin import judge
+from stompkit.conformance.requirements import Level
+from stompkit.conformance.target import Address, Capabilities
+from stompkit.conformance.verdict import Ending, Outcome, Verdict
+
+
+def a_case(name: str = "1.2/send/delivers", level: Level | None = None) -> Case:
+    @case(name, level=level)
+    def function() -> None:
+        """Do something."""
+
+    return cases_of(function)["1.2"]
+
+
+@pytest.fixture
+def target() -> Target:
+    address = Address("localhost", 1, "me", "a secret")
+    return Target(address, Capabilities(("1.2",), ""), "1.2", Recorder(address.secret))
+
+
+@pytest.mark.parametrize(
+    ("level", "error", "verdict", "detail"),
+    [
+        ("MUST", None, Verdict.OK, ""),
+        ("MUST", Failed("no"), Verdict.FAILED, "no"),
+        ("FACT", AssertionError("no\nassert 1 == 2"), Verdict.FAILED, "no"),
+        ("FACT", AssertionError(), Verdict.FAILED, "an assertion without a message"),
+        ("MAY", Failed("no"), Verdict.FAILED, "no"),
+        ("SHOULD", Failed("no"), Verdict.NON_STRICT, "no"),
+        ("SHOULD", Unsupported("none"), Verdict.UNSUPPORTED, "none"),
+        ("MUST", Unsupported("none"), Verdict.UNSUPPORTED, "none"),
+        (
+            "MUST",
+            KeyError("ack"),
+            Verdict.FAILED,
+            "the case can't go on with what came: KeyError: 'ack'",
+        ),
+    ],
+)
+def test_verdict(
+    level: Level, error: BaseException | None, verdict: Verdict, detail: str, target: Target
+) -> None:
+    result = judge(a_case(level=level), target, error)
+    assert (result.verdict, result.detail, result.level) == (verdict, detail, level)
+
+
+def test_recommendations_that_are_not_followed(target: Target) -> None:
+    """They count where nothing worse was found."""
+    target.should(True, "nothing")
+    assert judge(a_case(), target, None).verdict is Verdict.OK
+    target.should(False, "no type")
+    target.should(False, "no length")
+    result = judge(a_case(), target, None)
+    assert (result.verdict, result.detail) == (Verdict.NON_STRICT, "no type; no length")
+    assert judge(a_case(), target, Failed("no")).verdict is Verdict.FAILED
+
+
+def test_what_is_left_open(target: Target) -> None:
+    informational = a_case("1.2/message/server-headers-may")
+    target.note("two headers")
+    result = judge(informational, target, None)
+    assert (result.verdict, result.notes) == (Verdict.INFORMATIONAL, ["two headers"])
+    assert judge(informational, target, Failed("no")).verdict is Verdict.FAILED
+
+
+def test_words_of_the_target_are_made_harmless(target: Target) -> None:
+    target.note("said \x1b[2J and a secret\n\udcff")
+    result = judge(a_case(), target, Failed("a secret \x00" + "x" * 5_000))
+    assert result.notes == ["said \\x1b[2J and ***\\n\\udcff"]
+    assert result.detail.startswith("*** \\x00xxx")
+    assert len(result.detail) < 1_100
+
+
+def test_case_that_failed_before_it_had_a_target() -> None:
+    result = judge(a_case(), None, Failed("no"))
+    assert (result.verdict, result.notes, result.wire) == (Verdict.FAILED, [], [])
+
+
+def test_endings_are_ordered() -> None:
+    assert sorted(Ending, key=lambda each: each.rank) == ["clean", "closed", "DROPPED", "HUNG"]
+
+
+def test_outcomes_end_a_sentence() -> None:
+    """As in: a header with an empty name is ..."""
+    assert all(each.value[0].islower() and each.value[-1] not in ".\n" for each in Outcome)

@@ -260,6 +260,7 @@ def test_a_head_may_fill_the_frame_and_no_more(version: Version | None) -> None:
     limits = replace(WIDE, max_frame_bytes=30)
     head = b"SEND\na:" + b"x" * 21
     decode_one(head + b"\n\n\0", version, limits=limits)
+    refuse(head[:-4] + b"\nbad\n\n\0", version, limits=limits, code="bad-header")
     for lines in (head + b"x", head + b"\nb:c", head + b"\nbad"):
         refuse(lines + b"\n\n\0", version, limits=limits, code="frame-too-large")
         assert refused_after(lines + b"\n\n", limits, version, code="frame-too-large") >= 30

@@ -216,14 +216,20 @@ def test_interrupt_ends_the_run_with_what_there_is(serve: Serve, tmp_path: Path)
         receipts(line)
 
     arguments = ["--mq", serve(behaviour).address, "--timeout", "50", "--junit", "r.xml"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stompkit.conformance", *arguments, "1.1/connect", QUICK],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    # Who runs the tests in the background may have them ignore the signal, and a process that
+    # ignores it hands that on; one that handles it does not.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stompkit.conformance", *arguments, "1.1/connect", QUICK],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert in_second_case.wait(BOUND_S)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=BOUND_S)

@@ -18,6 +18,7 @@ from stompkit.frames import (
 from tests.frames.helpers import (
     EVERY_VERSION,
     VERSIONS,
+    decode,
     decode_one,
     octets,
     read,
@@ -253,6 +254,15 @@ def test_a_frame_may_be_as_long_as_the_limit_and_no_longer(
     assert f"{most} octets in all" in str(error)
     refused = refused_after(data(most + 1), limits, version, code="frame-too-large")
     assert refused == (len(head) - 1 if b"%" in head else most)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_frame_of_a_chunk_may_be_as_long_as_the_limit(version: Version) -> None:
+    for frame in (b"SEND\n\n%b" % (b"x" * 24), b"SEND\ncontent-length:6\n\nab\0\0cd"):
+        limits = replace(WIDE, max_frame_bytes=len(frame))
+        assert len(decode(b"%b\0" % frame * 5, version, limits=limits)) == 5
+        limits = replace(WIDE, max_frame_bytes=len(frame) - 1)
+        refuse(b"%b\0" % frame, version, limits=limits, code="frame-too-large")
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)

@@ -16,6 +16,7 @@ Head = tuple[str, dict[str, str], tuple[tuple[str, str], ...]]
 _NONE: Final = Tolerance.NONE
 _RAW_COLON: Final = Tolerance.RAW_COLON
 _SHOWN_CHARACTERS = 60
+_NEEDS_1_2 = "lines that end in CR LF need STOMP 1.2"
 
 
 def parse_head(head: bytes, version: Version | None, tolerance: Tolerance) -> Head:
@@ -174,17 +175,19 @@ def _shown(text: str) -> str:
 def _unknown_command(command: str, head: bytes) -> RemoteProtocolError:
     message = f"unknown command {_shown(command)}"
     if command.endswith("\r"):
-        message += " (lines that end in CR LF need STOMP 1.2)"
+        message += f" ({_NEEDS_1_2})"
     elif command.strip().upper() in COMMANDS:
         message += f" (did you mean {command.strip().upper()}? commands are case sensitive)"
     return refusal(message, "unknown-command", receipt=receipt_in(head))
 
 
 def _no_colon(lines: list[str], head: bytes) -> RemoteProtocolError:
-    line = next(line for line in lines if ":" not in line)
-    return refusal(
-        f"header line without a colon: {_shown(line)}", "bad-header", receipt=receipt_in(head)
-    )
+    # The line is not quoted: it may be a passcode that lost its colon, and this may be logged.
+    number = next(index for index, line in enumerate(lines, 1) if ":" not in line)
+    message = f"header line without a colon: line {number} after the command"
+    if lines[number - 1] == "\r":
+        message += f" ({_NEEDS_1_2})"
+    return refusal(message, "bad-header", receipt=receipt_in(head))
 
 
 def _raw_colon(lines: list[str], head: bytes) -> RemoteProtocolError:

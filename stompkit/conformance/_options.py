@@ -10,6 +10,7 @@ from typing import get_args
 from stompkit.conformance.report import check_writable
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.runner import HarnessError, cases_folder
+from stompkit.testing import parse_address
 
 __all__ = ["REPORTS", "parser"]
 
@@ -161,15 +162,11 @@ def _add_judgement(made: argparse.ArgumentParser) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if (":" in host and not bracketed) or not host.strip("[]"):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not HOST:PORT, as in localhost:61613 or [::1]:61613"
-        )
-    if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65_536):
-        raise argparse.ArgumentTypeError(f"{port!r} is not a port: 1 to 65535")
-    return _value(host.strip("[]")), int(port)
+    try:
+        host, port = parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return _value(host), port
 
 
 def _value(text: str) -> str:

@@ -1,5 +1,6 @@
 """A real STOMP broker for tests: launched for them, or one that is already running."""
 
+from stompkit.testing._address import parse_address
 from stompkit.testing._config import LaunchConfig
 from stompkit.testing._errors import BrokerError, BrokerMissing, BrokerStartError
 from stompkit.testing._launch import RunningBroker, given, launch
@@ -12,4 +13,5 @@ __all__ = [
     "RunningBroker",
     "given",
     "launch",
+    "parse_address",
 ]

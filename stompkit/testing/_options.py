@@ -8,6 +8,7 @@ from typing import Final, Self
 
 import pytest
 
+from stompkit.testing._address import parse_address
 from stompkit.testing._brokers import LAUNCHERS
 from stompkit.testing._brokers._launcher import url_host
 
@@ -91,7 +92,7 @@ class Settings:
     def read(cls, config: pytest.Config) -> Self:
         """Read the options; raises pytest.UsageError for one that makes no sense."""
         text, where = _MQ.read(config)
-        address = None if text is None else _parse_address(text, where)
+        address = None if text is None else _address(text, where)
         name, where = _BROKER.read(config)
         # A broker that runs already needs no launcher, only a name for messages and reports.
         if name is not None and name not in LAUNCHERS and address is None:
@@ -129,16 +130,10 @@ class Settings:
         return None
 
 
-def _parse_address(text: str, where: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; an IPv6 address stands in brackets."""
-    host, colon, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    # isdecimal() alone takes digits of every script.
-    if not (host and colon and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
+def _address(text: str, where: str) -> tuple[str, int]:
+    try:
+        return parse_address(text.strip())
+    except ValueError:
         raise pytest.UsageError(
             f"{where}: expected HOST:PORT, as in localhost:61613 or [::1]:61613, not {text!r}"
-        )
-    return host, int(port)
+        ) from None

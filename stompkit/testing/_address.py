@@ -1,0 +1,28 @@
+"""Where a broker is, as people write it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["parse_address"]
+
+_MOST_PORT_DIGITS: Final = 5
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split ``HOST:PORT`` into the two; an IPv6 address stands in brackets.
+
+    Raises ``ValueError`` that says what is expected.
+    """
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not host:
+        raise ValueError(f"{text!r} is not HOST:PORT, as in localhost:61613 or [::1]:61613")
+    # isdigit() alone takes digits of every script.
+    is_number = port.isascii() and port.isdigit() and len(port) <= _MOST_PORT_DIGITS
+    if not is_number or not 0 < int(port) < 65_536:
+        raise ValueError(f"{port!r} is not a port: 1 to 65535")
+    return host, int(port)

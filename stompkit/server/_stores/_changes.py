@@ -1,0 +1,126 @@
+"""What a batch of operations comes to, for stores that do many of one kind at a time.
+
+The order of the operations is taken account of here, so that what is left can be done kind by
+kind: first lanes are dropped, then messages removed, then messages put, then the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stompkit.server.interfaces import (
+    CreateLane,
+    Delivered,
+    DropLane,
+    LaneState,
+    Mark,
+    Operation,
+    Put,
+    Remove,
+    SetRecord,
+    StoreError,
+)
+
+__all__ = ["Changes", "LaneChanges", "lanes_of"]
+
+
+def lanes_of(operations: Iterable[Operation]) -> list[int]:
+    """The lanes that operations speak of."""
+    return sorted({each.lane for each in operations if not isinstance(each, SetRecord)})
+
+
+class LaneChanges:
+    """What becomes of one lane."""
+
+    __slots__ = ("deliveries", "is_new", "last_place", "marks", "puts", "removed", "stored")
+
+    def __init__(self, stored: LaneState, *, is_new: bool) -> None:
+        """Begin with what is stored, or, for a lane that ``is_new``, what would be."""
+        self.stored = stored
+        self.is_new = is_new
+        self.last_place = stored.last_place
+        #: The stored places where there may be a message that has to go.
+        self.removed: set[int] = set()
+        #: The messages to put, and the deliveries of some of them, by their places.
+        self.puts: dict[int, Put] = {}
+        self.deliveries: dict[int, int] = {}
+        #: The deliveries to note of stored messages, if they are there, by their places.
+        self.marks: dict[int, int] = {}
+
+    def put(self, message: Put) -> None:
+        """Put a message, instead of what is in its place."""
+        place = message.place
+        self.remove(place)
+        self.puts[place] = message
+        self.last_place = max(self.last_place, place)
+
+    def remove(self, place: int) -> None:
+        """Remove what is in a place."""
+        self.puts.pop(place, None)
+        self.deliveries.pop(place, None)
+        self.marks.pop(place, None)
+        if place <= self.stored.last_place:
+            self.removed.add(place)
+
+    def mark(self, place: int, deliveries: int) -> None:
+        """Note the deliveries of what is in a place."""
+        if place in self.puts:
+            self.deliveries[place] = deliveries
+        elif place <= self.stored.last_place and place not in self.removed:
+            self.marks[place] = deliveries
+
+    def deliver(self, place: int) -> None:
+        """Note that everything up to a place has been delivered."""
+        if place > self.stored.delivered_place:
+            self.stored = self.stored._replace(delivered_place=place)
+
+    def result(self, removed_messages: int, removed_octets: int) -> LaneState:
+        """The lane as it becomes, once it is known what was in the places to remove."""
+        stored = self.stored
+        return stored._replace(
+            messages=stored.messages - removed_messages + len(self.puts),
+            octets=stored.octets - removed_octets + sum(put.size for put in self.puts.values()),
+            last_place=self.last_place,
+        )
+
+
+class Changes:
+    """What becomes of everything."""
+
+    def __init__(self, stored: Iterable[LaneState]) -> None:
+        """Begin with those of the lanes that operations speak of that are stored."""
+        #: Stored lanes that have to go, before anything else is done.
+        self.dropped: set[int] = set()
+        self.lanes = {state.lane: LaneChanges(state, is_new=False) for state in stored}
+        #: Values of records; ``None`` for those that have to go.
+        self.records: dict[str, bytes | None] = {}
+
+    def add(self, operation: Operation) -> None:
+        """Take one more operation; raises :class:`StoreError` for one that can't be done."""
+        if isinstance(operation, SetRecord):
+            self.records[operation.key] = operation.value
+            return
+        number = operation.lane
+        lane = self.lanes.get(number)
+        if isinstance(operation, CreateLane):
+            if lane is not None:
+                raise StoreError(f"lane {number} exists already")
+            state = LaneState(number, operation.queue, operation.part, 0, 0, 0, 0)
+            self.lanes[number] = LaneChanges(state, is_new=True)
+        elif lane is None:
+            if isinstance(operation, Put):
+                raise StoreError(f"there is no lane {number} to put a message into")
+        else:
+            match operation:
+                case Put():
+                    lane.put(operation)
+                case Remove(_, place):
+                    lane.remove(place)
+                case Mark(_, place, deliveries):
+                    lane.mark(place, deliveries)
+                case Delivered(_, place):
+                    lane.deliver(place)
+                case DropLane():
+                    del self.lanes[number]
+                    if not lane.is_new:
+                        self.dropped.add(number)

@@ -1,0 +1,42 @@
+"""What to do with a store that another version of stompkit has made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from stompkit.server.interfaces import StoreError
+
+__all__ = ["upgrade"]
+
+_T = TypeVar("_T")
+
+
+def upgrade(
+    place: str,
+    found: int,
+    wanted: int,
+    migrations: Mapping[int, Callable[[_T], None]],
+    store: _T,
+) -> None:
+    """Bring a store from the version ``found`` to the version ``wanted``, step by step.
+
+    ``migrations`` has, for a version, what makes the next one of it. The caller runs this within
+    one transaction, and notes the new version in it. ``place`` says in messages which store it
+    is. Raises :class:`StoreError` for a version from which there is no way, before anything is
+    done.
+    """
+    if found > wanted:
+        raise StoreError(
+            f"{place} is of version {found}, made by a newer stompkit; this one knows versions"
+            f" up to {wanted}. Use the newer one; to go back, export the store with it and import"
+            " that here into an empty one"
+        )
+    missing = [version for version in range(found, wanted) if version not in migrations]
+    if missing:
+        raise StoreError(
+            f"{place} is of version {found}, which this stompkit can't bring to version {wanted}."
+            " Export it with the stompkit that made it, and import that here into an empty one"
+        )
+    for version in range(found, wanted):
+        migrations[version](store)

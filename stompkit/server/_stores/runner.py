@@ -1,0 +1,118 @@
+"""Where the calls of a store are made: at once, or in a thread of their own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from twisted.logger import Logger
+
+from stompkit.server.interfaces import StoreError
+
+__all__ = ["InlineRunner", "ThreadRunner"]
+
+_log: Final = Logger()
+
+
+class _Call(NamedTuple):
+    """One call of a store, and whom to tell what came of it."""
+
+    work: Callable[[], object]
+    done: Callable[[object], None]
+    failed: Callable[[StoreError], None]
+
+    def make(self) -> Callable[[], None]:
+        """Make the call; return how to tell it, which is left to the caller.
+
+        An exception that is no :class:`StoreError` is a bug: it is logged, and told as one.
+        """
+        try:
+            result = self.work()
+        except StoreError as error:
+            reason = error
+        except Exception as error:
+            _log.failure("a call of the store failed in a way that nobody has foreseen")
+            reason = StoreError(f"unexpected {type(error).__name__}: see the log")
+        else:
+            return lambda: self.done(result)
+        return lambda: self.failed(reason)
+
+
+class InlineRunner:
+    """Makes each call at once, in the caller's thread, which waits for it."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self._stopped = False
+
+    def run(
+        self,
+        work: Callable[[], object],
+        done: Callable[[object], None],
+        failed: Callable[[StoreError], None],
+    ) -> None:
+        """Call ``work``, then one of the others, before returning.
+
+        Raises RuntimeError once the runner has been stopped.
+        """
+        if self._stopped:
+            raise RuntimeError("the runner has been stopped")
+        tell = _Call(work, done, failed).make()
+        tell()
+
+    def stop(self) -> None:
+        """Take no more calls; harmless the second time."""
+        self._stopped = True
+
+
+class ThreadRunner:
+    """Makes the calls in one thread of its own, which is started by the first of them.
+
+    A process that forks, as daemons do, has to do so before that.
+    """
+
+    def __init__(self, call_from_thread: Callable[[Callable[[], None]], object]) -> None:
+        """Tell what came of each call by ``call_from_thread``, as that of a reactor."""
+        self._call_from_thread = call_from_thread
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def run(
+        self,
+        work: Callable[[], object],
+        done: Callable[[object], None],
+        failed: Callable[[StoreError], None],
+    ) -> None:
+        """Have ``work`` called after all that was asked for before.
+
+        Raises RuntimeError once the runner has been stopped.
+        """
+        if self._stopped:
+            raise RuntimeError("the runner has been stopped")
+        if self._thread is None:
+            # Not a daemon: what was asked for is done before the interpreter ends.
+            self._thread = threading.Thread(target=self._work, name="stompkit-store", daemon=False)
+            self._thread.start()
+        self._calls.put(_Call(work, done, failed))
+
+    def stop(self) -> None:
+        """Wait until all calls have been made and told of; harmless the second time.
+
+        ``done`` and ``failed`` are called when the broker's thread gets round to it.
+        """
+        self._stopped = True
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        """Make one call after the other, until there are to be no more."""
+        while (call := self._calls.get()) is not None:
+            tell = call.make()
+            self._call_from_thread(tell)
+            # What a call held, messages perhaps, must not stay until the next comes.
+            del call, tell

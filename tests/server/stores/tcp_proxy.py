@@ -1,0 +1,119 @@
+"""A way to a server that can be cut, also in the middle of what is said."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+__all__ = ["Cut", "Proxy"]
+
+_LONG_S = 20.0
+
+
+class Cut(Enum):
+    """When a connection is cut that says a certain word."""
+
+    BEFORE = "the server does not hear it"
+    AFTER = "the server's answer is not heard"
+
+
+class Proxy:
+    """Listens on a TCP port of loopback, and leads to a Unix socket."""
+
+    def __init__(self, target: Path) -> None:
+        """Begin to listen."""
+        self._target = target
+        self._word: bytes | None = None
+        self._cut = Cut.BEFORE
+        self._stays_open = True
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self.address = ("127.0.0.1", 0)
+        self.open()
+
+    def open(self) -> None:
+        """Listen, always at the same port."""
+        self._listener = socket.create_server(self.address)
+        self.address = self._listener.getsockname()
+        self._start(self._accept)
+
+    def close(self) -> None:
+        """Cut all connections, and take no more."""
+        self._shut_all()
+        while self._threads:
+            self._threads.pop().join(_LONG_S)
+        while self._sockets:
+            self._sockets.pop().close()
+        self._listener.close()
+
+    def cut_at(self, word: bytes, cut: Cut, *, stays_open: bool = True) -> None:
+        """Cut the connection that says ``word`` next, and take new ones if it ``stays_open``."""
+        self._word, self._cut, self._stays_open = word, cut, stays_open
+
+    def _start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work)
+        self._threads.append(thread)
+        thread.start()
+
+    def _shut_all(self) -> None:
+        for each in (self._listener, *self._sockets):
+            _shut(each)
+
+    def _accept(self) -> None:
+        """Take clients, until the listening socket is shut."""
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(str(self._target))
+            self._sockets += (client, server)
+            _Connection(self, client, server)
+
+
+class _Connection:
+    """One client's."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        """Begin to pass on what is said."""
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._is_doomed = False
+        proxy._start(self._pass_to_server)
+        proxy._start(self._pass_to_client)
+
+    def _pass_to_server(self) -> None:
+        proxy = self._proxy
+        with contextlib.suppress(OSError):
+            while data := self._client.recv(65_536):
+                if proxy._word is not None and proxy._word in data:
+                    proxy._word = None
+                    if proxy._cut is Cut.BEFORE:
+                        break
+                    self._is_doomed = True
+                self._server.sendall(data)
+        self._end()
+
+    def _pass_to_client(self) -> None:
+        with contextlib.suppress(OSError):
+            while (data := self._server.recv(65_536)) and not self._is_doomed:
+                self._client.sendall(data)
+        self._end()
+
+    def _end(self) -> None:
+        if not self._proxy._stays_open:
+            self._proxy._shut_all()
+        _shut(self._client)
+        _shut(self._server)
+
+
+def _shut(each: socket.socket) -> None:
+    """End a connection, also for who waits for it in another thread."""
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)

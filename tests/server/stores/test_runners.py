@@ -1,0 +1,204 @@
+"""The runners that make the calls of a store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from queue import SimpleQueue
+
+import pytest
+from twisted.logger import LogEvent, capturedLogs
+
+from stompkit.server._stores import InlineRunner, ThreadRunner
+from stompkit.server.interfaces import StoreError, StoreRunner
+
+LONG_S = 20.0
+
+
+class Broker:
+    """The broker's thread: does what it is told from other threads, one after the other."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to do."""
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def call_from_thread(self, call: Callable[[], None]) -> None:
+        """Have something called later."""
+        self._calls.put(call)
+
+    def turn(self, number: int = 1) -> None:
+        """Wait for calls and make them."""
+        for _ in range(number):
+            self._calls.get(timeout=LONG_S)()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be called."""
+        return self._calls.empty()
+
+
+Kind = Callable[[Broker], StoreRunner]
+
+
+def inline(broker: Broker) -> StoreRunner:
+    return InlineRunner()
+
+
+def threaded(broker: Broker) -> StoreRunner:
+    return ThreadRunner(broker.call_from_thread)
+
+
+both = pytest.mark.parametrize("kind", [inline, threaded])
+
+
+@pytest.fixture
+def broker() -> Broker:
+    """A broker's thread: that of the test."""
+    return Broker()
+
+
+@pytest.fixture
+def logged() -> Iterator[Sequence[LogEvent]]:
+    """What is logged meanwhile."""
+    with capturedLogs() as events:
+        yield events
+
+
+def failing(error: Exception) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+def outcome(kind: Kind, broker: Broker, work: Callable[[], object]) -> list[tuple[str, object]]:
+    """What a runner tells of one call."""
+    told: list[tuple[str, object]] = []
+    runner = kind(broker)
+    runner.run(
+        work, lambda result: told.append(("done", result)), lambda e: told.append(("failed", e))
+    )
+    if kind is threaded:
+        assert told == []
+        broker.turn()
+    runner.stop()
+    assert broker.is_idle
+    return told
+
+
+@both
+def test_a_call_that_works_is_told_with_what_it_gave(kind: Kind, broker: Broker) -> None:
+    assert outcome(kind, broker, lambda: [1, 2]) == [("done", [1, 2])]
+
+
+@both
+def test_a_call_that_fails_is_told_with_its_error(
+    kind: Kind, broker: Broker, logged: Sequence[LogEvent]
+) -> None:
+    error = StoreError("no room")
+    assert outcome(kind, broker, failing(error)) == [("failed", error)]
+    assert not logged
+
+
+@both
+def test_an_error_that_nobody_has_foreseen_is_logged_and_told_as_one_of_the_store(
+    kind: Kind, broker: Broker, logged: Sequence[LogEvent]
+) -> None:
+    error = ZeroDivisionError("secret")
+    ((verdict, told),) = outcome(kind, broker, failing(error))
+    assert verdict == "failed"
+    assert isinstance(told, StoreError)
+    assert "ZeroDivisionError" in str(told)
+    assert "secret" not in str(told)
+    assert [event["log_failure"].value for event in logged] == [error]
+
+
+@both
+def test_calls_are_made_and_told_in_order(kind: Kind, broker: Broker) -> None:
+    made: list[int] = []
+    told: list[object] = []
+    runner = kind(broker)
+
+    def work(number: int) -> Callable[[], int]:
+        def call() -> int:
+            made.append(number)
+            if number % 3 == 0:
+                raise StoreError(str(number))
+            return number
+
+        return call
+
+    for number in range(30):
+        runner.run(work(number), told.append, lambda error: told.append(int(str(error))))
+    runner.stop()
+    if kind is threaded:
+        broker.turn(30)
+    assert made == told == list(range(30))
+
+
+@both
+def test_a_runner_that_has_stopped_takes_no_more(kind: Kind, broker: Broker) -> None:
+    runner = kind(broker)
+    runner.run(lambda: None, lambda _: None, lambda _: None)
+    runner.stop()
+    runner.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        runner.run(lambda: None, lambda _: None, lambda _: None)
+
+
+@both
+def test_a_runner_that_was_never_used_can_be_stopped(kind: Kind, broker: Broker) -> None:
+    runner = kind(broker)
+    runner.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        runner.run(lambda: None, lambda _: None, lambda _: None)
+
+
+@both
+def test_more_can_be_asked_for_by_who_is_told(kind: Kind, broker: Broker) -> None:
+    told: list[object] = []
+    runner = kind(broker)
+
+    def again(result: object) -> None:
+        told.append(result)
+        runner.run(lambda: 2, told.append, told.append)
+
+    runner.run(lambda: 1, again, told.append)
+    if kind is threaded:
+        broker.turn(2)
+    assert told == [1, 2]
+    runner.stop()
+
+
+def test_calls_are_made_in_a_thread_that_ends_with_the_runner(broker: Broker) -> None:
+    threads: list[object] = []
+    runner = ThreadRunner(broker.call_from_thread)
+    for _ in range(3):
+        runner.run(threading.current_thread, threads.append, threads.append)
+    broker.turn(3)
+    thread = threads[0]
+    assert isinstance(thread, threading.Thread)
+    assert threads == [thread] * 3
+    assert thread is not threading.current_thread()
+    assert (thread.name, thread.daemon) == ("stompkit-store", False)
+    runner.stop()
+    assert not thread.is_alive()
+
+
+def test_stopping_waits_for_everything_that_was_asked_for(broker: Broker) -> None:
+    release = threading.Event()
+    made: list[int] = []
+    runner = ThreadRunner(broker.call_from_thread)
+    runner.run(lambda: release.wait(LONG_S), lambda _: None, lambda _: None)
+    for number in range(5):
+        runner.run(partial(made.append, number), lambda _: None, lambda _: None)
+    stopping = threading.Thread(target=runner.stop)
+    stopping.start()
+    assert made == []
+    assert stopping.is_alive()
+    release.set()
+    stopping.join(LONG_S)
+    assert made == [0, 1, 2, 3, 4]
+    broker.turn(6)
+    assert broker.is_idle

@@ -1,0 +1,263 @@
+"""Password files: one with hashes, which is ours, and one in clear, which is CoilMQ's."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from configparser import Error as ConfigError
+from configparser import ParsingError, RawConfigParser
+from hmac import compare_digest
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from twisted.cred.checkers import ICredentialsChecker
+from twisted.cred.credentials import IUsernameHashedPassword, IUsernamePassword
+from twisted.cred.error import UnauthorizedLogin
+from twisted.internet.defer import Deferred, DeferredSemaphore, maybeDeferred
+from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from stompkit.server._watched import Watched
+
+__all__ = ["DEFAULT_COST", "Cost", "HashedPasswordFile", "IniPasswordFile", "hash_passcode"]
+
+_log: Final = Logger()
+
+_SALT_BYTES: Final = 16
+_KEY_BYTES: Final = 32
+#: More than this would let one line of the file take the machine's memory at each login.
+_MAX_SCRYPT_BYTES: Final = 256 * 1024 * 1024
+_MAX_PARALLELISM: Final = 16
+
+T = TypeVar("T")
+
+
+class Cost(NamedTuple):
+    """What a verification takes: 128 * 2**log2_n * r octets, ``p`` times (RFC 7914, 2)."""
+
+    log2_n: int
+    r: int
+    p: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """Octets of memory that scrypt works on."""
+        return 128 * self.r * (1 << self.log2_n)
+
+
+#: 16 MiB and about a fifth of a second: as strong as OWASP's first choice in an eighth of the
+#: memory, since a broker may have to check several logins at a time.
+DEFAULT_COST: Final = Cost(log2_n=14, r=8, p=5)
+
+
+class _Hash(NamedTuple):
+    """A hashed passcode, as ``scrypt$ln=14,r=8,p=5$SALT$KEY``."""
+
+    cost: Cost
+    salt: bytes
+    key: bytes
+
+    def is_of(self, passcode: bytes) -> bool:
+        """Whether this is the hash of a passcode. Takes the time and memory of the cost."""
+        return compare_digest(_scrypt(passcode, self.salt, self.cost, len(self.key)), self.key)
+
+    def __str__(self) -> str:
+        log2_n, r, p = self.cost
+        return f"scrypt$ln={log2_n},r={r},p={p}${_encoded(self.salt)}${_encoded(self.key)}"
+
+    @classmethod
+    def parse(cls, text: str) -> _Hash:
+        """Read what :meth:`__str__` writes; ValueError says what is wrong, but not the text."""
+        parts = text.split("$")
+        if len(parts) != 4 or parts[0] != "scrypt":
+            raise ValueError("a passcode is not of the form scrypt$ln=14,r=8,p=5$SALT$KEY")
+        try:
+            settings = dict(setting.split("=") for setting in parts[1].split(","))
+            cost = Cost(int(settings["ln"]), int(settings["r"]), int(settings["p"]))
+            salt, key = (
+                b64decode(part + "=" * (-len(part) % 4), validate=True) for part in parts[2:]
+            )
+        except (KeyError, ValueError):
+            raise ValueError("the settings, salt or key of a passcode can't be read") from None
+        if not (1 <= cost.log2_n <= 24 and cost.r >= 1 and 1 <= cost.p <= _MAX_PARALLELISM):
+            raise ValueError("the settings of a passcode are out of range")
+        if cost.memory_bytes > _MAX_SCRYPT_BYTES:
+            raise ValueError("the settings of a passcode ask for more than 256 MiB")
+        if len(salt) < 8 or len(key) < 16:
+            raise ValueError("the salt or key of a passcode is too short")
+        return cls(cost, salt, key)
+
+
+def hash_passcode(passcode: str, cost: Cost = DEFAULT_COST) -> str:
+    """The second field of a line in a password file, with a new salt each time."""
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return str(_Hash(cost, salt, _scrypt(passcode.encode(), salt, cost, _KEY_BYTES)))
+
+
+def _scrypt(passcode: bytes, salt: bytes, cost: Cost, key_bytes: int) -> bytes:
+    log2_n, r, p = cost
+    # OpenSSL counts small buffers beside the large one.
+    allowed = 2 * cost.memory_bytes + 1024 * 1024
+    return hashlib.scrypt(
+        passcode, salt=salt, n=1 << log2_n, r=r, p=p, maxmem=allowed, dklen=key_bytes
+    )
+
+
+def _encoded(data: bytes) -> str:
+    return b64encode(data).decode("ascii").rstrip("=")
+
+
+class _Entry(NamedTuple):
+    hash: _Hash
+    groups: frozenset[str]
+
+
+class _Users:
+    """What the file says, and what has been found right since it was read."""
+
+    def __init__(self, entries: Mapping[bytes, _Entry]) -> None:
+        self.entries = entries
+        self.proofs: dict[bytes, bytes] = {}
+        # A name that is not in the file takes as long as one that is.
+        cost = next((entry.hash.cost for entry in entries.values()), DEFAULT_COST)
+        self.decoy = _Hash(cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_KEY_BYTES))
+
+
+class _RunInThread(Protocol):
+    def __call__(self, work: Callable[[], bool], /) -> Deferred[bool]: ...
+
+
+@implementer(ICredentialsChecker)
+class HashedPasswordFile:
+    """A file with lines ``user:scrypt$...:group,group``, read again when it has changed.
+
+    Hashes are computed in threads, a few at a time. A passcode that was right is remembered as a
+    keyed digest until the file changes, so that a thousand clients of one user who come back at
+    once don't have to wait for a thousand hashes.
+    """
+
+    credentialInterfaces = (IUsernamePassword,)
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_concurrent: int = 2,
+        max_waiting: int = 1_000,
+        run: _RunInThread = deferToThread,
+    ) -> None:
+        """Read the file; OSError or ValueError says where it is wrong.
+
+        Of ``max_waiting`` logins that wait for a thread, one more is turned away.
+        """
+        self._file = Watched([path], lambda: _read_hashed(path))
+        self._slots = DeferredSemaphore(max_concurrent)
+        self._max_waiting = max_waiting
+        self._run = run
+        self._secret = secrets.token_bytes(32)
+
+    def requestAvatarId(self, credentials: IUsernamePassword) -> Deferred[bytes | tuple[()]]:
+        """Give the user's name, or fail with UnauthorizedLogin."""
+        return Deferred.fromCoroutine(self._check(credentials.username, credentials.password))
+
+    def groups_of(self, user: str) -> frozenset[str]:
+        """The groups that the file puts a user into."""
+        entry = self._file.get().entries.get(user.encode())
+        return frozenset() if entry is None else entry.groups
+
+    async def _check(self, name: bytes, passcode: bytes) -> bytes | tuple[()]:
+        users = self._file.get()
+        entry = users.entries.get(name)
+        stored = users.decoy if entry is None else entry.hash
+        proof = hashlib.blake2b(stored.key + passcode, key=self._secret).digest()
+        if compare_digest(users.proofs.get(name, b""), proof):
+            return name
+        if len(self._slots.waiting) >= self._max_waiting:
+            _log.warn("too many logins wait for their passcodes to be checked")
+            raise UnauthorizedLogin
+        await self._slots.acquire()
+        try:
+            is_right = await self._run(lambda: stored.is_of(passcode))
+        finally:
+            self._slots.release()
+        if entry is None or not is_right:
+            raise UnauthorizedLogin
+        users.proofs[name] = proof
+        return name
+
+
+def _read_hashed(path: Path) -> _Users:
+    entries: dict[bytes, _Entry] = {}
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            name, _, rest = line.strip().partition(":")
+            passcode, _, groups = rest.partition(":")
+            if not name or name.encode() in entries:
+                raise ValueError("no name, or one that has a line already")
+            members = frozenset(group.strip() for group in groups.split(",") if group.strip())
+            entries[name.encode()] = _Entry(_Hash.parse(passcode), members)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+    return _Users(entries)
+
+
+@implementer(ICredentialsChecker)
+class IniPasswordFile:
+    """A file with ``user = passcode`` in a section ``[auth]``, read again when it has changed.
+
+    CoilMQ's, but for two things: names keep their case, and ``%`` stands for itself.
+    """
+
+    credentialInterfaces = (IUsernamePassword, IUsernameHashedPassword)
+
+    def __init__(self, path: Path) -> None:
+        """Read the file; OSError or ValueError says where it is wrong."""
+        self._file = Watched([path], lambda: _read_ini(path))
+
+    def requestAvatarId(self, credentials: IUsernameHashedPassword) -> Deferred[bytes | tuple[()]]:
+        """Give the user's name, or fail with UnauthorizedLogin."""
+        return Deferred.fromCoroutine(self._check(credentials))
+
+    async def _check(self, credentials: IUsernameHashedPassword) -> bytes | tuple[()]:
+        name = credentials.username
+        stored = self._file.get().get(name)
+        decoy = secrets.token_bytes(_KEY_BYTES)
+        is_right = await maybeDeferred(
+            credentials.checkPassword, decoy if stored is None else stored
+        )
+        if stored is None or not is_right:
+            raise UnauthorizedLogin
+        return name
+
+
+class _IniParser(RawConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def _read_ini(path: Path) -> Mapping[bytes, bytes]:
+    # No name is special: without this, those under [DEFAULT] would be users, too.
+    parser = _IniParser(default_section="")
+    try:
+        parser.read_string(_text(path))
+    except ConfigError as error:
+        # Its own message quotes the line, which may hold a passcode.
+        number = getattr(error, "lineno", None)
+        if number is None and isinstance(error, ParsingError):
+            number = error.errors[0][0]
+        raise ValueError(f"{path}, line {number}: not as an INI file should be") from None
+    if not parser.has_section("auth"):
+        raise ValueError(f"{path}: there is no section [auth]")
+    return {name.encode(): value.encode() for name, value in parser.items("auth")}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not UTF-8") from None

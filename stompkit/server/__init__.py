@@ -4,9 +4,41 @@
 """
 
 from stompkit.server._broker import Broker
-from stompkit.server._config import BrokerConfig
+from stompkit.server._config import BrokerConfig, DestinationConfig, Policy
 from stompkit.server._connection import Connection
+from stompkit.server._destinations import Destination
 from stompkit.server._protocol import BrokerFactory
-from stompkit.server.interfaces import Outlet
+from stompkit.server._stores.runner import InlineRunner
+from stompkit.server.interfaces import (
+    Action,
+    Authenticator,
+    Authoriser,
+    Credentials,
+    Decision,
+    MessageStore,
+    Outlet,
+    Request,
+    StoreRunner,
+    User,
+)
 
-__all__ = ["Broker", "BrokerConfig", "BrokerFactory", "Connection", "Outlet"]
+__all__ = [
+    "Action",
+    "Authenticator",
+    "Authoriser",
+    "Broker",
+    "BrokerConfig",
+    "BrokerFactory",
+    "Connection",
+    "Credentials",
+    "Decision",
+    "Destination",
+    "DestinationConfig",
+    "InlineRunner",
+    "MessageStore",
+    "Outlet",
+    "Policy",
+    "Request",
+    "StoreRunner",
+    "User",
+]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stompkit.frames import Frame, Version
 from stompkit.server._errors import Refused
 from stompkit.server._subscriptions import AckMode
 
 if TYPE_CHECKING:
-    from stompkit.server._destinations import Entry
+    from stompkit.server._entries import Entry
     from stompkit.server._subscriptions import Subscription
 
 __all__ = ["Ledger"]
+
+#: Deliveries that were taken from a client, of which its acknowledgement is still expected.
+_MOST_LAPSED: Final = 10_000
 
 
 class Ledger:
@@ -35,6 +38,11 @@ class Ledger:
         self._version = version
         self._entries: dict[str, Entry] = {}
         self._last_key = 0
+        self._lapsed: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        """How many deliveries wait."""
+        return len(self._entries)
 
     def add(self, entry: Entry, subscription: Subscription) -> str:
         """Enter a delivery; gives the header lines that tell the client how to name it."""
@@ -66,7 +74,8 @@ class Ledger:
 
         In the mode ``client`` these are all that the subscription delivered up to the one named
         (1.2, "SUBSCRIBE ack Header"). Those that an open transaction has acknowledged are left
-        out. Raises :class:`Refused` if the one named is not waiting.
+        out, and nothing is found of what was taken from the client meanwhile. Raises
+        :class:`Refused` if the one named was never waiting, or has been settled.
         """
         headers = frame.headers
         if self._version == "1.2":
@@ -76,6 +85,9 @@ class Ledger:
             named = headers["message-id"]
             key = self._key(headers.get("subscription"), named)
         entry = self._entries.get(key)
+        if entry is None and key in self._lapsed:
+            del self._lapsed[key]
+            return []
         if entry is None or entry.holder is not None:
             raise Refused(
                 f"{frame.command} of {named[:100]!a}, which is not waiting for it",
@@ -98,6 +110,14 @@ class Ledger:
         del self._entries[entry.key]
         assert entry.subscription is not None  # add() has set it
         del entry.subscription.unsettled[entry.key]
+        entry.key = ""
+
+    def lapse(self, entry: Entry) -> None:
+        """Take an entry out whose acknowledgement, should it come, is to be ignored."""
+        self._lapsed[entry.key] = None
+        if len(self._lapsed) > _MOST_LAPSED:
+            del self._lapsed[next(iter(self._lapsed))]
+        self.discard(entry)
 
     def clear(self) -> list[Entry]:
         """Take everything out: the connection has ended."""
@@ -106,4 +126,5 @@ class Ledger:
         for entry in entries:
             assert entry.subscription is not None  # add() has set it
             entry.subscription.unsettled.clear()
+            entry.key = ""
         return entries

@@ -1,190 +1,266 @@
-"""The broker: its destinations, and the turn in which one chunk of input takes effect.
+"""The broker: its virtual hosts, and the turn in which one chunk of input takes effect.
 
 All that one chunk of octets brought is applied first; then :meth:`Broker.flush` pumps each
-destination that was touched once, and writes to each connection that has output once.
+destination that was touched once, hands to the store what it has to keep, and writes to each
+connection that has output once.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from stompkit.frames import Frame, Version
+import msgspec
+
+from stompkit.frames import Frame
 from stompkit.server._config import BrokerConfig
-from stompkit.server._destinations import Destination, Entry, Queue, Topic
+from stompkit.server._destinations import Destination
+from stompkit.server._durables import DurableRecord
+from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
-from stompkit.server._messages import Message
+from stompkit.server._hosts import DURABLE_RECORDS, VirtualHost
+from stompkit.server._journal import Journal
+from stompkit.server._subscriptions import Subscription
+from stompkit.server.interfaces import (
+    Authenticator,
+    Authoriser,
+    Clock,
+    LaneState,
+    MessageStore,
+    StoreRunner,
+    Timer,
+)
 
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
+    from stompkit.server._queues import Queue
     from stompkit.server._transactions import Settlement
 
 __all__ = ["Broker"]
 
-_KINDS: dict[str, type[Destination]] = {
-    "/queue/": Queue,
-    "/topic/": Topic,
-    "/dlq/": Queue,
-}
-
 
 class Broker:
-    """Routes messages between connections; knows no transport and no clock."""
+    """Routes messages between connections; knows no transport."""
 
-    def __init__(self, config: BrokerConfig | None = None) -> None:
-        """Make a broker without destinations."""
+    def __init__(
+        self,
+        config: BrokerConfig | None,
+        clock: Clock,
+        *,
+        store: MessageStore | None = None,
+        runner: StoreRunner | None = None,
+        sync_interval_s: float | None = None,
+        authenticator: Authenticator | None = None,
+        authoriser: Authoriser | None = None,
+    ) -> None:
+        """Make a broker; with a ``store``, call :meth:`open` before anything else.
+
+        ``runner`` calls the store; ``sync_interval_s`` is how often it is told to sync, if it
+        does not so by itself. Without ``authenticator`` everybody is let in, without
+        ``authoriser`` everybody may do everything.
+        """
         self.config = BrokerConfig() if config is None else config
-        self.destinations: dict[str, Destination] = {}
+        self.clock = clock
+        self.store = store
+        self.authenticator = authenticator
+        self.authoriser = authoriser
+        #: Called with a direction, ``"<"`` from clients and ``">"`` to them, the peer and a
+        #: frame, for each frame that is not a MESSAGE.
+        self.frame_log: Callable[[str, str, Frame], None] | None = None
         self.connections: set[Connection] = set()
+        #: The time of this turn.
+        self.now = clock.seconds()
+        self.journal: Journal | None = None
+        if store is not None:
+            assert runner is not None, "a store needs a runner"
+            self.journal = Journal(
+                store, runner, clock, self.flush, sync_interval_s=sync_interval_s
+            )
+        self._addresses: Counter[str] = Counter()
         #: Distinguishes this process's message and session ids from those of the one before.
         self._boot = secrets.token_hex(4)
         self._last_message = 0
         self._last_session = 0
-        #: The time of this turn, on the clock of whoever calls :meth:`Connection.receive`.
-        self.now = 0.0
+        self._last_subscription = 0
+        self._last_lane = 0
+        self._timers: set[Timer] = set()
         self._dirty: dict[Destination, None] = {}
         self._written: dict[Connection, None] = {}
+        self._pulling: dict[Connection, None] = {}
+        self._hungry: dict[Subscription, None] = {}
+        self._roomy: dict[Queue, None] = {}
+        self._woken: dict[Connection, None] = {}
+        self._waiting: dict[Connection, None] = {}
+        self._doomed: list[tuple[Connection, str, str]] = []
+        self._flushing = False
+        self.hosts: dict[str, VirtualHost] = {}
+        for name in self.config.hosts or ("",):
+            self.hosts[name] = VirtualHost(name, self)
+
+    # Beginning, change and end.
+
+    def open(self) -> None:
+        """Open the store and learn what it has; blocks. Raises ``StoreError``."""
+        store, journal = self.store, self.journal
+        if store is None or journal is None:
+            return
+        store.open()
+        queues: dict[str, dict[str, list[LaneState]]] = defaultdict(lambda: defaultdict(list))
+        for lane in store.lanes():
+            self._last_lane = max(self._last_lane, lane.lane)
+            host, _, name = lane.queue.partition("\n")
+            queues[host][name].append(lane)
+        records: dict[str, list[DurableRecord]] = defaultdict(list)
+        for key, value in store.records().items():
+            if key.startswith(DURABLE_RECORDS):
+                record = msgspec.json.decode(value, type=DurableRecord)
+                records[record.host].append(record)
+        for name in {*queues, *records}:
+            # What belongs to a host that is not configured any more stays where it is.
+            if name in self.hosts:
+                self.hosts[name].restore(queues[name], records[name])
+        self.flush()
+
+    def reload(self, config: BrokerConfig) -> None:
+        """Take other settings, as far as they can change: all but ``hosts`` and ``storage``.
+
+        Connections keep what was settled when they were made.
+        """
+        self.config = config.changed(hosts=self.config.hosts)
+        for host in self.hosts.values():
+            host.configure()
+        self.flush()
+
+    def close(self) -> None:
+        """Take what is not acknowledged back, and wait until the store has everything."""
+        for connection in list(self.connections):
+            connection.lost()
+        self.flush()
+        for timer in self._timers:
+            if timer.active():
+                timer.cancel()
+        self._timers.clear()
+        if self.journal is not None:
+            self.journal.close()
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        """Have something done after a time, in a turn of its own."""
+
+        def fire() -> None:
+            self._timers.discard(timer)
+            self.now = self.clock.seconds()
+            call()
+            self.flush()
+
+        timer = self.clock.callLater(delay_s, fire)
+        self._timers.add(timer)
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """Have something not done after all."""
+        self._timers.discard(timer)
+        if timer.active():
+            timer.cancel()
 
     # Connections.
 
     def connected(self, connection: Connection) -> None:
         """Count a connection in; raises :class:`Refused` where there are too many."""
-        if len(self.connections) >= self.config.max_connections:
+        config = self.config
+        if len(self.connections) >= config.max_connections:
             raise Refused(
-                f"too many connections: at most {self.config.max_connections}",
+                f"too many connections: at most {config.max_connections}", "too-many-connections"
+            )
+        if self._addresses[connection.peer] >= config.max_connections_per_address:
+            raise Refused(
+                f"too many connections from one address: at most"
+                f" {config.max_connections_per_address}",
                 "too-many-connections",
             )
+        self._addresses[connection.peer] += 1
         self.connections.add(connection)
+
+    def disconnected(self, connection: Connection) -> None:
+        """Count a connection out."""
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._addresses[connection.peer] -= 1
+            if not self._addresses[connection.peer]:
+                del self._addresses[connection.peer]
+
+    def host(self, name: str) -> VirtualHost:
+        """The virtual host that a client asks for; raises :class:`Refused` for an unknown one."""
+        if not self.config.hosts:
+            return self.hosts[""]
+        host = self.hosts.get(name)
+        if host is None:
+            raise Refused(f"virtual host {name[:100]!a} is unknown", "unknown-host")
+        return host
 
     def new_session(self) -> str:
         """A session identifier that no other session has."""
         self._last_session += 1
         return f"{self._boot}-{self._last_session}"
 
-    # Destinations.
-
-    def destination(self, name: str) -> Destination:
-        """The destination of that name, made if it is not there yet.
-
-        Raises :class:`Refused` for a name that says no kind, and where there are too many.
-        """
-        destination = self.destinations.get(name)
-        if destination is not None:
-            return destination
-        kind = self.check_name(name)
-        if len(self.destinations) >= self.config.max_destinations:
-            raise Refused(
-                f"too many destinations: at most {self.config.max_destinations}",
-                "too-many-destinations",
-            )
-        destination = self.destinations[name] = kind(name, self.config)
-        return destination
-
-    def check_name(self, name: str) -> type[Destination]:
-        """The kind of destination that a name stands for; raises :class:`Refused` for none."""
-        if len(name.encode("utf-8", "surrogateescape")) > self.config.max_destination_bytes:
-            raise Refused(
-                f"destination name too long: at most {self.config.max_destination_bytes} octets",
-                "bad-destination",
-            )
-        for prefix, kind in _KINDS.items():
-            if name.startswith(prefix) and name != prefix:
-                return kind
-        raise Refused(
-            f"destination {name[:100]!a} is unknown: names begin with {' or '.join(_KINDS)}",
-            "unknown-destination",
-        )
-
-    def message(self, frame: Frame, version: Version) -> Message:
-        """Make a message of a SEND frame."""
+    def new_message(self) -> str:
+        """A message identifier that no other message has."""
         self._last_message += 1
-        return Message.from_send(frame, f"{self._boot}-{self._last_message}", version)
+        return f"{self._boot}-{self._last_message}"
+
+    def new_subscription(self) -> int:
+        """A number greater than that of every other subscription."""
+        self._last_subscription += 1
+        return self._last_subscription
+
+    def new_lane(self) -> int:
+        """A number that no other lane of the store has."""
+        self._last_lane += 1
+        return self._last_lane
 
     # What frames do.
-
-    def send(self, message: Message) -> None:
-        """Put a message into its destination; raises :class:`Refused` if it can't be taken."""
-        destination = self.destination(message.destination)
-        try:
-            destination.check_room(1, message.size)
-        finally:
-            self._dirty[destination] = None
-        destination.put(message)
-
-    def commit(self, messages: Iterable[Message], settlements: Iterable[Settlement]) -> None:
-        """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing."""
-        wanted: dict[Destination, list[int]] = defaultdict(list)
-        for message in messages:
-            destination = self.destination(message.destination)
-            self._dirty[destination] = None
-            wanted[destination].append(message.size)
-        for destination, sizes in wanted.items():
-            destination.check_room(len(sizes), sum(sizes))
-        for message in messages:
-            self.destinations[message.destination].put(message)
-        for settlement in settlements:
-            self.settle(settlement)
 
     def settle(self, settlement: Settlement) -> None:
         """Apply an ACK or NACK."""
         for entry in settlement.entries:
             entry.holder = None
-            subscription = entry.subscription
-            assert subscription is not None  # only delivered entries are settled
-            subscription.connection.ledger.discard(entry)
-            self._dirty[subscription.destination] = None
+            self._release(entry)
         if settlement.accepted:
             for entry in settlement.entries:
-                self._home(entry).settled(entry)
-        else:
-            self._nack(settlement)
+                entry.home.settled(entry)
+        elif settlement.entries:
+            host = settlement.entries[0].home.host
+            host.reject(settlement.entries, requeue=settlement.requeue, reason="rejected")
 
-    def _nack(self, settlement: Settlement) -> None:
-        """Requeue, or move to the dead letters what was delivered often enough."""
-        back: dict[Destination, list[Entry]] = defaultdict(list)
-        for entry in settlement.entries:
-            home = self._home(entry)
-            if not isinstance(home, Queue):
-                continue
-            if settlement.requeue and entry.deliveries < self.config.max_deliveries:
-                back[home].append(entry)
-            else:
-                self._bury(home, entry, "max-deliveries" if settlement.requeue else "rejected")
-        for destination, entries in back.items():
-            destination.returned(entries)
+    def take_away(self, entry: Entry) -> None:
+        """Take a message back that has not been acknowledged in time."""
+        subscription = entry.subscription
+        assert subscription is not None  # only delivered entries time out
+        subscription.connection.ledger.lapse(entry)
+        self._freed(entry, subscription)
+        entry.home.put_last(subscription)
+        entry.home.host.reject([entry], requeue=True, reason="ack-timeout")
 
-    def _bury(self, home: Queue, entry: Entry, reason: str) -> None:
-        """Move a message to the dead letters of its queue; dead letters themselves are dropped."""
-        home.settled(entry)
-        if home.name.startswith("/dlq/"):
-            return
-        message = entry.message.moved(
-            "/dlq/" + home.name.removeprefix("/queue/"),
-            {
-                "original-destination": home.name,
-                "dead-letter-reason": reason,
-                "dead-letter-deliveries": str(entry.deliveries),
-            },
-        )
-        try:
-            self.send(message)
-        except Refused:
-            # Full dead letters must not fail the client that said NACK; the message waits for
-            # its turn in the queue that it came from.
-            home.put(entry.message)
+    def _release(self, entry: Entry) -> None:
+        subscription = entry.subscription
+        assert subscription is not None  # only delivered entries are settled
+        subscription.connection.ledger.discard(entry)
+        self._freed(entry, subscription)
 
-    @staticmethod
-    def _home(entry: Entry) -> Destination:
-        assert entry.subscription is not None  # only delivered entries are settled
-        return entry.subscription.destination
+    def _freed(self, entry: Entry, subscription: Subscription) -> None:
+        self._dirty[entry.home] = None
+        self._hungry[subscription] = None
+        connection = subscription.connection
+        if connection.is_limited and entry.home.is_queue:
+            connection.slots += 1
+            self._pulling[connection] = None
 
     def give_back(self, entries: Iterable[Entry]) -> None:
         """Return what a connection that has ended did not settle."""
         back: dict[Destination, list[Entry]] = defaultdict(list)
         for entry in entries:
-            back[self._home(entry)].append(entry)
+            back[entry.home].append(entry)
         for destination, returned in back.items():
             destination.returned(returned)
             self._dirty[destination] = None
@@ -195,23 +271,99 @@ class Broker:
         """Have a destination pumped at the end of the turn."""
         self._dirty[destination] = None
 
+    def is_touched(self, destination: Destination) -> bool:
+        """Whether a destination will be pumped at the end of the turn."""
+        return destination in self._dirty
+
+    def feed(self, subscription: Subscription) -> None:
+        """Have a subscription given what it can take by now, at the end of the turn."""
+        self._hungry[subscription] = None
+
+    def has_room(self, queue: Queue) -> None:
+        """Have those go on that wait for room in a queue."""
+        self._roomy[queue] = None
+
     def wrote(self, connection: Connection) -> None:
         """Have a connection's output written at the end of the turn."""
         self._written[connection] = None
 
-    def flush(self) -> None:
-        """End the turn: deliver and write until nothing more can be done now."""
-        while self._dirty or self._written:
-            dirty, self._dirty = self._dirty, {}
-            for destination in dirty:
-                destination.pump()
-                self._forget_if_idle(destination)
-            written, self._written = self._written, {}
-            for connection in written:
-                connection.write_out()
+    def wait_for_store(self, connection: Connection) -> bool:
+        """Have a connection woken when the store has caught up; whether it has to wait."""
+        journal = self.journal
+        if journal is None or journal.octets <= self.config.max_uncommitted_bytes:
+            return False
+        self._waiting[connection] = None
+        return True
 
-    def _forget_if_idle(self, destination: Destination) -> None:
-        # A topic may have been forgotten while a delivery of it was unsettled; what bears its
-        # name now is another one.
-        if destination.is_idle and self.destinations.get(destination.name) is destination:
-            del self.destinations[destination.name]
+    def disconnect(self, connection: Connection, text: str, code: str) -> None:
+        """Have a connection closed with an ERROR at the end of the turn."""
+        self._doomed.append((connection, text, code))
+
+    def flush(self) -> None:
+        """End the turn: deliver, keep and write until nothing more can be done now."""
+        if self._flushing:
+            return
+        self._flushing = True
+        self.now = self.clock.seconds()
+        journal = self.journal
+        try:
+            while True:
+                if self._pulling:
+                    pulling, self._pulling = self._pulling, {}
+                    for connection in pulling:
+                        connection.pull()
+                elif self._hungry:
+                    hungry, self._hungry = self._hungry, {}
+                    for subscription in hungry:
+                        self._feed(subscription)
+                elif self._dirty:
+                    dirty, self._dirty = self._dirty, {}
+                    for destination in dirty:
+                        self._pump(destination)
+                elif journal is not None and journal.has_work:
+                    journal.flush()
+                elif self._written:
+                    written, self._written = self._written, {}
+                    for connection in written:
+                        connection.write_out()
+                elif self._doomed:
+                    doomed, self._doomed = self._doomed, []
+                    for connection, text, code in doomed:
+                        connection.fail(text, code)
+                elif self._woken:
+                    woken, self._woken = self._woken, {}
+                    for connection in woken:
+                        connection.go_on()
+                elif self._roomy:
+                    roomy, self._roomy = self._roomy, {}
+                    for queue in roomy:
+                        queue.let_in()
+                elif (
+                    self._waiting
+                    and journal is not None
+                    and journal.octets <= self.config.max_uncommitted_bytes
+                ):
+                    self._woken, self._waiting = self._waiting, {}
+                else:
+                    break
+            if journal is not None:
+                journal.flush()
+        finally:
+            self._flushing = False
+
+    def _feed(self, subscription: Subscription) -> None:
+        subscription.catch_up(self.now)
+        waiting = subscription.waiting
+        for _ in range(len(waiting)):
+            if not subscription.wants():
+                break
+            queue = next(iter(waiting))
+            # It comes back as the last one if there is more in it.
+            del waiting[queue]
+            self._dirty.pop(queue, None)
+            self._pump(queue)
+
+    @staticmethod
+    def _pump(destination: Destination) -> None:
+        destination.pump()
+        destination.host.forget_if_idle(destination)

@@ -1,16 +1,119 @@
-"""The settings of a broker."""
+"""The settings of a broker: what can be said of all of it, and of single destinations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field, structs
 
 from stompkit.frames import AFTER_LOGIN, BEFORE_LOGIN, HeartBeatOffer, Limits, Tolerance
 
-__all__ = ["BrokerConfig"]
+__all__ = ["BrokerConfig", "DestinationConfig", "Policy"]
+
+Count = Annotated[int, Meta(ge=1)]
+Octets = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+Storage = Literal["persistent", "memory"]
+NackPolicy = Literal["requeue", "dead-letter", "discard", "requeue-then-dead-letter"]
+WhenFull = Literal["reject", "drop-oldest", "block"]
+SlowReader = Literal["drop-oldest", "drop-newest", "disconnect"]
+Expired = Literal["discard", "dead-letter"]
+Create = Literal["any", "authenticated", "config"]
+Dialect = Literal["stompkit", "plain", "activemq", "artemis", "rabbitmq"]
+Flow = Literal["prefetch", "one-in-flight"]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerConfig:
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be set for single destinations, with the defaults of all others."""
+
+    storage: Storage = "persistent"
+    """Where the messages of a queue are: ``persistent`` in the store, if the broker has one, and
+    ``memory`` in the process only. Topics and temporary destinations are always in memory."""
+    max_queue_messages: Count = 10_000_000
+    """Messages in one queue, delivered but unacknowledged ones included."""
+    max_queue_bytes: Octets = 64 * 1024 * 1024 * 1024
+    """Octets of headers and bodies in one queue."""
+    max_memory_queue_bytes: Octets = 256 * 1024 * 1024
+    """The same for a queue that is in memory, whatever ``max_queue_bytes`` allows."""
+    when_full: WhenFull = "reject"
+    """What becomes of a SEND to a full queue: ``reject`` answers it with ERROR; ``drop-oldest``
+    drops messages from the front of the queue; ``block`` reads no more from its sender until
+    there is room, or refuses it if it is part of a transaction."""
+    nack: NackPolicy = "requeue-then-dead-letter"
+    """What NACK does to a message: ``requeue``, ``dead-letter`` or ``discard`` it, or ``requeue``
+    it until it has been delivered ``max_deliveries`` times and dead-letter it then. A header
+    ``requeue:false`` of the NACK dead-letters it whatever is set, unless that is ``discard``."""
+    max_deliveries: Count = 6
+    """Deliveries after which NACK, or ``ack_timeout_s``, dead-letters a message. The loss of a
+    consumer does not: what it had was often only waiting in its buffer."""
+    dead_letters: bool = True
+    """Whether what is rejected goes to ``/dlq/NAME``, or is dropped."""
+    ack_timeout_s: Seconds = 0.0
+    """Seconds that a consumer has for the acknowledgement of a message before it is given to
+    another; 0 for any time it likes. Where ``nack`` says that messages are dead-lettered, those
+    are, too."""
+    expired: Expired = "discard"
+    """What becomes of messages whose time has passed."""
+    message_ttl_s: Seconds = 0.0
+    """Seconds that a message lives that doesn't say so itself; 0 for ever. Dead letters live for
+    ever, unless this is set for them."""
+    priority: bool = False
+    """Whether messages of a queue with a higher ``priority`` header (0 to 9, 4 where there is
+    none) overtake others."""
+    exclusive: bool = False
+    """Whether only the oldest consumer of a queue gets messages, and the others stand by."""
+    prefetch: Count = 100
+    """Unacknowledged messages of a subscription in the modes client and client-individual, where
+    its ``prefetch-count`` header says nothing else."""
+    slow_reader: SlowReader = "drop-oldest"
+    """What happens when a subscriber of a topic has ``max_topic_backlog`` messages waiting and
+    one more comes. Nobody else is delayed."""
+    max_topic_backlog: Count = 100_000
+    """Messages held for a topic subscriber that does not read fast enough."""
+    max_topic_backlog_bytes: Octets = 16 * 1024 * 1024
+    """Octets of these messages."""
+
+
+class DestinationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the destinations with one name, or with names that match a pattern.
+
+    All but the first two override the setting of the same name in ``[broker]``. Where several
+    match, each setting is taken from the last one that has it.
+    """
+
+    name: str
+    """A destination, as ``/queue/orders``, or a pattern, as ``/queue/orders.>``."""
+    children: tuple[str, ...] = ()
+    """The queues that get a copy of what is sent to a fan-out destination, ``/fanout/NAME``."""
+    storage: Storage | None = None
+    max_queue_messages: Count | None = None
+    max_queue_bytes: Octets | None = None
+    max_memory_queue_bytes: Octets | None = None
+    when_full: WhenFull | None = None
+    nack: NackPolicy | None = None
+    max_deliveries: Count | None = None
+    dead_letters: bool | None = None
+    ack_timeout_s: Seconds | None = None
+    expired: Expired | None = None
+    message_ttl_s: Seconds | None = None
+    priority: bool | None = None
+    exclusive: bool | None = None
+    prefetch: Count | None = None
+    slow_reader: SlowReader | None = None
+    max_topic_backlog: Count | None = None
+    max_topic_backlog_bytes: Octets | None = None
+
+    def overrides(self) -> dict[str, object]:
+        """The settings that are set, by their names."""
+        return {
+            name: value
+            for name in Policy.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        }
+
+
+class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything about a broker that can be set; the defaults suit one machine on loopback."""
 
     heart_beat_ms: HeartBeatOffer = (1_000, 1_000)
@@ -22,48 +125,81 @@ class BrokerConfig:
     tolerance: Tolerance = field(default=Tolerance.RAW_COLON | Tolerance.BODY)
     """What is let pass in frames from clients. Raw colons in header values are what most client
     libraries older than 1.2 send; a body that a frame may not have is dropped."""
-    login_timeout_s: float = 10.0
-    """Seconds a client has to send CONNECT. RabbitMQ gives 10, ActiveMQ 30."""
-    drain_timeout_s: float = 10.0
+    login_timeout_s: Seconds = 10.0
+    """Seconds a client has to send CONNECT and be let in. RabbitMQ gives 10, ActiveMQ 30."""
+    drain_timeout_s: Seconds = 10.0
     """Seconds that a client whose transport is full has to read what is left for it when the
     connection ends; past them the connection is cut."""
-    linger_s: float = 1.0
+    linger_s: Seconds = 1.0
     """Seconds that the socket stays half open after the last frame, so that a client can read it
     before its own unread octets reset the connection (1.2, "Connection Lingering")."""
-    max_connections: int = 10_000
+    max_connections: Count = 10_000
     """Clients at a time; one more gets an ERROR and is closed."""
-    max_subscriptions: int = 1_000
+    max_connections_per_address: Count = 10_000
+    """Clients at a time from one address."""
+    max_subscriptions: Count = 1_000
     """Subscriptions of one connection."""
-    max_destinations: int = 100_000
+    max_destinations: Count = 100_000
     """Queues and topics that exist at a time. One without messages and subscribers is removed."""
-    max_destination_bytes: int = 1_024
+    max_destination_bytes: Count = 1_024
     """Length of a destination's name, in octets of UTF-8."""
-    max_queue_messages: int = 1_000_000
-    """Messages in one queue, delivered but unacknowledged ones included; a SEND past it is
-    refused."""
-    max_queue_bytes: int = 256 * 1024 * 1024
-    """Octets of headers and bodies in one queue; a SEND past it is refused."""
-    max_topic_backlog: int = 100_000
-    """Messages held for a topic subscriber that does not read fast enough; the oldest is dropped
-    when one more comes, and nobody else is delayed."""
-    max_topic_backlog_bytes: int = 16 * 1024 * 1024
-    """Octets of these messages."""
-    prefetch: int = 100
-    """Unacknowledged messages of a subscription in the modes client and client-individual, where
-    its ``prefetch-count`` header says nothing else."""
-    max_prefetch: int = 10_000
+    max_prefetch: Count = 10_000
     """The most that a ``prefetch-count`` header can ask for."""
-    max_deliveries: int = 6
-    """Deliveries after which a NACK moves a message of ``/queue/N`` to ``/dlq/N``."""
-    max_transactions: int = 100
+    max_transactions: Count = 100
     """Open transactions of one connection."""
-    max_transaction_frames: int = 10_000
+    max_transaction_frames: Count = 10_000
     """Frames in one transaction."""
-    max_transaction_bytes: int = 64 * 1024 * 1024
-    """Octets of the messages in one transaction."""
-    write_batch_bytes: int = 64 * 1024
+    max_transaction_bytes: Octets = 64 * 1024 * 1024
+    """Octets of the messages in all open transactions of one connection."""
+    transaction_timeout_s: Seconds = 600.0
+    """Seconds after which an open transaction is aborted, with an ERROR; 0 for never."""
+    max_delayed: Count = 100_000
+    """Messages of one queue that wait for their time."""
+    max_delay_s: Seconds = 365 * 24 * 3600.0
+    """The longest delay that a message can ask for."""
+    max_durable_subscriptions: Count = 10_000
+    """Durable subscriptions that exist at a time."""
+    durable_expiry_s: Seconds = 7 * 24 * 3600.0
+    """Seconds after which a durable subscription that nobody uses is removed with its messages;
+    0 for never."""
+    window_messages: Count = 1_000
+    """Messages of one persistent queue held in memory ahead of its consumers; the rest of its
+    backlog is in the store only. Selectors and browsers of a queue see no further."""
+    window_bytes: Octets = 4 * 1024 * 1024
+    """Octets of these messages."""
+    max_uncommitted_bytes: Octets = 8 * 1024 * 1024
+    """Octets on their way into the store; past them the broker stops reading from senders until
+    the store has caught up."""
+    flow: Flow = "prefetch"
+    """``one-in-flight`` gives each connection ``max_in_flight`` unacknowledged messages across
+    all its queues, which take turns; topics don't count."""
+    max_in_flight: Count = 1
+    """Unacknowledged messages of one connection where ``flow`` is ``one-in-flight``."""
+    create: Create = "any"
+    """Who can bring a destination into being by using it: ``any`` client, any that has been
+    ``authenticated``, or none, so that only those of the ``config`` exist."""
+    dialect: Dialect = "stompkit"
+    """Whose spellings of destinations are understood beside our own; ``plain`` takes a name
+    without prefix for a queue."""
+    hosts: tuple[str, ...] = ()
+    """Virtual hosts, each with destinations of its own; CONNECT has to name one of them. With
+    none listed, any name will do, and all clients share one set of destinations."""
+    require_heart_beat: bool = False
+    """Whether a client that sends no heart-beats is turned away."""
+    destinations: tuple[DestinationConfig, ...] = ()
+    """Settings of single destinations: the ``[[destination]]`` tables of the file."""
+    write_batch_bytes: Octets = 64 * 1024
     """Octets given to a connection's transport at a time, before the transport is asked whether
     it has room for more."""
-    max_reply_backlog_bytes: int = 1024 * 1024
+    max_reply_backlog_bytes: Octets = 1024 * 1024
     """Octets of receipts that may wait for a client that does not read; past it the broker stops
     reading from that client until they are gone."""
+
+    def policy(self, overrides: dict[str, object]) -> Policy:
+        """These settings for one destination, with what is set for it alone."""
+        own = {name: getattr(self, name) for name in Policy.__struct_fields__}
+        return Policy(**(own | overrides))
+
+    def changed(self, **changes: object) -> BrokerConfig:
+        """These settings with some of them replaced."""
+        return structs.replace(self, **changes)

@@ -1,13 +1,13 @@
-"""One client of the broker: its session, subscriptions, transactions and output."""
+"""One client of the broker: octets in and out, and the life of its session."""
 
 from __future__ import annotations
 
+import sys
+from collections import deque
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TypeVar
 
-import stompkit
 from stompkit.frames import (
-    COMMANDS,
     Frame,
     LocalProtocolError,
     RemoteProtocolError,
@@ -19,27 +19,37 @@ from stompkit.frames import (
 )
 from stompkit.server._acks import Ledger
 from stompkit.server._broker import Broker
-from stompkit.server._errors import Refused
+from stompkit.server._destinations import Destination
+from stompkit.server._entries import Entry
+from stompkit.server._errors import Blocked, Refused
+from stompkit.server._handlers import HANDLERS
 from stompkit.server._messages import header_line
-from stompkit.server._subscriptions import AckMode, Subscription
-from stompkit.server._transactions import Settlement, Transaction
-from stompkit.server.interfaces import Outlet
+from stompkit.server._queues import Queue
+from stompkit.server._subscriptions import Subscription
+from stompkit.server._transactions import Transaction
+from stompkit.server.interfaces import Outlet, StoreError, StoreFull, User
 
 __all__ = ["Connection"]
 
-_MOST_PREFETCH_DIGITS = 9
+_T = TypeVar("_T")
+
+_NO_RECEIPT = ("CONNECT", "STOMP")
 
 
 class Connection:
     """Turns what one client sends into calls of the broker, and answers it.
 
     It knows neither transport nor clock: octets come in by :meth:`receive` with the time, and go
-    out through the ``outlet``. Its owner calls :meth:`Broker.flush` after each call.
+    out through the ``outlet``. Its owner calls :meth:`Broker.flush` after each call. What each
+    frame does is in :mod:`stompkit.server._handlers`.
     """
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
         """Begin with nothing received."""
         config = broker.config
+        self.broker = broker
+        self.outlet = outlet
+        self.peer = outlet.peer
         self.session = Session(
             Role.SERVER,
             now,
@@ -50,81 +60,268 @@ class Connection:
         )
         self.version: Version = "1.0"
         self.ledger = Ledger("1.0")
+        self.user = User()
+        self.host = next(iter(broker.hosts.values()))
+        self.client_id: str | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.transactions: dict[str, Transaction] = {}
+        #: Temporary destinations that end with the connection.
+        self.temporaries: list[Destination] = []
         #: Why the connection was closed with an ERROR, once it has been.
         self.failure: RemoteProtocolError | None = None
         #: Whether messages can be written now; replies always can.
         self.has_room = True
-        self._broker = broker
-        self._outlet = outlet
+        #: How many messages of queues may be delivered before one is acknowledged.
+        self.is_limited = config.flow == "one-in-flight"
+        self.slots = config.max_in_flight if self.is_limited else sys.maxsize
+        self.is_logged = broker.frame_log is not None
+        self._turns = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._closing = False
+        #: Units of the store that replies wait for, and the reply to DISCONNECT, if it does too.
+        self._uncommitted = 0
+        self._leaving: Frame | None = None
+        #: While input is suspended: what has been read already, and the frame to be tried again.
+        self._suspended = False
+        self._held: deque[Frame] = deque()
+        self._unread: list[bytes] = []
+        self._blocked: Frame | None = None
+        self._blocked_by: Queue | None = None
+        self._at_end = False
 
     # Input.
 
     def opened(self) -> None:
         """Begin; a client too many is told so and closed."""
         try:
-            self._broker.connected(self)
+            self.broker.connected(self)
         except Refused as refused:
             self.fail(refused.message, refused.code)
 
     def receive(self, data: bytes, now: float) -> None:
         """Take octets from the client."""
-        self._broker.now = now
+        self.broker.now = now
+        if self._suspended:
+            self.session.heart_beat.last_received = now
+            self._unread.append(data)
+            return
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
         try:
-            while frames := self.session.receive(data, now):
+            while frames := self.session.receive(data, self.broker.now):
                 data = b""
-                for frame in frames:
-                    self._handle(frame)
-                    if self._closing:
-                        return
+                self._held.extend(frames)
+                if not self._work():
+                    return
         except RemoteProtocolError as error:
             self._send_error(error)
 
+    def _work(self) -> bool:
+        """Handle the frames that have been read; says whether more can be."""
+        held = self._held
+        while held:
+            if self._closing or self._suspended:
+                return False
+            self._handle(held.popleft())
+        return not (self._closing or self._suspended)
+
     def _handle(self, frame: Frame) -> None:
-        handler = self._HANDLERS[frame.command]
-        receipt = frame.headers.get("receipt")
+        if self.is_logged:
+            self._log("<", frame)
         try:
-            handler(self, frame)
-        except Refused as refused:
-            self.fail(refused.message, refused.code, receipt=receipt)
+            HANDLERS[frame.command](self, frame)
+        except Blocked as blocked:
+            self._wait_for_room(frame, blocked)
             return
-        if receipt is not None and frame.command not in ("CONNECT", "STOMP"):
-            line = header_line("receipt-id", receipt, self.version)
-            self.emit(b"RECEIPT\n", line, b"\n\0")
+        except Refused as refused:
+            self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
+            return
+        if not self._suspended:
+            self._handled(frame)
+
+    def _handled(self, frame: Frame) -> None:
+        """Answer a frame, once its effect is safe."""
+        receipt = frame.headers.get("receipt")
+        if frame.command in _NO_RECEIPT:
+            receipt = None
+        if frame.command == "DISCONNECT":
+            self._leave(frame)
+            return
+        journal = self.broker.journal
+        if journal is not None and journal.cut(lambda error: self._committed(receipt, error)):
+            self._uncommitted += 1
+            if self.broker.wait_for_store(self):
+                self._suspend()
+        elif receipt is not None:
+            self._send_receipt(receipt)
+
+    def _committed(self, receipt: str | None, error: StoreError | None) -> None:
+        """Answer a frame whose effect the store has kept, or has not."""
+        self._uncommitted -= 1
+        if error is not None:
+            code = "store-full" if isinstance(error, StoreFull) else "store-failed"
+            self.fail(f"the broker can't keep it: {error}", code, receipt=receipt)
+        elif receipt is not None and not self._closing:
+            self._send_receipt(receipt)
+        if self._leaving is not None:
+            self._leave(self._leaving)
+
+    def _send_receipt(self, receipt: str) -> None:
+        self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), b"\n\0")
+        if self.is_logged:
+            self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
+
+    def _leave(self, frame: Frame) -> None:
+        """End the session in good order; a receipt, if asked for, is the last frame."""
         if self._closing:
-            self._end()
+            return
+        self._leaving = frame
+        if self._uncommitted:
+            return
+        self._closing = True
+        receipt = frame.headers.get("receipt")
+        if receipt is not None:
+            self._send_receipt(receipt)
+        self._end()
+
+    # Waiting.
+
+    def ask(
+        self,
+        frame: Frame,
+        start: Callable[[Callable[[_T], None]], None],
+        then: Callable[[_T], None],
+    ) -> None:
+        """Go on with what a question is answered by, at once or later.
+
+        ``start`` is given the function to answer with. Until it is called, nothing else of what
+        the client sends is looked at. ``then`` may raise :class:`Refused`.
+        """
+        answers: list[_T] = []
+
+        def answer(value: _T) -> None:
+            if not waiting:
+                answers.append(value)
+                return
+            if self._closing:
+                return
+            self._suspended = False
+            try:
+                then(value)
+            except Blocked as blocked:
+                self._wait_for_room(frame, blocked)
+            except Refused as refused:
+                self.fail(refused.message, refused.code, receipt=frame.headers.get("receipt"))
+            else:
+                if not self._suspended:
+                    self._handled(frame)
+            self._go_on()
+            self.broker.flush()
+
+        waiting = False
+        start(answer)
+        if answers:
+            then(answers[0])
+        else:
+            waiting = True
+            self._suspend()
+
+    def _wait_for_room(self, frame: Frame, blocked: Blocked) -> None:
+        if not isinstance(blocked.destination, Queue) or "transaction" in frame.headers:
+            self.fail(blocked.message, blocked.code, receipt=frame.headers.get("receipt"))
+            return
+        self._blocked, self._blocked_by = frame, blocked.destination
+        blocked.destination.blocked.append(self)
+        self._suspend()
+
+    def try_again(self) -> bool:
+        """Handle the frame that has waited for room; says whether there was some."""
+        frame = self._unblocked()
+        if frame is None or self._closing:
+            return True
+        self._suspended = False
+        self._handle(frame)
+        if self._blocked is not None:
+            return False
+        self._go_on()
+        return True
+
+    def _unblocked(self) -> Frame | None:
+        """The frame that waits for room, which it does no more."""
+        frame, self._blocked, self._blocked_by = self._blocked, None, None
+        return frame
+
+    def _suspend(self) -> None:
+        if not self._suspended:
+            self._suspended = True
+            self.outlet.pause()
+
+    def go_on(self) -> None:
+        """Go on after having waited for the store."""
+        if self._suspended and not self._closing:
+            self._suspended = False
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at what was read meanwhile, and read on."""
+        if not self._work():
+            return
+        self._feed(b"")
+        while self._unread and not (self._suspended or self._closing):
+            self._feed(self._unread.pop(0))
+        if not (self._suspended or self._closing):
+            self.outlet.resume()
+            if self._at_end:
+                self.ended(self.broker.now)
+
+    # Time.
 
     def on_deadline(self, now: float) -> None:
         """Send a heart-beat that is due, or give up a client that has been silent too long."""
+        self.broker.now = now
         beat = self.session.heart_beat
+        if not self.outlet.is_reading:
+            # Whether it has been silent nobody knows.
+            beat.last_received = now
         if beat.is_dead(now):
             seconds = beat.receive_s * beat.tolerance
             self.fail(f"nothing received for {seconds:.1f} seconds", "heart-beat-timeout")
         elif beat.must_send(now):
             beat.last_sent = now
-            self._outlet.write(b"\n")
+            self.outlet.write(b"\n")
 
     def next_deadline(self) -> float | None:
         """The time at which :meth:`on_deadline` has to be called next, if at all."""
         return None if self._closing else self.session.heart_beat.next_deadline()
 
-    def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
-        """Note whether the transport takes more octets; messages wait while it does not."""
-        self._broker.now = now
-        self.has_room = writable and not self._closing
-        if self.has_room:
-            for subscription in self.subscriptions.values():
-                self._broker.touch(subscription.destination)
+    # The end.
+
+    def ended(self, now: float) -> None:
+        """Note that the client sends no more; what it has sent is still answered."""
+        self.broker.now = now
+        if self._closing or self._leaving is not None:
+            return
+        if self._suspended:
+            # It can wait: what it has sent is not done yet.
+            self._at_end = True
+            return
+        try:
+            self.session.receive_eof()
+        except RemoteProtocolError as error:
+            self._send_error(error)
+            return
+        # As if it had said DISCONNECT, without a receipt.
+        self.release()
+        self._leave(Frame("DISCONNECT"))
 
     def lost(self) -> None:
         """Note the end of the stream: what was not settled goes back to its destination."""
+        self.broker.now = self.broker.clock.seconds()
         self._closing = True
-        self._release()
-        self._broker.connections.discard(self)
+        self.release()
+        self.broker.disconnected(self)
 
     @property
     def is_logged_in(self) -> bool:
@@ -133,13 +330,53 @@ class Connection:
 
     # Output.
 
+    def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
+        """Note whether the transport takes more octets; messages wait while it does not."""
+        self.broker.now = now
+        self.has_room = writable and not self._closing
+        if not self.has_room or not self.subscriptions:
+            return
+        # Another one is first each time, so that a busy destination does not keep the rest from
+        # being written.
+        first = next(iter(self.subscriptions))
+        self.subscriptions[first] = self.subscriptions.pop(first)
+        for subscription in self.subscriptions.values():
+            self.broker.feed(subscription)
+        if self.is_limited:
+            self.pull()
+
+    def pull(self) -> None:
+        """Take what the free slots allow, from one queue after the other."""
+        while self.slots > 0 and self.has_room:
+            # Those in the mode auto take no slots; they get theirs like everybody's.
+            waiting = [
+                each for each in self.subscriptions.values() if each.waiting and not each.is_auto
+            ]
+            waiting.sort(key=lambda each: each.turn)
+            if not any(map(self._pull_from, waiting)):
+                return
+
+    @staticmethod
+    def _pull_from(subscription: Subscription) -> bool:
+        for queue in list(subscription.waiting):
+            # It comes back as the last one if there is more in it.
+            del subscription.waiting[queue]
+            if queue.serve(subscription):
+                return True
+        return False
+
+    def served(self, subscription: Subscription) -> None:
+        """Note that a subscription has had its turn."""
+        self._turns += 1
+        subscription.turn = self._turns
+
     def emit(self, *pieces: bytes) -> None:
         """Write octets at the end of the turn, or as soon as there are enough for a write."""
         if not self._out:
-            self._broker.wrote(self)
+            self.broker.wrote(self)
         self._out.extend(pieces)
         self._out_bytes += sum(map(len, pieces))
-        if self._out_bytes >= self._broker.config.write_batch_bytes:
+        if self._out_bytes >= self.broker.config.write_batch_bytes:
             self.write_out()
 
     def write_out(self) -> None:
@@ -148,8 +385,8 @@ class Connection:
             data = b"".join(self._out)
             self._out.clear()
             self._out_bytes = 0
-            self.session.heart_beat.last_sent = self._broker.now
-            self._outlet.write(data)
+            self.session.heart_beat.last_sent = self.broker.now
+            self.outlet.write(data)
 
     def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
         """Send ERROR and close (1.2, "ERROR")."""
@@ -161,180 +398,75 @@ class Connection:
         self._closing = True
         self.failure = error
         if error.reply is not None:
+            if self.is_logged:
+                self._log(">", error.reply)
             try:
-                self.emit(self.session.send(error.reply, self._broker.now))
+                self.emit(self.session.send(error.reply, self.broker.now))
             except LocalProtocolError:
                 # What the client sent can't be repeated to it: say less.
                 headers = {"message": "malformed frame", "stompkit-code": error.code}
-                self.emit(self.session.send(Frame("ERROR", headers), self._broker.now))
+                self.emit(self.session.send(Frame("ERROR", headers), self.broker.now))
         self._end()
 
     def _end(self) -> None:
         """Write what is left, close, and give everything back."""
-        self._release()
+        self.release()
         self.write_out()
-        self._outlet.close()
+        self.outlet.close()
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Abort transactions, end subscriptions, return what is unsettled."""
         self.has_room = False
         for transaction in self.transactions.values():
-            transaction.release()
+            self.end_transaction(transaction)
         self.transactions.clear()
         for subscription in self.subscriptions.values():
-            self._remove(subscription)
+            self.remove(subscription)
         self.subscriptions.clear()
-        self._broker.give_back(self.ledger.clear())
+        if self._blocked_by is not None:
+            self._blocked_by.blocked.remove(self)
+            self.broker.has_room(self._blocked_by)
+            self.broker.touch(self._blocked_by)
+            self._blocked = self._blocked_by = None
+        self.broker.give_back(self.ledger.clear())
+        for temporary in self.temporaries:
+            self.host.discard(temporary)
+        self.temporaries.clear()
 
-    # One method for each command; the table in stompkit.frames names them.
+    # What handlers share.
 
-    def on_connect(self, frame: Frame) -> None:
-        """Answer CONNECT or STOMP; the session has settled the version."""
-        version = self.session.version
-        assert version is not None  # the session hands CONNECT on only with a version
-        self.version = version
-        self.ledger = Ledger(version)
-        headers = {
-            "session": self._broker.new_session(),
-            "server": f"stompkit/{stompkit.__version__}",
-        }
-        self.emit(self.session.accept(headers, self._broker.now))
-
-    def on_send(self, frame: Frame) -> None:
-        """Put a message into its destination, or into a transaction."""
-        message = self._broker.message(frame, self.version)
-        transaction = self._transaction(frame)
-        if transaction is None:
-            self._broker.send(message)
-        else:
-            self._broker.check_name(message.destination)
-            transaction.send(message)
-
-    def on_subscribe(self, frame: Frame) -> None:
-        """Subscribe to a destination."""
-        headers = frame.headers
-        name = headers["destination"]
-        subscription_id = headers.get("id")
-        # On 1.0 the id is optional, and the destination names the subscription without one.
-        key = f"id {subscription_id}" if subscription_id is not None else f"destination {name}"
-        if key in self.subscriptions:
-            raise Refused(f"there is a subscription with {key[:100]!a} already", "duplicate-id")
-        if len(self.subscriptions) >= self._broker.config.max_subscriptions:
-            raise Refused(
-                f"too many subscriptions: at most {self._broker.config.max_subscriptions}",
-                "too-many-subscriptions",
-            )
-        if "selector" in headers:
-            raise Refused("selectors are not supported", "unsupported")
-        mode = self._ack_mode(headers.get("ack", "auto"))
-        prefetch = self._prefetch(headers)
-        destination = self._broker.destination(name)
-        subscription = Subscription(
-            self, destination, subscription_id, mode, prefetch, self.version
-        )
+    def include(self, key: str, subscription: Subscription) -> None:
+        """Take a new subscription in."""
         self.subscriptions[key] = subscription
-        destination.add(subscription)
-        self._broker.touch(destination)
 
-    @staticmethod
-    def _ack_mode(value: str) -> AckMode:
-        try:
-            return AckMode(value)
-        except ValueError:
-            modes = ", ".join(mode.value for mode in AckMode)
-            raise Refused(f"ack mode {value[:40]!a} is none of {modes}", "bad-ack-mode") from None
-
-    def _prefetch(self, headers: dict[str, str]) -> int:
-        config = self._broker.config
-        value = headers.get("prefetch-count", headers.get("activemq.prefetchSize"))
-        if value is None:
-            return config.prefetch
-        if not (value.isascii() and value.isdigit() and len(value) <= _MOST_PREFETCH_DIGITS):
-            raise Refused(f"prefetch {value[:40]!a} is not a number of messages", "bad-header")
-        # RabbitMQ's 0 stands for "no limit": here, for the highest one.
-        return min(int(value) or config.max_prefetch, config.max_prefetch)
-
-    def on_unsubscribe(self, frame: Frame) -> None:
-        """End a subscription; what it delivered can still be acknowledged."""
-        headers = frame.headers
-        key = f"id {headers['id']}" if "id" in headers else f"destination {headers['destination']}"
-        subscription = self.subscriptions.pop(key, None)
-        if subscription is None:
-            raise Refused(f"there is no subscription with {key[:100]!a}", "unknown-subscription")
-        self._remove(subscription)
-
-    def _remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription; what it has delivered of queues can still be acknowledged."""
         # Unsettled deliveries keep the subscription, and should not keep what it never delivered.
         subscription.backlog.clear()
         subscription.backlog_bytes = 0
-        subscription.destination.remove(subscription)
-        self._broker.touch(subscription.destination)
+        self.host.patterns.pop(subscription, None)
+        for home in list(subscription.homes):
+            home.remove(subscription)
+            self.broker.touch(home)
+        # Nobody else will get the copy of a topic's message, so nothing depends on its ACK.
+        copies = [each for each in subscription.unsettled.values() if not each.home.is_queue]
+        for entry in copies:
+            if entry.holder is None:
+                self.ledger.lapse(entry)
 
-    def on_ack(self, frame: Frame) -> None:
-        """Settle deliveries as consumed."""
-        self._settle(frame, accepted=True)
-
-    def on_nack(self, frame: Frame) -> None:
-        """Settle deliveries as not consumed; ``requeue:false`` asks for no further try."""
-        self._settle(frame, accepted=False)
-
-    def _settle(self, frame: Frame, *, accepted: bool) -> None:
-        transaction = self._transaction(frame)
-        requeue = frame.headers.get("requeue", "true") != "false"
-        settlement = Settlement(self.ledger.find(frame), accepted=accepted, requeue=requeue)
-        if transaction is None:
-            self._broker.settle(settlement)
-        else:
-            transaction.settle(settlement)
-
-    def on_begin(self, frame: Frame) -> None:
-        """Begin a transaction."""
-        name = frame.headers["transaction"]
-        if name in self.transactions:
-            raise Refused(f"transaction {name[:100]!a} has begun already", "duplicate-id")
-        config = self._broker.config
-        if len(self.transactions) >= config.max_transactions:
-            raise Refused(
-                f"too many open transactions: at most {config.max_transactions}",
-                "too-many-transactions",
-            )
-        self.transactions[name] = Transaction(name, config)
-
-    def on_commit(self, frame: Frame) -> None:
-        """Apply a transaction, whole or not at all."""
-        transaction = self._ended(frame)
+    def end_transaction(self, transaction: Transaction) -> None:
+        """Give up what a transaction holds, for ABORT or ahead of COMMIT."""
         transaction.release()
-        self._broker.commit(transaction.messages, transaction.settlements)
+        if transaction.timer is not None:
+            self.broker.cancel(transaction.timer)
+            transaction.timer = None
 
-    def on_abort(self, frame: Frame) -> None:
-        """Drop a transaction."""
-        self._ended(frame).release()
+    def log_message(self, subscription: Subscription, entry: Entry) -> None:
+        """Log a MESSAGE frame; its body is not logged."""
+        headers = {"subscription": subscription.id or "", "message-id": entry.message.id}
+        self._log(">", Frame("MESSAGE", headers | entry.message.headers))
 
-    def _transaction(self, frame: Frame) -> Transaction | None:
-        name = frame.headers.get("transaction")
-        if name is None:
-            return None
-        transaction = self.transactions.get(name)
-        if transaction is None:
-            raise Refused(f"there is no transaction {name[:100]!a}", "unknown-transaction")
-        return transaction
-
-    def _ended(self, frame: Frame) -> Transaction:
-        transaction = self._transaction(frame)
-        assert transaction is not None  # the session has checked that the frame names one
-        del self.transactions[transaction.name]
-        return transaction
-
-    def on_disconnect(self, frame: Frame) -> None:
-        """End the session; a receipt, if asked for, is the last frame."""
-        self._release()
-        self._closing = True
-
-    _HANDLERS: ClassVar[dict[str, Callable[[Connection, Frame], None]]] = {}
-
-
-Connection._HANDLERS.update(
-    (row.name, getattr(Connection, row.handler))
-    for row in COMMANDS.values()
-    if row.sender is Role.CLIENT
-)
+    def _log(self, direction: str, frame: Frame) -> None:
+        log = self.broker.frame_log
+        if log is not None:
+            log(direction, self.peer, frame)

@@ -1,8 +1,13 @@
-"""The broker's way of saying no."""
+"""The broker's ways of saying no."""
 
 from __future__ import annotations
 
-__all__ = ["Refused"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompkit.server._destinations import Destination
+
+__all__ = ["Blocked", "Refused"]
 
 
 class Refused(Exception):
@@ -16,3 +21,12 @@ class Refused(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
+
+
+class Blocked(Refused):
+    """A message that a full destination has no room for now; its sender can wait for room."""
+
+    def __init__(self, message: str, destination: Destination) -> None:
+        """Keep whom to wait for."""
+        super().__init__(message, "queue-full")
+        self.destination = destination

@@ -9,6 +9,7 @@ from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
     IHalfCloseableDescriptor,
+    IHalfCloseableProtocol,
     IPushProducer,
     IReactorTime,
     ISSLTransport,
@@ -22,6 +23,14 @@ from zope.interface import implementer
 from stompkit.server._broker import Broker
 from stompkit.server._config import BrokerConfig
 from stompkit.server._connection import Connection
+from stompkit.server._tls import diagnose_plain, diagnose_tls_failure, peer_certificate
+from stompkit.server.interfaces import (
+    Authenticator,
+    Authoriser,
+    Clock,
+    MessageStore,
+    StoreRunner,
+)
 
 __all__ = ["BrokerFactory", "BrokerProtocol"]
 
@@ -43,19 +52,25 @@ class _StreamTransport(TypingProtocol):
     def getPeer(self) -> IAddress: ...
 
 
-@implementer(IPushProducer)
+@implementer(IPushProducer, IHalfCloseableProtocol)
 class BrokerProtocol(Protocol):
     """One client's transport, as the outlet of a :class:`Connection`."""
 
-    def __init__(self, broker: Broker, clock: IReactorTime) -> None:
-        """Wait for the transport."""
+    def __init__(self, broker: Broker, clock: IReactorTime, peer: str = "") -> None:
+        """Wait for the transport; ``peer`` is the address that the client is counted under."""
         self._broker = broker
         self._clock = clock
+        self.peer = peer
         self._connection = Connection(broker, self, clock.seconds())
         self._timer: IDelayedCall | None = None
         self._paused = False
         self._closing = False
         self._backlog_bytes = 0
+        #: Why nothing is read now: the connection has to wait, or its replies pile up.
+        self._is_suspended = False
+        self._is_choked = False
+        self._read_ended = False
+        self._is_new = True
 
     @property
     def _stream(self) -> _StreamTransport:
@@ -79,18 +94,32 @@ class BrokerProtocol(Protocol):
     def dataReceived(self, data: bytes) -> None:
         """Hand a chunk to the connection, and end the broker's turn."""
         connection = self._connection
-        was_logged_in = connection.is_logged_in
+        if self._is_new:
+            self._is_new = False
+            mistake = diagnose_plain(data)
+            if mistake is not None:
+                connection.fail(mistake, "wrong-protocol")
         connection.receive(data, self._clock.seconds())
         self._broker.flush()
-        if not was_logged_in and connection.is_logged_in and not self._closing:
-            self._schedule()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """Give back what the client had."""
+        mistake = None if reason is None else diagnose_tls_failure(reason)
+        if mistake is not None:
+            _log.info("{peer} lost: {mistake}", peer=self._stream.getPeer(), mistake=mistake)
         self._closing = True
         self._cancel()
         self._connection.lost()
         self._broker.flush()
+
+    def readConnectionLost(self) -> None:
+        """Answer what the client has sent before it closed its end, then close ours."""
+        self._read_ended = True
+        self._connection.ended(self._clock.seconds())
+        self._broker.flush()
+
+    def writeConnectionLost(self) -> None:
+        """Do nothing: this end was closed by :meth:`close`."""
 
     def pauseProducing(self) -> None:
         """Let messages wait in their queues: the transport's buffer is full."""
@@ -99,8 +128,9 @@ class BrokerProtocol(Protocol):
 
     def resumeProducing(self) -> None:
         """Go on: the transport's buffer is empty."""
-        if self._backlog_bytes > self._broker.config.max_reply_backlog_bytes:
-            self._stream.resumeProducing()
+        if self._is_choked:
+            self._is_choked = False
+            self._read_or_not()
         self._paused = False
         self._backlog_bytes = 0
         if self._closing:
@@ -118,12 +148,43 @@ class BrokerProtocol(Protocol):
     def write(self, data: bytes) -> None:
         """Send octets; a client that lets too many replies pile up is not read any more."""
         if self._paused:
-            limit = self._broker.config.max_reply_backlog_bytes
-            was_over = self._backlog_bytes > limit
             self._backlog_bytes += len(data)
-            if self._backlog_bytes > limit and not was_over:
-                self._stream.pauseProducing()
+            over = self._backlog_bytes > self._broker.config.max_reply_backlog_bytes
+            if over and not self._is_choked:
+                self._is_choked = True
+                self._read_or_not()
         self._stream.write(data)
+
+    def logged_in(self) -> None:
+        """Have the deadline for CONNECT give way to those of heart-beats."""
+        self._schedule()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the client's octets are read as they come."""
+        return not (self._is_suspended or self._is_choked)
+
+    def pause(self) -> None:
+        """Read no more from the client, until :meth:`resume`."""
+        self._is_suspended = True
+        self._read_or_not()
+
+    def resume(self) -> None:
+        """Read from the client again."""
+        self._is_suspended = False
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._read_ended:
+            return
+        if self.is_reading:
+            self._stream.resumeProducing()
+        else:
+            self._stream.pauseProducing()
+
+    def certificate(self) -> bytes | None:
+        """The client's verified TLS certificate as DER, if it has shown one."""
+        return peer_certificate(self.transport)
 
     def close(self) -> None:
         """Close after what was written, and linger until the client has had time to read it."""
@@ -131,6 +192,9 @@ class BrokerProtocol(Protocol):
             return
         self._closing = True
         self._cancel()
+        if self._is_suspended:
+            # Unread octets would reset the connection, and nobody waits for them any more.
+            self.resume()
         stream = self._stream
         failure = self._connection.failure
         if failure is not None:
@@ -150,7 +214,8 @@ class BrokerProtocol(Protocol):
     def _close_stream(self) -> None:
         stream = self._stream
         stream.unregisterProducer()
-        if IHalfCloseableDescriptor.providedBy(stream) and not ISSLTransport.providedBy(stream):
+        half_closes = IHalfCloseableDescriptor.providedBy(stream) and not self._read_ended
+        if half_closes and not ISSLTransport.providedBy(stream):
             # Closing at once would reset the connection where octets of the client are still
             # unread, and the reset would overtake the last frame. TLS can't be half closed: its
             # transport offers what that of TCP beneath it can do.
@@ -194,18 +259,40 @@ class BrokerFactory(Factory):
     noisy = False
 
     def __init__(
-        self, config: BrokerConfig | None = None, clock: IReactorTime | None = None
+        self,
+        config: BrokerConfig | None = None,
+        clock: IReactorTime | None = None,
+        *,
+        store: MessageStore | None = None,
+        runner: StoreRunner | None = None,
+        sync_interval_s: float | None = None,
+        authenticator: Authenticator | None = None,
+        authoriser: Authoriser | None = None,
     ) -> None:
-        """Make a broker; ``clock`` is the reactor if not given."""
+        """Make a broker; ``clock`` is the reactor if not given, the rest as in :class:`Broker`."""
         if clock is None:
             from twisted.internet import reactor
 
             clock = cast("IReactorTime", reactor)
-        self.broker = Broker(config)
+        self.broker = Broker(
+            config,
+            cast("Clock", clock),
+            store=store,
+            runner=runner,
+            sync_interval_s=sync_interval_s,
+            authenticator=authenticator,
+            authoriser=authoriser,
+        )
         self._clock = clock
 
     def buildProtocol(self, addr: IAddress | None) -> BrokerProtocol:
         """Make the protocol of one client."""
-        protocol = BrokerProtocol(self.broker, self._clock)
+        protocol = BrokerProtocol(self.broker, self._clock, getattr(addr, "host", ""))
         protocol.factory = self
         return protocol
+
+    def disconnect_all(self, message: str, code: str) -> None:
+        """Close every connection with an ERROR."""
+        for connection in list(self.broker.connections):
+            connection.fail(message, code)
+        self.broker.flush()

@@ -7,11 +7,15 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from stompkit.frames import Version
-from stompkit.server._messages import header_line
+from stompkit.server._entries import Entry
+from stompkit.server._messages import Message, header_line
+from stompkit.server._names import Pattern
+from stompkit.server._selectors import Selector
 
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
-    from stompkit.server._destinations import Destination, Entry
+    from stompkit.server._destinations import Destination
+    from stompkit.server._queues import Queue
 
 __all__ = ["AckMode", "Subscription"]
 
@@ -25,61 +29,107 @@ class AckMode(Enum):
 
 
 class Subscription:
-    """Takes messages from a destination to a connection, and knows which are unsettled."""
+    """Takes messages from destinations to a connection, and knows which are unsettled."""
 
     __slots__ = (
         "_head",
         "backlog",
         "backlog_bytes",
         "connection",
-        "destination",
         "dropped",
+        "homes",
         "id",
         "is_auto",
+        "is_exclusive",
         "mode",
+        "pattern",
         "prefetch",
+        "selector",
+        "serial",
+        "turn",
         "unsettled",
+        "waiting",
     )
 
     def __init__(
         self,
         connection: Connection,
-        destination: Destination,
         subscription_id: str | None,
         mode: AckMode,
         prefetch: int,
         version: Version,
     ) -> None:
-        """Make a subscription; ``subscription_id`` may be missing on 1.0 only."""
+        """Make a subscription to nothing; ``subscription_id`` may be missing on 1.0 only."""
         self.connection = connection
-        self.destination = destination
+        #: What it takes messages from: one destination, or all that match its pattern.
+        self.homes: dict[Destination, None] = {}
+        self.pattern: Pattern | None = None
         self.id = subscription_id
         self.mode = mode
         self.is_auto = mode is AckMode.AUTO
         self.prefetch = prefetch
+        self.selector: Selector | None = None
+        self.is_exclusive = False
+        #: Grows from each subscription of a broker to the next.
+        self.serial = 0
+        #: Grows with each turn of a subscription of its connection, and is that of its last one.
+        self.turn = 0
         #: Deliveries that wait for ACK or NACK, oldest first, by their key in the ledger.
         self.unsettled: dict[str, Entry] = {}
         #: Messages of a topic that wait for this subscriber, and how many it has lost.
         self.backlog: deque[Entry] = deque()
         self.backlog_bytes = 0
         self.dropped = 0
+        #: Queues that have more for it than it could take; the first is the next to be asked.
+        self.waiting: dict[Queue, None] = {}
         self._head = b"MESSAGE\n"
         if subscription_id is not None:
             self._head += header_line("subscription", subscription_id, version)
 
     def wants(self) -> bool:
-        """Whether one more message can be delivered now."""
+        """Whether one more message of a queue can be delivered now."""
+        connection = self.connection
+        return connection.has_room and (
+            self.is_auto or (len(self.unsettled) < self.prefetch and connection.slots > 0)
+        )
+
+    def wants_copy(self) -> bool:
+        """Whether one more message of a topic can be delivered now."""
         return self.connection.has_room and (self.is_auto or len(self.unsettled) < self.prefetch)
+
+    def takes(self, message: Message) -> bool:
+        """Whether the selector, if there is one, takes a message."""
+        return self.selector is None or self.selector.takes(message.headers)
 
     def deliver(self, entry: Entry) -> None:
         """Write a MESSAGE frame; unless the mode is auto the entry is unsettled from now on."""
         message = entry.message
         entry.deliveries += 1
+        connection = self.connection
         if self.is_auto:
             lines = f"message-id:{message.id}\n"
         else:
-            lines = self.connection.ledger.add(entry, self)
+            lines = connection.ledger.add(entry, self)
+            if connection.is_limited and entry.home.is_queue:
+                connection.slots -= 1
+                connection.served(self)
         if entry.deliveries > 1:
             lines += f"redelivered:true\ndelivery-count:{entry.deliveries}\n"
-        connection = self.connection
         connection.emit(self._head, lines.encode(), message.tail(connection.version))
+        if connection.is_logged:
+            connection.log_message(self, entry)
+
+    def catch_up(self, now: float) -> None:
+        """Deliver what was kept of topics, as far as it can be taken now."""
+        backlog = self.backlog
+        while backlog and self.wants_copy():
+            entry = backlog.popleft()
+            self.backlog_bytes -= entry.message.size
+            if not entry.message.is_expired(now):
+                self.deliver(entry)
+
+    def end_of_browsing(self) -> None:
+        """Write the MESSAGE that tells a browser that it has seen all."""
+        name = next((home.name for home in self.homes), "")
+        line = header_line("destination", name, self.connection.version)
+        self.connection.emit(self._head, b"message-id:end\nbrowser:end\n", line, b"\n\0")

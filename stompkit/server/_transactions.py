@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from stompkit.server._config import BrokerConfig
 from stompkit.server._errors import Refused
+from stompkit.server.interfaces import Timer
 
 if TYPE_CHECKING:
-    from stompkit.server._destinations import Entry
+    from stompkit.server._entries import Entry
     from stompkit.server._messages import Message
 
 __all__ = ["Settlement", "Transaction"]
@@ -29,25 +30,37 @@ class Settlement:
 class Transaction:
     """Frames that take effect together or not at all (1.2, "BEGIN")."""
 
-    __slots__ = ("_config", "_frames", "_octets", "messages", "name", "settlements")
+    __slots__ = ("_config", "_frames", "messages", "name", "octets", "settlements", "timer")
 
     def __init__(self, name: str, config: BrokerConfig) -> None:
         """Begin; ``config`` has the bounds."""
         self.name = name
         self.messages: list[Message] = []
         self.settlements: list[Settlement] = []
+        self.octets = 0
+        self.timer: Timer | None = None
         self._config = config
         self._frames = 0
-        self._octets = 0
 
-    def send(self, message: Message) -> None:
-        """Add a SEND; raises :class:`Refused` past the bounds."""
-        self._count(message.size)
+    def send(self, message: Message, others: int) -> None:
+        """Add a SEND; raises :class:`Refused` past the bounds.
+
+        ``others`` is what the other open transactions of the connection hold, in octets.
+        """
+        self._count()
+        self.octets += message.size
+        most = self._config.max_transaction_bytes
+        if self.octets + others > most:
+            raise Refused(
+                f"transaction {self.name[:100]!a} is too large: at most {most} octets in all open"
+                " ones of a connection",
+                "transaction-too-large",
+            )
         self.messages.append(message)
 
     def settle(self, settlement: Settlement) -> None:
         """Add an ACK or NACK, and keep its entries from being settled otherwise."""
-        self._count(0)
+        self._count()
         self.settlements.append(settlement)
         for entry in settlement.entries:
             entry.holder = self
@@ -58,18 +71,11 @@ class Transaction:
             for entry in settlement.entries:
                 entry.holder = None
 
-    def _count(self, size: int) -> None:
+    def _count(self) -> None:
         self._frames += 1
-        self._octets += size
         if self._frames > self._config.max_transaction_frames:
             raise Refused(
                 f"transaction {self.name[:100]!a} has too many frames: at most"
                 f" {self._config.max_transaction_frames}",
-                "transaction-too-large",
-            )
-        if self._octets > self._config.max_transaction_bytes:
-            raise Refused(
-                f"transaction {self.name[:100]!a} is too large: at most"
-                f" {self._config.max_transaction_bytes} octets",
                 "transaction-too-large",
             )

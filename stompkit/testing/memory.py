@@ -25,9 +25,11 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
     IHalfCloseableDescriptor,
+    IHalfCloseableProtocol,
     IProducer,
     IProtocol,
     IPushProducer,
+    IReactorTime,
     ITransport,
 )
 from twisted.internet.task import Clock
@@ -35,7 +37,17 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, Version, encode
-from stompkit.server import Broker, BrokerConfig, BrokerFactory
+from stompkit.server import (
+    Authenticator,
+    Authoriser,
+    Broker,
+    BrokerConfig,
+    BrokerFactory,
+    Destination,
+    InlineRunner,
+    MessageStore,
+    StoreRunner,
+)
 
 __all__ = ["MemoryBroker", "MemoryClient", "MemoryTransport"]
 
@@ -54,14 +66,35 @@ class MemoryBroker:
     ``broker`` is the domain object behind the protocol.
     """
 
-    def __init__(self, config: BrokerConfig | None = None, *, half_close: bool = True) -> None:
-        """Make a broker without clients.
+    def __init__(
+        self,
+        config: BrokerConfig | None = None,
+        *,
+        half_close: bool = True,
+        clock: Clock | None = None,
+        store: MessageStore | None = None,
+        runner: StoreRunner | None = None,
+        authenticator: Authenticator | None = None,
+        authoriser: Authoriser | None = None,
+    ) -> None:
+        """Make a broker without clients; one with a ``store`` opens it.
 
         ``half_close`` says whether its transports can close one way only, as those of TCP can
-        and those of TLS can't.
+        and those of TLS can't.  ``runner`` is one that calls the store at once if not given.  A
+        broker that begins where another has ended is given the other's ``clock``.
         """
-        self.clock = Clock()
-        self._factory = BrokerFactory(config, self.clock)
+        self.clock = Clock() if clock is None else clock
+        if store is not None and runner is None:
+            runner = InlineRunner()
+        self._factory = BrokerFactory(
+            config,
+            cast("IReactorTime", self.clock),
+            store=store,
+            runner=runner,
+            authenticator=authenticator,
+            authoriser=authoriser,
+        )
+        self._factory.broker.open()
         self._transport = _HalfCloseableTransport if half_close else MemoryTransport
         self._last_port = _FIRST_PORT
 
@@ -70,10 +103,15 @@ class MemoryBroker:
         """The broker's domain: destinations, connections, configuration."""
         return self._factory.broker
 
-    def connect(self) -> MemoryClient:
-        """Open a connection on which nothing has been sent yet."""
+    @property
+    def destinations(self) -> dict[str, Destination]:
+        """The destinations of the first virtual host, by their names."""
+        return next(iter(self.broker.hosts.values())).destinations
+
+    def connect(self, address: str = "127.0.0.1") -> MemoryClient:
+        """Open a connection on which nothing has been sent yet; ``address`` is the client's."""
         self._last_port += 1
-        peer = IPv4Address("TCP", "127.0.0.1", self._last_port)
+        peer = IPv4Address("TCP", address, self._last_port)
         return MemoryClient(self._factory.buildProtocol(peer), self._transport(self.clock, peer))
 
     def client(self, version: str = "1.2", /, **headers: str) -> MemoryClient:
@@ -115,6 +153,8 @@ class MemoryTransport:
         self._room_bytes: int | None = None
         self._write_closed = False
         self._delivering = False
+        self._is_ending = False
+        self._read_closed = False
         #: Whether the broker reads what the client sends.
         self.is_read = True
         #: Whether the client has read the end of the broker's stream.
@@ -150,6 +190,15 @@ class MemoryTransport:
                 self._protocol.dataReceived(chunk)
         finally:
             self._delivering = False
+        if self._is_ending and self.is_read and self._protocol is not None:
+            self._is_ending = False
+            self._read_closed = True
+            self._end_read(self._protocol)
+
+    def end(self) -> None:
+        """Have the broker see the end of what the client sends, behind all of it."""
+        self._is_ending = not self._read_closed
+        self.deliver(b"")
 
     def take(self) -> bytes:
         """The octets that the client has read since the last call."""
@@ -191,6 +240,10 @@ class MemoryTransport:
             self._producer = None
         protocol.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]  # Twisted's
 
+    def _end_read(self, protocol: IProtocol) -> None:
+        """Tell the protocol that nothing more comes: here, that both ways are closed."""
+        self.lose(ConnectionDone())
+
     def _pause_if_full(self) -> None:
         if self._room_bytes is None or len(self._waiting) < self._room_bytes:
             return
@@ -201,7 +254,7 @@ class MemoryTransport:
     def _ended(self) -> None:
         """Let the client see the end of the stream, once it has read what was before it."""
         self.eof = True
-        if self.disconnecting:
+        if self.disconnecting or self._read_closed:
             self._lose_soon(ConnectionDone())
 
     def _lose_soon(self, reason: Exception) -> None:
@@ -282,8 +335,15 @@ class _HalfCloseableTransport(MemoryTransport):
         """Close the direction to the client once it has read what was written."""
         self._close_write()
 
+    def _end_read(self, protocol: IProtocol) -> None:
+        """Tell the protocol; once both directions are closed, the connection is."""
+        if self.eof:
+            self.lose(ConnectionDone())
+        else:
+            IHalfCloseableProtocol(protocol).readConnectionLost()
+
     def readConnectionLost(self, reason: Failure) -> None:
-        """Not called: the client closes both ways."""
+        """Not called: this is what Twisted's reactor tells a transport."""
 
     def writeConnectionLost(self, reason: Failure) -> None:
         """Not called: nobody closes only the client's end of this direction."""
@@ -360,6 +420,10 @@ class MemoryClient:
     def close(self) -> None:
         """Close the connection, without DISCONNECT."""
         self.transport.lose(ConnectionDone())
+
+    def end(self) -> None:
+        """Close the client's end only: it sends no more, and reads what still comes."""
+        self.transport.end()
 
     def drop(self) -> None:
         """Have the network fail."""

@@ -7,40 +7,12 @@ import pytest
 from stompkit.frames import VERSIONS, Frame
 from stompkit.server import BrokerConfig
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.server.queues import fill, left, numbered, received
 
 QUEUE = "/queue/a"
 DEAD = "/dlq/a"
 MODES = ("client", "client-individual")
 WITH_NACK = ("1.1", "1.2")
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    """Bodies that say their place."""
-    return [b"%d" % number for number in range(first, last + 1)]
-
-
-def fill(broker: MemoryBroker, last: int, queue: str = QUEUE) -> None:
-    """Put messages 1 to ``last`` into a queue."""
-    producer = broker.client()
-    for body in numbered(1, last):
-        producer.publish(queue, body)
-    producer.close()
-
-
-def received(client: MemoryClient) -> dict[bytes, Frame]:
-    """New messages by their bodies."""
-    return {message.body: message for message in client.take("MESSAGE")}
-
-
-def left(broker: MemoryBroker, queue: str = QUEUE) -> list[bytes]:
-    """What is in a queue once nobody else is connected."""
-    for connection in list(broker.broker.connections):
-        assert not connection.subscriptions, "somebody is still subscribed"
-    client = broker.client()
-    client.subscribe(queue)
-    bodies = client.bodies()
-    client.close()
-    return bodies
 
 
 def consume(
@@ -502,7 +474,7 @@ def test_a_message_refused_too_often_goes_to_the_dead_letters(version: str, mode
     assert letter.headers["message-id"] == messages[b"poison"].headers["message-id"]
     assert "redelivered" not in letter.headers
     assert "delivery-count" not in letter.headers
-    assert list(broker.broker.destinations) == [QUEUE, DEAD]
+    assert list(broker.destinations) == [QUEUE, DEAD]
 
 
 def test_a_limit_of_one_delivery_allows_no_second() -> None:
@@ -552,7 +524,7 @@ def test_requeue_false_does_not_matter_to_ack() -> None:
     client, messages = consume(broker, "1.2", "client")
     client.ack(messages[b"1"], requeue="false")
     client.close()
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 @pytest.mark.parametrize("way", ["requeue", "max-deliveries"])
@@ -569,7 +541,7 @@ def test_dead_letters_that_are_refused_are_dropped(way: str) -> None:
         client.nack(received(client)[b"x"])
     assert received(client) == {}
     client.close()
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_losing_a_connection_often_kills_no_message() -> None:
@@ -579,7 +551,7 @@ def test_losing_a_connection_often_kills_no_message() -> None:
         client, messages = consume(broker, "1.2", "client")
         assert list(messages) == [b"1"]
         client.drop()
-    assert list(broker.broker.destinations) == [QUEUE]
+    assert list(broker.destinations) == [QUEUE]
 
 
 def test_what_the_dead_letters_have_no_room_for_stays_in_its_queue() -> None:

@@ -57,8 +57,8 @@ MISTAKES = {
         "duplicate-id",
     ),
     "selector": (
-        b"SUBSCRIBE\nreceipt:r\nid:1\ndestination:/queue/b\nselector:a = 1\n\n\0",
-        "unsupported",
+        b"SUBSCRIBE\nreceipt:r\nid:1\ndestination:/queue/b\nselector:a = = 1\n\n\0",
+        "bad-selector",
     ),
     "unknown-ack-mode": (
         b"SUBSCRIBE\nreceipt:r\nid:1\ndestination:/queue/b\nack:Client\n\n\0",
@@ -92,7 +92,7 @@ def test_a_mistake_is_answered_with_an_error_and_the_end(octets: bytes, code: st
     assert int(error.headers["content-length"]) == len(error.body) > 0
     assert error.headers["message"].isprintable()
     assert client.eof
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -201,7 +201,7 @@ def test_before_login_a_receipt_that_cannot_be_repeated_is_left_out() -> None:
     [
         (b"SEND\ndestination:/queue/a\n\n\0", "unexpected-frame"),
         (b"DISCONNECT\n\n\0", "unexpected-frame"),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n\0", "unknown-command"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n\0", "wrong-protocol"),
         (b"\0", "bad-frame-start"),
         (b"CONNECT\naccept-version:3.0\n\n\0", "no-common-version"),
         (b"CONNECT\naccept-version:\n\n\0", "no-common-version"),

@@ -121,7 +121,7 @@ def test_a_silent_client_is_given_up_with_a_margin(
     advance(broker, 1.75 * interval_s)
     assert refusal(client) == "heart-beat-timeout"
     assert client.eof
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 @pytest.mark.parametrize("octets", [b"\n", b"\r\n", b"SEND\ndestination:/topic/t\n\n\0", b"S"])

@@ -237,7 +237,7 @@ def test_a_message_larger_than_any_queue_is_refused_and_leaves_no_queue() -> Non
     client = broker.client()
     client.publish(QUEUE, b"x" * 100)
     assert refusal(client) == "queue-full"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_the_limits_of_queues_do_not_concern_topics() -> None:

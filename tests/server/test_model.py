@@ -3,7 +3,8 @@
 The model knows nothing of how the broker works. It keeps, for each message, the one place where
 it must be: ready in a queue, held by one delivery of one subscription, or gone. What the broker
 sends is checked against that, and moves the message; what clients send moves messages in the
-model by the rules of the documentation. After each turn the two must agree.
+model by the rules of the documentation. After each turn the two must agree. With a store the
+broker is ended and killed now and then, and the next one has to go on where it was.
 """
 
 # The names of a machine's rules and invariants say what they are about, as those of tests do.
@@ -11,7 +12,9 @@ model by the rules of the documentation. After each turn the two must agree.
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
@@ -25,7 +28,9 @@ from hypothesis.stateful import (
 )
 
 from stompkit.frames import VERSIONS, Frame, encode
-from stompkit.server import BrokerConfig
+from stompkit.server import BrokerConfig, MessageStore
+from stompkit.server._stores.lmdb import LmdbStore
+from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
 QUEUES = ("/queue/a", "/queue/b")
@@ -47,6 +52,8 @@ class Message:
     queue: str
     place: int = 0
     deliveries: int = 0
+    #: Whether the broker may have forgotten some of the deliveries: it was killed.
+    uncertain: bool = False
 
 
 @dataclass(eq=False)
@@ -124,6 +131,11 @@ verbs = st.sampled_from(("ACK", "ACK", "NACK", "NACK", "bury"))
 class QueueMachine(RuleBasedStateMachine):
     """Clients that do what they may, and sometimes what they may not."""
 
+    @staticmethod
+    def make_store(directory: Path) -> MessageStore | None:
+        """The store, in a directory of its own; none here, so messages are in memory."""
+        return None
+
     @initialize(
         wanted=st.lists(st.tuples(versions, queues, modes, prefetches), min_size=3, max_size=3)
     )
@@ -132,8 +144,13 @@ class QueueMachine(RuleBasedStateMachine):
             max_queue_messages=MOST_MESSAGES,
             max_deliveries=MOST_DELIVERIES,
             max_transaction_frames=MOST_FRAMES,
+            # Small enough for the rest to be read from the store again and again.
+            window_messages=3,
         )
-        self.broker = MemoryBroker(config)
+        self.config = config
+        self.directory = tempfile.TemporaryDirectory()
+        self.store = self.make_store(Path(self.directory.name))
+        self.broker = MemoryBroker(config, store=self.store)
         self.clients: list[Client] = []
         self.ready: dict[str, list[Message]] = {queue: [] for queue in ALL}
         self.known: dict[bytes, Message] = {}
@@ -176,7 +193,7 @@ class QueueMachine(RuleBasedStateMachine):
             elif self.room(DEAD[message.queue]) > 0:
                 self.put(message, DEAD[message.queue])
             else:
-                self.put(message, message.queue)
+                self.give_back(message)
 
     def named_by(self, delivery: Delivery) -> list[Delivery]:
         """All that an ACK of a delivery speaks of."""
@@ -231,6 +248,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert subscription.takes_more, "more than it can take"
         self.ready[queue].remove(message)
         message.deliveries += 1
+        if message.uncertain:
+            count = int(frame.headers.get("delivery-count", 1))
+            assert count <= message.deliveries
+            message.deliveries, message.uncertain = count, False
         assert (frame.headers.get("redelivered") == "true") == (message.deliveries > 1)
         assert int(frame.headers.get("delivery-count", 1)) == message.deliveries
         if subscription.mode == "auto":
@@ -375,7 +396,16 @@ class QueueMachine(RuleBasedStateMachine):
     def commit(self, who: int, which: int) -> None:
         client, transaction = self.ended(who, which, "COMMIT")
         wanted = [message.queue for message in transaction.messages]
-        if any(wanted.count(queue) > self.room(queue) for queue in ALL):
+        freed = [
+            delivery.message.queue
+            for deliveries, verb in transaction.settlements
+            for delivery in deliveries
+            if verb == "ACK"
+        ]
+        if any(
+            wanted.count(queue) and wanted.count(queue) > self.room(queue) + freed.count(queue)
+            for queue in ALL
+        ):
             self.refused(client, "queue-full")
             return
         for message in transaction.messages:
@@ -439,6 +469,23 @@ class QueueMachine(RuleBasedStateMachine):
         self.observe()
         client.stream.close()
 
+    # Ends of the broker.
+
+    @precondition(lambda self: self.store is not None)
+    @rule(killed=st.booleans())
+    def begin_again(self, killed: bool) -> None:  # noqa: FBT001 (drawn by Hypothesis)
+        """Another broker goes on with what the store has."""
+        assert self.store is not None
+        if killed:
+            self.store.close()
+        else:
+            self.broker.broker.close()
+        for client in list(self.clients):
+            self.gone(client)
+        for message in self.known.values():
+            message.uncertain |= killed
+        self.broker = MemoryBroker(self.config, store=self.store)
+
     # What must hold after each turn.
 
     @invariant()
@@ -459,7 +506,7 @@ class QueueMachine(RuleBasedStateMachine):
         used = {message.queue for message in self.known.values()}
         for client in self.clients:
             used.update(each.queue for each in client.active)
-        assert used == set(self.broker.broker.destinations)
+        assert used == set(self.broker.destinations)
         assert len(self.broker.broker.connections) == len(self.clients)
 
     def teardown(self) -> None:
@@ -474,14 +521,43 @@ class QueueMachine(RuleBasedStateMachine):
             bodies = [message.body for message in self.ready[queue]]
             assert last.bodies() == bodies
         last.close()
-        assert self.broker.broker.destinations == {}
+        assert self.broker.destinations == {}
+        self.broker.clock.advance(1.0)
         assert self.broker.clock.getDelayedCalls() == []
+        self.broker.broker.close()
+        self.directory.cleanup()
 
 
-QueueMachine.TestCase.settings = settings(
-    max_examples=200,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+class LmdbMachine(QueueMachine):
+    """The same with the durable store."""
+
+    @staticmethod
+    def make_store(directory: Path) -> MessageStore | None:
+        """A store that does not wait for the disk: nobody takes its power away."""
+        return LmdbStore(directory, synchronous=False, max_octets=1 << 28)
+
+
+class SqlMachine(QueueMachine):
+    """The same with a relational database."""
+
+    @staticmethod
+    def make_store(directory: Path) -> MessageStore | None:
+        """SQLite, which does not wait for the disk either."""
+        return SqlAlchemyStore(f"sqlite:///{directory / 'store.db'}", synchronous=False)
+
+
+def _settings(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+
+
 TestQueues = QueueMachine.TestCase
+TestQueues.settings = _settings(200)
+TestLmdb = LmdbMachine.TestCase
+TestLmdb.settings = _settings(100)
+TestSqlAlchemy = SqlMachine.TestCase
+TestSqlAlchemy.settings = _settings(40)

@@ -148,7 +148,7 @@ def test_after_an_error_the_broker_half_closes_and_cuts_after_the_linger() -> No
     assert (client.take(), client.lost) == ([], False)
     broker.clock.advance(0.5)
     assert (client.lost, client.aborted) == (True, True)
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.connections == set()
 
 
@@ -321,7 +321,7 @@ def test_frames_after_disconnect_are_ignored(*, pipelined: bool) -> None:
     for chunk in [b"".join(chunks)] if pipelined else chunks:
         client.write(chunk)
     assert commands(client) == ["CONNECTED", "RECEIPT"]
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_disconnect_without_a_receipt_just_ends() -> None:
@@ -358,7 +358,7 @@ def test_half_a_frame_at_the_end_is_nothing() -> None:
     client = broker.client()
     client.write(b"SEND\ndestination:/queue/a\n\nhalf")
     client.drop()
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 # Receipts.

@@ -265,7 +265,7 @@ def test_a_lost_connection_ends_all_its_subscriptions() -> None:
         client.subscribe(f"/queue/{number % 2}", id=str(number))
         client.subscribe(f"/topic/{number % 2}", id=f"t{number}")
     client.drop()
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
     assert broker.broker.connections == set()
 
 
@@ -322,7 +322,7 @@ def test_destinations_that_are_idle_are_forgotten() -> None:
         client.send("UNSUBSCRIBE", id="q")
         client.publish(f"/topic/{number}", b"x")
     assert len(client.bodies()) == 10_000
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_a_queue_with_messages_is_not_forgotten() -> None:
@@ -331,10 +331,10 @@ def test_a_queue_with_messages_is_not_forgotten() -> None:
     client.publish(QUEUE, b"x")
     client.subscribe(QUEUE, id="1", ack="client")
     client.send("UNSUBSCRIBE", id="1")
-    assert list(broker.broker.destinations) == [QUEUE]
+    assert list(broker.destinations) == [QUEUE]
     [message] = client.take("MESSAGE")
     client.ack(message)
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_a_queue_has_its_whole_room_again_after_every_way_out_of_it() -> None:
@@ -385,7 +385,7 @@ def test_a_queue_has_its_whole_room_again_after_every_way_out_of_it() -> None:
         consumer.close()
     assert producer.error is None
     keeper.close()
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_refusals_do_not_move_the_whole_queue_about() -> None:

@@ -90,7 +90,7 @@ def test_nothing_is_kept_for_nobody() -> None:
     client = broker.client()
     for _ in range(100):
         client.publish(TOPIC, b"x")
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 # Those who do not read fast enough.
@@ -259,7 +259,7 @@ def test_nack_drops_a_topics_message(ack: str) -> None:
     [message] = client.take("MESSAGE")
     client.nack(message)
     assert client.take() == []
-    assert list(broker.broker.destinations) == [TOPIC]
+    assert list(broker.destinations) == [TOPIC]
 
 
 def test_unacknowledged_messages_of_a_topic_are_not_redelivered() -> None:

@@ -4,40 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.frames import VERSIONS, Frame
+from stompkit.frames import VERSIONS
 from stompkit.server import BrokerConfig
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.server.queues import fill, left, numbered, received
 
 QUEUE = "/queue/a"
 OTHER = "/queue/b"
 MODES = ("client", "client-individual")
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    """Bodies that say their place."""
-    return [b"%d" % number for number in range(first, last + 1)]
-
-
-def fill(broker: MemoryBroker, last: int, queue: str = QUEUE) -> None:
-    """Put messages 1 to ``last`` into a queue."""
-    producer = broker.client()
-    for body in numbered(1, last):
-        producer.publish(queue, body)
-    producer.close()
-
-
-def received(client: MemoryClient) -> dict[bytes, Frame]:
-    """New messages by their bodies."""
-    return {message.body: message for message in client.take("MESSAGE")}
-
-
-def left(broker: MemoryBroker, queue: str = QUEUE) -> list[bytes]:
-    """What is in a queue and not with a subscriber."""
-    client = broker.client()
-    client.subscribe(queue)
-    bodies = client.bodies()
-    client.close()
-    return bodies
 
 
 def refusal(client: MemoryClient) -> str | None:
@@ -80,7 +54,7 @@ def test_abort_drops_what_was_sent(version: str) -> None:
     client.publish(QUEUE, transaction="t")
     client.send("ABORT", transaction="t", receipt="r")
     assert refusal(client) is None
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_an_empty_transaction_can_be_committed() -> None:
@@ -271,7 +245,7 @@ def test_the_end_of_the_connection_aborts(way: str) -> None:
     consumer.ack(again[b"2"], receipt="r")
     assert refusal(consumer) is None
     consumer.close()
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 # Atomicity.
@@ -331,7 +305,7 @@ def test_nothing_is_applied_where_there_are_too_many_destinations() -> None:
         client.publish(f"/queue/{number}", transaction="t")
     client.send("COMMIT", transaction="t")
     assert refusal(client) == "too-many-destinations"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 def test_a_transaction_that_just_fits_is_applied() -> None:
@@ -405,7 +379,7 @@ def test_a_name_in_use_is_refused_and_the_transaction_aborted(version: str) -> N
     client.publish(QUEUE, transaction="t")
     client.send("BEGIN", transaction="t", receipt="r")
     assert refusal(client) == "duplicate-id"
-    assert broker.broker.destinations == {}
+    assert broker.destinations == {}
 
 
 @pytest.mark.parametrize("command", ["SEND", "ACK", "NACK", "COMMIT", "ABORT"])
@@ -424,7 +398,7 @@ def test_an_unknown_name_is_refused(command: str) -> None:
     assert client.error is not None
     assert refusal(client) == "unknown-transaction"
     assert client.error.headers["receipt-id"] == "r"
-    assert list(broker.broker.destinations) == [QUEUE]
+    assert list(broker.destinations) == [QUEUE]
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])

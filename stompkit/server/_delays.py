@@ -1,0 +1,149 @@
+"""Messages of a destination whose time has not come."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from stompkit.server._entries import Entry
+from stompkit.server._errors import Refused
+from stompkit.server._lanes import DELAYED, Lane
+from stompkit.server._messages import Message
+from stompkit.server.interfaces import Remove, StoredMessage, StoreError, Timer
+
+if TYPE_CHECKING:
+    from stompkit.server._destinations import Destination
+
+__all__ = ["Delays"]
+
+#: Messages read at a time when a queue is opened; only their times are kept.
+_PAGE_MESSAGES: Final = 1_000
+_PAGE_OCTETS: Final = 16 * 1024 * 1024
+#: Seconds until a part of the store that could not be read is tried again.
+_RETRY_S: Final = 1.0
+
+
+class Delays:
+    """Puts messages into their queue when they are due, in the order of their times.
+
+    Those of a persistent queue are in a lane of their own in the store; only their times and
+    places are in memory.
+    """
+
+    def __init__(self, queue: Destination) -> None:
+        """Begin with nothing waiting."""
+        self._queue = queue
+        self._heap: list[tuple[float, int, Message | None]] = []
+        self._lane: Lane | None = None
+        self._timer: Timer | None = None
+        self._armed_for = 0.0
+        self._last = 0
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._heap)
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        """The lane in the store, if there is one."""
+        return [] if self._lane is None else [self._lane]
+
+    def restore(self, lane: Lane) -> None:
+        """Learn from the store, while the broker is being opened, what waits."""
+        self._lane = lane
+        store = self._queue.host.broker.store
+        assert store is not None  # it has told of the lane
+        after = 0
+        while stored := store.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS):
+            for each in stored:
+                after = each.place
+                heapq.heappush(self._heap, (each.due_ms / 1000, each.place, None))
+        self._arm()
+
+    def put(self, message: Message) -> None:
+        """Keep a message until it is due."""
+        queue = self._queue
+        if not queue.is_persistent:
+            self._last += 1
+            heapq.heappush(self._heap, (message.due, self._last, message))
+            self._arm()
+            return
+        lane = self._lane
+        if lane is None:
+            lane = self._lane = Lane(DELAYED)
+        lane.last_place += 1
+        entry = Entry(message, queue, lane.last_place)
+        entry.lane = lane
+        queue.keep(lane, entry)
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`Refused` for one that would have to wait too long, or with too many."""
+        broker = self._queue.host.broker
+        if message.due > broker.now + broker.config.max_delay_s:
+            raise Refused(
+                f"delay too long: at most {broker.config.max_delay_s:g} seconds", "bad-header"
+            )
+        if len(self._heap) >= broker.config.max_delayed:
+            raise Refused(
+                f"{self._queue.name} has {len(self._heap)} delayed messages already", "queue-full"
+            )
+
+    def kept(self, entry: Entry) -> None:
+        """Wait for the time of a message that the store has."""
+        heapq.heappush(self._heap, (entry.message.due, entry.place, None))
+        self._arm()
+
+    def clear(self) -> None:
+        """Forget all that waits in memory."""
+        self._heap.clear()
+        if self._timer is not None:
+            self._queue.host.broker.cancel(self._timer)
+            self._timer = None
+
+    def _arm(self) -> None:
+        """Have the next one's time noticed."""
+        if not self._heap:
+            return
+        due = self._heap[0][0]
+        broker = self._queue.host.broker
+        if self._timer is not None:
+            if due >= self._armed_for:
+                return
+            broker.cancel(self._timer)
+        self._armed_for = due
+        self._timer = broker.later(max(0.0, due - broker.clock.seconds()), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        now = self._queue.host.broker.now
+        while self._heap and self._heap[0][0] <= now:
+            _, place, message = heapq.heappop(self._heap)
+            if message is None:
+                self._fetch(place)
+            else:
+                self._due(message)
+        self._arm()
+
+    def _due(self, message: Message) -> None:
+        message.due = 0.0
+        self._queue.enqueue(message)
+        self._queue.host.broker.touch(self._queue)
+
+    def _fetch(self, place: int) -> None:
+        queue, lane = self._queue, self._lane
+        broker = queue.host.broker
+        journal = broker.journal
+        assert lane is not None and journal is not None  # the message is in the store
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            for each in stored:
+                if each.place == place:
+                    journal.record(Remove(lane.number, place))
+                    self._due(Message.from_store(each))
+
+        def failed(_: StoreError) -> None:
+            heapq.heappush(self._heap, (broker.now + _RETRY_S, place, None))
+            self._arm()
+
+        journal.read(lane.number, place - 1, 1, 1, did, failed)

@@ -1,0 +1,118 @@
+"""Durable subscriptions of topics: a queue that collects while its subscriber is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+
+from stompkit.server._config import Policy
+from stompkit.server._errors import Refused
+from stompkit.server._messages import Message
+from stompkit.server._names import Pattern, is_pattern
+from stompkit.server._queues import Queue
+from stompkit.server._selectors import Selector
+from stompkit.server._subscriptions import Subscription
+from stompkit.server.interfaces import LaneState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from stompkit.server._hosts import VirtualHost
+
+__all__ = ["DurableQueue", "DurableRecord", "durable_key", "durable_name"]
+
+
+class DurableRecord(msgspec.Struct, frozen=True):
+    """What the store keeps of a durable subscription besides its messages."""
+
+    host: str
+    key: str
+    topic: str
+    selector: str
+    is_shared: bool
+    used_at: float
+
+
+#: Headers of SUBSCRIBE that name a durable subscription of a client that has said client-id.
+_NAMES = (
+    "activemq.subscriptionName",
+    "activemq.subcriptionName",
+    "durable-subscription-name",
+    "durable-subscriber-name",
+)
+
+
+def durable_key(headers: Mapping[str, str], client_id: str | None) -> tuple[str, bool] | None:
+    """The name of the durable subscription that SUBSCRIBE or UNSUBSCRIBE speaks of.
+
+    ``None`` for an ordinary one. The second of the pair says whether several clients can share
+    it: they can where they say it as RabbitMQ's do, with ``durable:true``, ``auto-delete:false``
+    and an ``id``. ActiveMQ's and Artemis's clients give it a name, and a ``client-id`` in
+    CONNECT. Raises :class:`Refused` for half of that.
+    """
+    for header in _NAMES:
+        if header in headers:
+            if not client_id:
+                raise Refused(f"{header} needs a client-id header in CONNECT", "missing-header")
+            return f"{client_id}\n{headers[header]}", False
+    wants = "true" in (headers.get("durable"), headers.get("persistent"))
+    if wants and headers.get("auto-delete", "false") == "false":
+        if "id" not in headers:
+            raise Refused("a durable subscription needs an id", "missing-header")
+        name = headers.get("x-queue-name", headers["id"])
+        return f"\n{name}", True
+    return None
+
+
+def durable_name(key: str) -> str:
+    """The name of the queue of a durable subscription; no two keys have the same."""
+    client_id, _, name = key.partition("\n")
+    return f"/durable/{quote(client_id, safe='')}/{name}"
+
+
+class DurableQueue(Queue):
+    """The messages of a topic, or of all that match a pattern, for one durable subscription."""
+
+    def __init__(
+        self,
+        record: DurableRecord,
+        policy: Policy,
+        host: VirtualHost,
+        states: Sequence[LaneState] = (),
+    ) -> None:
+        """Begin to collect."""
+        super().__init__(durable_name(record.key), policy, host, states)
+        self.record = record
+        self.pattern = Pattern(record.topic) if is_pattern(record.topic) else None
+        self.selector = Selector(record.selector) if record.selector else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Never: it collects whether or not somebody is there."""
+        return False
+
+    def remove(self, subscription: Subscription) -> None:
+        """Deliver no more to a subscription; from now on nobody uses this one."""
+        super().remove(subscription)
+        if self.host.durables.get(self.record.key) is self:
+            self.host.touch_durable(self)
+
+    def covers(self, topic: str) -> bool:
+        """Whether it collects what is sent to a topic."""
+        if self.pattern is not None:
+            return self.pattern.matches(topic)
+        return self.record.topic == topic
+
+    def offer(self, message: Message) -> None:
+        """Take a message if the selector does; when full, the oldest or else this one is lost."""
+        if self.selector is not None and not self.selector.takes(message.headers):
+            return
+        if not self._fits(1, message.size):
+            self._drop_oldest(1, message.size)
+            if not self._fits(1, message.size):
+                self.dropped += 1
+                return
+        self.put(message)
+        self.host.broker.touch(self)

@@ -1,0 +1,428 @@
+"""Virtual hosts: each has destinations of its own, and routes messages between them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from stompkit.server._config import DestinationConfig, Policy
+from stompkit.server._destinations import Destination
+from stompkit.server._durables import DurableQueue, DurableRecord, durable_name
+from stompkit.server._entries import Entry
+from stompkit.server._errors import Refused
+from stompkit.server._messages import Message
+from stompkit.server._names import DEAD_LETTERS, Kind, Pattern, is_pattern, kind_of
+from stompkit.server._queues import Queue
+from stompkit.server._subscriptions import Subscription
+from stompkit.server._topics import Fanout, Topic
+from stompkit.server.interfaces import DropLane, LaneState, SetRecord
+
+if TYPE_CHECKING:
+    from stompkit.server._broker import Broker
+    from stompkit.server._connection import Connection
+    from stompkit.server._transactions import Settlement
+
+__all__ = ["VirtualHost"]
+
+#: What the keys of durable subscriptions begin with among the store's records.
+DURABLE_RECORDS: Final = "durable/"
+#: Seconds between two looks for durable subscriptions that nobody uses.
+_EXPIRY_CHECK_S: Final = 60.0
+#: Seconds between two looks for destinations that could make room for another.
+_EVICTION_PAUSE_S: Final = 1.0
+
+_TEMPORARY: Final = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
+_TEMPORARY_PREFIXES: Final = tuple(kind.value for kind in _TEMPORARY)
+
+
+class VirtualHost:
+    """The destinations that the clients of one ``host`` share."""
+
+    def __init__(self, name: str, broker: Broker) -> None:
+        """Make a host with the destinations that the configuration names."""
+        self.name = name
+        self.broker = broker
+        self.destinations: dict[str, Destination] = {}
+        #: Subscriptions to patterns, which get destinations that are made later as well.
+        self.patterns: dict[Subscription, None] = {}
+        self.durables: dict[str, DurableQueue] = {}
+        self._evicted_at = float("-inf")
+        self._exact: dict[str, DestinationConfig] = {}
+        self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
+        self._is_checking = False
+        self.configure()
+
+    def configure(self) -> None:
+        """Take the broker's settings, the first time or changed ones."""
+        settings = self.broker.config.destinations
+        self._rules = [
+            (index, Pattern(each.name) if is_pattern(each.name) else None, each)
+            for index, each in enumerate(settings)
+        ]
+        for destination in [*self.destinations.values(), *self.durables.values()]:
+            destination.policy = self.policy(destination.name)
+            if isinstance(destination, Queue) and destination.blocked:
+                self.broker.has_room(destination)
+        fanouts = {each.name for each in settings}
+        for destination in list(self.destinations.values()):
+            if isinstance(destination, Fanout) and destination.name not in fanouts:
+                self.discard(destination)
+        for each in settings:
+            if kind_of(each.name) is Kind.FANOUT and not is_pattern(each.name):
+                known = self.destinations.get(each.name)
+                if isinstance(known, Fanout):
+                    known.children = dict.fromkeys(each.children)
+                else:
+                    policy = self.policy(each.name)
+                    fanout = Fanout(each.name, policy, self, list(each.children))
+                    self.destinations[each.name] = fanout
+
+    def stored_name(self, name: str) -> str:
+        """What the store calls a queue."""
+        return f"{self.name}\n{name}"
+
+    # Destinations.
+
+    def policy(self, name: str) -> Policy:
+        """The settings of a destination."""
+        overrides: dict[str, object] = {}
+        if name.startswith(DEAD_LETTERS):
+            overrides["message_ttl_s"] = 0.0
+        for _, pattern, each in self._rules:
+            if each.name == name or (pattern is not None and pattern.matches(name)):
+                overrides.update(each.overrides())
+        return self.broker.config.policy(overrides)
+
+    def is_configured(self, name: str) -> bool:
+        """Whether the configuration speaks of a destination, or of the queue of dead letters."""
+        names = [name]
+        if name.startswith(DEAD_LETTERS):
+            names.append(Kind.QUEUE.value + name.removeprefix(DEAD_LETTERS))
+        return any(
+            each.name in names or (pattern is not None and any(map(pattern.matches, names)))
+            for _, pattern, each in self._rules
+        )
+
+    def destination(self, name: str, maker: Connection | None = None) -> Destination:
+        """The destination of that name, made if it is not there yet.
+
+        ``maker`` is the client that asks for it, if one does. Raises :class:`Refused` for a name
+        that says no kind, where the client may not make it, and where there are too many.
+        """
+        destination = self.destinations.get(name)
+        if destination is not None:
+            return destination
+        kind = self.check_name(name)
+        if is_pattern(name):
+            raise Refused(f"{name[:100]!a} is a pattern, not a destination", "bad-destination")
+        if kind in _TEMPORARY:
+            raise Refused(f"temporary destination {name[:100]!a} is gone", "unknown-destination")
+        if kind is Kind.FANOUT:
+            raise Refused(
+                f"{name[:100]!a} is not known: fan-out destinations are made in the configuration",
+                "unknown-destination",
+            )
+        if maker is not None:
+            self._check_may_make(name, maker)
+        policy = self.policy(name)
+        if kind is Kind.TOPIC:
+            return self.include(Topic(name, policy, self))
+        return self.include(Queue(name, policy, self))
+
+    def _check_may_make(self, name: str, maker: Connection) -> None:
+        create = self.broker.config.create
+        if create == "any" or self.is_configured(name):
+            return
+        if create == "authenticated" and maker.user.name:
+            return
+        raise Refused(f"destination {name[:100]!a} does not exist", "unknown-destination")
+
+    def temporary(self, name: str, owner: Connection) -> Destination:
+        """Make a temporary destination, which ends with its owner."""
+        policy = self.policy(name)
+        made: Destination
+        if kind_of(name) is Kind.TEMP_QUEUE:
+            made = Queue(name, policy, self, is_persistent=False)
+        else:
+            made = Topic(name, policy, self)
+        made.owner = owner
+        return self.include(made)
+
+    def include(self, destination: Destination) -> Destination:
+        """Take a new destination in; those who subscribed to patterns of its name get it."""
+        limit = self.broker.config.max_destinations
+        if len(self.destinations) >= limit:
+            self._evict()
+        if len(self.destinations) >= limit:
+            raise Refused(f"too many destinations: at most {limit}", "too-many-destinations")
+        name = destination.name
+        self.destinations[name] = destination
+        for subscription in self.patterns:
+            assert subscription.pattern is not None  # what makes it one of these
+            if subscription.pattern.matches(name):
+                destination.add(subscription)
+        if isinstance(destination, Topic):
+            destination.durables.update(
+                (each, None) for each in self.durables.values() if each.covers(name)
+            )
+        return destination
+
+    def check_name(self, name: str) -> Kind:
+        """The kind of destination that a name stands for; raises :class:`Refused` for none."""
+        most = self.broker.config.max_destination_bytes
+        if len(name) * 4 > most and len(name.encode("utf-8", "surrogateescape")) > most:
+            raise Refused(f"destination name too long: at most {most} octets", "bad-destination")
+        return kind_of(name)
+
+    def _evict(self) -> None:
+        """Make room by forgetting destinations that can be made again as they are."""
+        now = self.broker.clock.seconds()
+        if now < self._evicted_at + _EVICTION_PAUSE_S:
+            return
+        before = len(self.destinations)
+        for destination in list(self.destinations.values()):
+            # What this turn has touched may be about to be used.
+            if (
+                destination.owner is None
+                and destination.is_disposable
+                and not self.broker.is_touched(destination)
+            ):
+                self.discard(destination)
+        if len(self.destinations) * 2 > before:
+            self._evicted_at = now
+
+    def discard(self, destination: Destination) -> None:
+        """Remove a destination, with what is in it."""
+        if self.destinations.get(destination.name) is not destination:
+            return
+        del self.destinations[destination.name]
+        if isinstance(destination, (Queue, Topic)):
+            destination.clear()
+
+    def forget_if_idle(self, destination: Destination) -> None:
+        """Remove a destination of which nothing would be lost."""
+        if destination.owner is None and destination.is_idle:
+            self.discard(destination)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a name is that of a temporary destination that is not there any more.
+
+        Who sends to it can't know, and is not to suffer for it: there is nobody to get it.
+        """
+        return name.startswith(_TEMPORARY_PREFIXES) and name not in self.destinations
+
+    # Subscriptions.
+
+    def subscribe_pattern(self, subscription: Subscription) -> None:
+        """Subscribe to all destinations that match, now and later."""
+        pattern = subscription.pattern
+        assert pattern is not None  # what the method is for
+        self.patterns[subscription] = None
+        for name, destination in self.destinations.items():
+            if pattern.matches(name) and destination.owner is None:
+                destination.add(subscription)
+                self.broker.touch(destination)
+
+    def durable(self, key: str, topic: str, selector: str, *, is_shared: bool) -> DurableQueue:
+        """The durable subscription of that name; made, or made again if it was another one.
+
+        Raises :class:`Refused` where somebody uses it already and it is not to be shared.
+        """
+        found = self.durables.get(key)
+        record = DurableRecord(
+            host=self.name,
+            key=key,
+            topic=topic,
+            selector=selector,
+            is_shared=is_shared,
+            used_at=self.broker.now,
+        )
+        if found is not None:
+            if found.subscriptions and not (is_shared and found.record.is_shared):
+                raise Refused("the durable subscription is in use", "durable-subscription-in-use")
+            same = (found.record.topic, found.record.selector) == (topic, selector)
+            if not same and found.subscriptions:
+                raise Refused(
+                    "the durable subscription is in use with another destination or selector",
+                    "durable-subscription-in-use",
+                )
+            if same:
+                self._save(found, record)
+                return found
+            self.remove_durable(found)
+        limit = self.broker.config.max_durable_subscriptions
+        if len(self.durables) >= limit:
+            raise Refused(
+                f"too many durable subscriptions: at most {limit}", "too-many-subscriptions"
+            )
+        made = DurableQueue(record, self.broker.config, self)
+        self.take_durable(made)
+        self._save(made, record)
+        return made
+
+    def take_durable(self, queue: DurableQueue) -> None:
+        """Have a durable subscription collect what is sent from now on."""
+        self.durables[queue.record.key] = queue
+        if not self._is_checking:
+            self._is_checking = True
+            self.broker.later(_EXPIRY_CHECK_S, self._expire_durables)
+        topic = queue.record.topic
+        if queue.pattern is None:
+            found = self.destination(topic)
+            assert isinstance(found, Topic)  # only topics can be subscribed to durably
+            found.durables[queue] = None
+            return
+        for destination in self.destinations.values():
+            if isinstance(destination, Topic) and queue.covers(destination.name):
+                destination.durables[queue] = None
+
+    def touch_durable(self, queue: DurableQueue) -> None:
+        """Note that a durable subscription has been used."""
+        self._save(queue, msgspec.structs.replace(queue.record, used_at=self.broker.now))
+
+    def _save(self, queue: DurableQueue, record: DurableRecord) -> None:
+        queue.record = record
+        journal = self.broker.journal
+        if journal is not None:
+            key = DURABLE_RECORDS + self.stored_name(record.key)
+            journal.record(SetRecord(key, msgspec.json.encode(record)))
+
+    def remove_durable(self, queue: DurableQueue) -> None:
+        """Remove a durable subscription with what it has collected."""
+        del self.durables[queue.record.key]
+        for destination in list(self.destinations.values()):
+            if isinstance(destination, Topic) and queue in destination.durables:
+                del destination.durables[queue]
+                self.broker.touch(destination)
+        journal = self.broker.journal
+        if journal is not None:
+            key = DURABLE_RECORDS + self.stored_name(queue.record.key)
+            journal.record(SetRecord(key, None))
+        queue.drop_lanes()
+
+    def _expire_durables(self) -> None:
+        expiry_s = self.broker.config.durable_expiry_s
+        for queue in list(self.durables.values()):
+            if queue.subscriptions:
+                self.touch_durable(queue)
+            elif expiry_s and queue.record.used_at + expiry_s <= self.broker.now:
+                self.remove_durable(queue)
+        if self.durables:
+            self.broker.later(_EXPIRY_CHECK_S, self._expire_durables)
+        else:
+            self._is_checking = False
+
+    # Opening.
+
+    def restore(self, queues: dict[str, list[LaneState]], records: Iterable[DurableRecord]) -> None:
+        """Make the queues that the store knows; ``queues`` are lanes by the names of queues."""
+        for record in records:
+            states = queues.pop(durable_name(record.key), [])
+            self.take_durable(DurableQueue(record, self.broker.config, self, states))
+        journal = self.broker.journal
+        for name, states in queues.items():
+            if any(state.messages for state in states) and not name.startswith("/durable/"):
+                policy = self.policy(name)
+                self.include(Queue(name, policy, self, states, is_persistent=True))
+            elif journal is not None:
+                for state in states:
+                    journal.apart(DropLane(state.lane))
+
+    # What frames do.
+
+    def send(self, message: Message, maker: Connection | None = None) -> None:
+        """Put a message into its destination; raises :class:`Refused` if it can't be taken."""
+        destination = self.destinations.get(message.destination)
+        if destination is None:
+            destination = self.destination(message.destination, maker)
+        try:
+            destination.check(message)
+            destination.check_room(1, message.size)
+        finally:
+            self.broker.touch(destination)
+        destination.put(message)
+
+    def commit(
+        self,
+        messages: Sequence[Message],
+        settlements: Sequence[Settlement],
+        maker: Connection | None = None,
+    ) -> None:
+        """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing."""
+        wanted: dict[Destination, list[int]] = defaultdict(lambda: [0, 0])
+        messages = [each for each in messages if not self.is_gone(each.destination)]
+        for message in messages:
+            destination = self.destination(message.destination, maker)
+            self.broker.touch(destination)
+            destination.check(message)
+            for home, size in destination.shares(message):
+                wanted[home][0] += 1
+                wanted[home][1] += size
+        for settlement in settlements:
+            if settlement.accepted:
+                for entry in settlement.entries:
+                    if entry.home in wanted and entry.home.is_queue:
+                        wanted[entry.home][0] -= 1
+                        wanted[entry.home][1] -= entry.message.size
+        for destination, (count, size) in wanted.items():
+            destination.check_room(max(0, count), max(0, size))
+        for message in messages:
+            self.destinations[message.destination].put(message)
+        for settlement in settlements:
+            self.broker.settle(settlement)
+        journal = self.broker.journal
+        if journal is not None:
+            journal.take([e for each in settlements if each.accepted for e in each.entries])
+
+    # Messages that nobody wanted.
+
+    def reject(self, entries: Iterable[Entry], *, requeue: bool, reason: str) -> None:
+        """Do with delivered messages what their queue does with those that are not taken."""
+        back: dict[Destination, list[Entry]] = defaultdict(list)
+        for entry in entries:
+            home = entry.home
+            if not home.is_queue:
+                continue
+            policy = home.policy
+            nack = policy.nack
+            if nack == "discard" and reason == "rejected":
+                home.settled(entry)
+                continue
+            buried = False
+            if nack == "dead-letter" or not requeue:
+                buried = self.bury(entry, reason)
+            elif nack == "requeue-then-dead-letter" and entry.deliveries >= policy.max_deliveries:
+                buried = self.bury(entry, "max-deliveries")
+            if not buried:
+                back[home].append(entry)
+        for destination, returned in back.items():
+            destination.returned(returned)
+
+    def bury(self, entry: Entry, reason: str) -> bool:
+        """Move a message to the dead letters of its queue; dead letters themselves are dropped.
+
+        Says whether it could: where there is no room for it the message is still its queue's.
+        """
+        home = entry.home
+        if not home.policy.dead_letters or home.name.startswith(DEAD_LETTERS) or home.owner:
+            home.settled(entry)
+            return True
+        message = entry.message.moved(
+            DEAD_LETTERS + home.name.removeprefix(Kind.QUEUE.value).removeprefix("/"),
+            {
+                "original-destination": home.name,
+                "dead-letter-reason": reason,
+                "dead-letter-deliveries": str(entry.deliveries),
+            },
+        )
+        try:
+            self.send(message)
+        except Refused:
+            # Full dead letters must not fail the client that said NACK, and what they can't take
+            # must not be lost.
+            return False
+        home.settled(entry)
+        return True

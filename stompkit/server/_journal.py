@@ -1,0 +1,312 @@
+"""What waits to be kept by the store, and who waits for it.
+
+The operations of one frame are a unit: the store does all of it or none. Units that come up
+while the store is busy are handed to it together when it is free again, so that many frames
+share one commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from twisted.logger import Logger
+
+from stompkit.server.interfaces import (
+    Clock,
+    MessageStore,
+    Operation,
+    Put,
+    StoredMessage,
+    StoreError,
+    StoreRunner,
+    Timer,
+)
+
+if TYPE_CHECKING:
+    from stompkit.server._entries import Entry
+
+__all__ = ["Journal", "Unit"]
+
+_log: Final = Logger()
+
+#: Seconds that an operation nobody waits for may wait for others to be done with.
+_LAZY_S: Final = 0.1
+#: Seconds until a store that has failed is tried again, if nothing else comes up.
+_RETRY_S: Final = 1.0
+
+
+class Unit:
+    """Operations that are done together, and what depends on them.
+
+    ``puts`` are the entries that can be delivered once the unit is done; ``taken`` those that a
+    transaction has settled, and that go back to their queues if it can't be done.
+    """
+
+    __slots__ = ("done", "octets", "operations", "puts", "taken")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.operations: list[Operation] = []
+        self.puts: list[Entry] = []
+        self.taken: list[Entry] = []
+        self.octets = 0
+        self.done: Callable[[StoreError | None], None] | None = None
+
+
+class Journal:
+    """Hands units to the store, in order, and says when they are done."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        runner: StoreRunner,
+        clock: Clock,
+        wake: Callable[[], None],
+        *,
+        sync_interval_s: float | None = None,
+    ) -> None:
+        """Keep what is needed; ``wake`` is called when something has been done."""
+        self._store = store
+        self._runner = runner
+        self._clock = clock
+        self._wake = wake
+        self._sync_interval_s = sync_interval_s
+        self._unit: Unit | None = None
+        self._pending: list[Unit] = []
+        #: Units without messages that have failed and are tried again with whatever comes next.
+        self._owed: list[Unit] = []
+        self._lazy: list[Operation] = []
+        self._busy = False
+        self._closed = False
+        self._unsynced = False
+        self._timer: Timer | None = None
+        self._sync_timer: Timer | None = None
+        #: Octets of messages that have been handed over and are not done.
+        self.octets = 0
+        #: Why the last thing that the store was asked for failed, if it did.
+        self.failure: StoreError | None = None
+
+    # What frames do.
+
+    def record(self, operation: Operation) -> None:
+        """Add an operation to the unit of what is going on now."""
+        unit = self._unit
+        if unit is None:
+            unit = self._unit = Unit()
+        unit.operations.append(operation)
+
+    def put(self, entry: Entry, operation: Put) -> None:
+        """Add a message; its entry's home hears of it when it is done."""
+        self.record(operation)
+        unit = self._unit
+        assert unit is not None  # record() has made it
+        unit.puts.append(entry)
+        unit.octets += operation.size
+        self.octets += operation.size
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Note entries settled by this unit that must come back if it fails."""
+        if self._unit is not None:
+            self._unit.taken.extend(entries)
+
+    def apart(self, operation: Operation) -> None:
+        """Have an operation done in a unit of its own, ahead of what is going on now."""
+        unit = Unit()
+        unit.operations.append(operation)
+        self._pending.append(unit)
+
+    def lazily(self, operation: Operation) -> None:
+        """Have an operation done with the next unit; it may be lost if the process dies."""
+        self._lazy.append(operation)
+
+    def cut(self, done: Callable[[StoreError | None], None] | None = None) -> bool:
+        """End the unit; ``done`` is called later, and only if there was one."""
+        unit = self._unit
+        if unit is None:
+            return False
+        self._unit = None
+        unit.done = done
+        self._pending.append(unit)
+        return True
+
+    # The turn.
+
+    @property
+    def has_work(self) -> bool:
+        """Whether :meth:`flush` would do something now."""
+        return not self._busy and (self._unit is not None or bool(self._pending))
+
+    def flush(self) -> None:
+        """Hand over what there is, unless the store is busy."""
+        self.cut()
+        if self._busy or self._closed:
+            return
+        if self._pending:
+            self._start()
+        elif self._owed:
+            self._later(_RETRY_S)
+        elif self._lazy:
+            self._later(_LAZY_S)
+
+    def _start(self) -> None:
+        self._busy = True
+        units = self._owed + self._pending
+        self._owed, self._pending = [], []
+        lazy, self._lazy = self._lazy, []
+        operations = [*lazy, *(step for unit in units for step in unit.operations)]
+        self._runner.run(
+            lambda: self._store.apply(operations),
+            lambda _: self._did(units),
+            lambda error: self._failed(units, lazy, error),
+        )
+
+    def _did(self, units: list[Unit]) -> None:
+        self._busy = False
+        self._unsynced = True
+        if self.failure is not None:
+            self.failure = None
+            _log.info("the store works again")
+        for unit in units:
+            self._finish(unit, None)
+        self._sync_later()
+        self._wake()
+
+    def _finish(self, unit: Unit, error: StoreError | None) -> None:
+        self.octets -= unit.octets
+        for entry in unit.puts:
+            entry.home.put_done(entry, error)
+        if error is not None:
+            for entry in unit.taken:
+                entry.home.taken_back(entry)
+        if unit.done is not None:
+            unit.done(error)
+
+    # When the store fails.
+
+    def _failed(self, units: list[Unit], lazy: list[Operation], error: StoreError) -> None:
+        """Find out whose fault it was, by doing one unit after the other."""
+        if self.failure is None:
+            _log.error("the store has failed: {error}", error=error)
+        self.failure = error
+        if len(units) == 1 and not lazy:
+            self._give_up(units[0], error)
+            self._busy = False
+            self._wake()
+            return
+        marks = Unit()
+        marks.operations = lazy
+        self._one_by_one(deque([marks, *units] if lazy else units))
+
+    def _one_by_one(self, units: deque[Unit]) -> None:
+        if not units:
+            self._busy = False
+            self._sync_later()
+            self._wake()
+            return
+        unit = units.popleft()
+
+        def did(_: object) -> None:
+            self._unsynced = True
+            self._finish(unit, None)
+            self._one_by_one(units)
+
+        def failed(error: StoreError) -> None:
+            self.failure = error
+            self._give_up(unit, error)
+            self._one_by_one(units)
+
+        self._runner.run(lambda: self._store.apply(unit.operations), did, failed)
+
+    def _give_up(self, unit: Unit, error: StoreError) -> None:
+        """Refuse a unit with messages; one without them is tried again, and its sender told."""
+        if not unit.puts and not unit.taken:
+            again = Unit()
+            again.operations = unit.operations
+            self._owed.append(again)
+        self._finish(unit, error)
+
+    # Time.
+
+    def _later(self, delay_s: float) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = self._clock.callLater(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._busy and not self._closed and (self._lazy or self._owed or self._pending):
+            self._start()
+
+    def _sync_later(self) -> None:
+        interval_s = self._sync_interval_s
+        if interval_s is not None and self._sync_timer is None and not self._closed:
+            self._sync_timer = self._clock.callLater(interval_s, self._sync)
+
+    def _sync(self) -> None:
+        self._sync_timer = None
+        if self._unsynced and not self._closed:
+            self._unsynced = False
+            self._runner.run(self._store.sync, lambda _: None, self._sync_failed)
+
+    def _sync_failed(self, error: StoreError) -> None:
+        self._unsynced = True
+        self.failure = error
+        _log.error("the store can't sync: {error}", error=error)
+        self._sync_later()
+
+    # Reading, beginning and end.
+
+    def read(
+        self,
+        lane: int,
+        after: int,
+        max_messages: int,
+        max_octets: int,
+        done: Callable[[Sequence[StoredMessage]], None],
+        failed: Callable[[StoreError], None],
+    ) -> None:
+        """Have messages read, after everything that was handed over before."""
+
+        def read() -> object:
+            return self._store.read(lane, after, max_messages, max_octets)
+
+        def did(messages: object) -> None:
+            if not self._closed:
+                done(cast("Sequence[StoredMessage]", messages))
+                self._wake()
+
+        def did_not(error: StoreError) -> None:
+            if not self._closed:
+                _log.error("the store can't be read: {error}", error=error)
+                self.failure = error
+                failed(error)
+                self._wake()
+
+        self._runner.run(read, did, did_not)
+
+    def close(self) -> None:
+        """Have what is left done, close the store and stop its runner; blocks."""
+        if self._closed:
+            return
+        self.cut()
+        self._closed = True
+        for timer in (self._timer, self._sync_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
+        units = self._owed + self._pending
+        self._owed, self._pending = [], []
+        steps = [*self._lazy, *(step for unit in units for step in unit.operations)]
+
+        def did(_: object) -> None:
+            for unit in units:
+                self._finish(unit, None)
+
+        if steps:
+            self._runner.run(lambda: self._store.apply(steps), did, self._lost)
+        self._runner.run(self._store.close, lambda _: None, self._lost)
+        self._runner.stop()
+
+    @staticmethod
+    def _lost(error: StoreError) -> None:
+        _log.error("the store could not be closed properly: {error}", error=error)

@@ -1,0 +1,674 @@
+"""Queues: each message goes to one subscriber, in order, and stays until it is acknowledged."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from stompkit.server._config import Policy
+from stompkit.server._delays import Delays
+from stompkit.server._destinations import Destination
+from stompkit.server._entries import Entry
+from stompkit.server._errors import Blocked, Refused
+from stompkit.server._lanes import DELAYED, Lane
+from stompkit.server._messages import Message
+from stompkit.server._subscriptions import Subscription
+from stompkit.server._timeouts import AckTimeouts
+from stompkit.server.interfaces import (
+    CreateLane,
+    Delivered,
+    DropLane,
+    LaneState,
+    Mark,
+    Put,
+    Remove,
+    StoredMessage,
+    StoreError,
+)
+
+if TYPE_CHECKING:
+    from stompkit.server._connection import Connection
+    from stompkit.server._hosts import VirtualHost
+
+__all__ = ["Queue"]
+
+_HIGHEST_PRIORITY: Final = 9
+_USUAL_PRIORITY: Final = 4
+_MANY: Final = sys.maxsize
+#: Owners of message groups that a queue remembers; the oldest is forgotten first.
+_MOST_GROUPS: Final = 10_000
+#: Seconds between two looks for messages whose time has passed behind the front of a queue.
+_SWEEP_S: Final = 30.0
+#: Seconds until a part of the store that could not be read is tried again.
+_RETRY_S: Final = 1.0
+
+
+class Queue(Destination):
+    """A work queue, in memory or in the store."""
+
+    is_queue: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        host: VirtualHost,
+        states: Sequence[LaneState] = (),
+        *,
+        is_persistent: bool | None = None,
+    ) -> None:
+        """Make a queue with what the store has of it; ``states`` are its lanes there."""
+        super().__init__(name, policy, host)
+        if is_persistent is None:
+            is_persistent = policy.storage == "persistent"
+        self.is_persistent = is_persistent and host.broker.journal is not None
+        self.subscriptions: deque[Subscription] = deque()
+        #: Those that only look, and whether they have begun to.
+        self.browsers: dict[Subscription, bool] = {}
+        #: Connections that wait for room, in the order in which they are let in.
+        self.blocked: deque[Connection] = deque()
+        #: Messages and octets in the queue, delivered but unsettled ones included.
+        self.messages = 0
+        self.octets = 0
+        self._lanes: list[Lane] = []
+        self._delays = Delays(self)
+        self._timeouts = AckTimeouts(self)
+        self._groups: dict[str, Subscription] = {}
+        self._has_groups = False
+        self._is_picky = policy.exclusive
+        #: Expired messages that the dead letters had no room for.
+        self._overdue: list[Entry] = []
+        self._sweeping = False
+        self._swept_at = 0.0
+        for state in states:
+            self.messages += state.messages
+            self.octets += state.octets
+            lane = Lane.of(state)
+            if state.part == DELAYED:
+                self._delays.restore(lane)
+            else:
+                self._lanes.append(lane)
+        self._lanes.sort(key=lambda lane: lane.index)
+
+    # What is in it.
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the queue has neither messages nor subscribers."""
+        return not (self.messages or self.subscriptions or self.browsers or self.blocked)
+
+    @property
+    def is_disposable(self) -> bool:
+        """Whether it has no messages, and no subscribers but by patterns."""
+        return not (self.messages or self.browsers or self.blocked) and all(
+            subscription.pattern is not None for subscription in self.subscriptions
+        )
+
+    @property
+    def max_octets(self) -> int:
+        """The limit that goes for the place where its messages are."""
+        policy = self.policy
+        if self.is_persistent:
+            return policy.max_queue_bytes
+        return min(policy.max_queue_bytes, policy.max_memory_queue_bytes)
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`Refused` for a message that would have to wait for too long."""
+        if message.due:
+            self._delays.check(message)
+
+    def check_room(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` if that many more messages and octets can't be taken."""
+        policy = self.policy
+        if self._fits(messages, size):
+            return
+        # What has expired, or is to be dropped, has to be in memory for that.
+        is_loading = self._load_low_lanes()
+        if self._sweeping and self._swept_at + 1 <= self.host.broker.now:
+            self._sweep()
+            if self._fits(messages, size):
+                return
+        possible = messages <= policy.max_queue_messages and size <= self.max_octets
+        drops = possible and policy.when_full == "drop-oldest"
+        if drops and self._would_fit(messages, size):
+            return
+        has = f"{self.messages} messages"
+        if self.messages + messages <= policy.max_queue_messages:
+            has = f"{self.octets} octets"
+        text = f"{self.name} is full: it has {has}"
+        if (possible and policy.when_full == "block") or (drops and is_loading):
+            raise Blocked(text, self)
+        raise Refused(text, "queue-full")
+
+    def _fits(self, messages: int, size: int) -> bool:
+        return (
+            self.messages + messages <= self.policy.max_queue_messages
+            and self.octets + size <= self.max_octets
+        )
+
+    def _would_fit(self, messages: int, size: int) -> bool:
+        """Whether there is room once everything is dropped that nobody has."""
+        kept, octets = self.messages, self.octets
+        for lane in self._lanes:
+            if lane.back:
+                lane.restore()
+            kept -= len(lane.ready)
+            octets -= lane.window_octets
+        policy = self.policy
+        return kept + messages <= policy.max_queue_messages and octets + size <= self.max_octets
+
+    def _drop_oldest(self, messages: int, size: int) -> None:
+        for lane in reversed(self._lanes):
+            if lane.back:
+                lane.restore()
+            while lane.ready and not self._fits(messages, size):
+                self._forget(lane.popleft())
+                self.dropped += 1
+        self._load_low_lanes()
+
+    def purge(self) -> int:
+        """Drop all messages that nobody has; gives their number.
+
+        Delivered ones stay with their consumers.
+        """
+        before = self.messages
+        for lane in self._lanes:
+            if lane.back:
+                lane.restore()
+            while lane.ready:
+                self._forget(lane.popleft())
+            if lane.is_loading:
+                lane.is_purged = True
+            elif lane.stored:
+                self._purge_stored(lane)
+        overdue, self._overdue = self._overdue, []
+        for entry in overdue:
+            self._forget(entry)
+        self.host.broker.touch(self)
+        return before - self.messages
+
+    def _purge_stored(self, lane: Lane) -> None:
+        """Drop what is behind the window; its sizes have to be read for that."""
+        journal = self.host.broker.journal
+        assert journal is not None  # only a store has what is not in memory
+        left, after = lane.stored, lane.seen
+        self.messages -= left
+        lane.stored = 0
+
+        def read() -> None:
+            assert journal is not None  # as above
+            journal.read(lane.number, after, min(left, 1_000), 1 << 24, did, lambda _: None)
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            nonlocal left, after
+            assert journal is not None  # as above
+            for each in stored:
+                after = each.place
+                self.octets -= each.size
+                journal.record(Remove(lane.number, each.place))
+            left -= len(stored)
+            lane.seen = max(lane.seen, after)
+            self._made_room()
+            if left > 0 and stored:
+                read()
+
+        read()
+
+    # In.
+
+    def put(self, message: Message) -> None:
+        """Append a message; the caller has checked that there is room, or can be."""
+        if self.policy.when_full == "drop-oldest" and not self._fits(1, message.size):
+            self._drop_oldest(1, message.size)
+        self.messages += 1
+        self.octets += message.size
+        now = self.host.broker.now
+        ttl_s = self.policy.message_ttl_s
+        if ttl_s and not message.expires:
+            message.expires = max(now, message.due) + ttl_s
+        if message.due > now:
+            self._delays.put(message)
+        else:
+            self.enqueue(message)
+
+    def enqueue(self, message: Message) -> None:
+        """Append a message that is counted already."""
+        index = _HIGHEST_PRIORITY
+        index -= message.priority if self.policy.priority else _USUAL_PRIORITY
+        lane = self._lane(index)
+        lane.last_place += 1
+        entry = Entry(message, self, lane.last_place)
+        entry.lane = lane
+        if message.group and not self._has_groups:
+            self._has_groups = self._is_picky = True
+        if message.expires:
+            self._sweep_later()
+        if self.is_persistent:
+            self.keep(lane, entry)
+        else:
+            lane.append(entry)
+
+    def keep(self, lane: Lane, entry: Entry) -> None:
+        """Have the store keep a message; :meth:`put_done` follows."""
+        broker = self.host.broker
+        journal = broker.journal
+        assert journal is not None  # a persistent queue has a store
+        if not lane.number:
+            lane.number = broker.new_lane()
+            journal.apart(CreateLane(lane.number, self.host.stored_name(self.name), lane.index))
+        message = entry.message
+        journal.put(
+            entry,
+            Put(
+                lane.number,
+                entry.place,
+                message.size,
+                round(message.expires * 1000),
+                round(message.due * 1000),
+                message.id,
+                message.lines,
+                message.body,
+            ),
+        )
+
+    def put_done(self, entry: Entry, error: StoreError | None) -> None:
+        """Deliver a message that the store has, or forget one that it could not take."""
+        lane = entry.lane
+        assert lane is not None  # keep() is given one
+        config = self.host.broker.config
+        if error is not None:
+            self.messages -= 1
+            self.octets -= entry.message.size
+            self._made_room()
+        elif lane.index == DELAYED:
+            self._delays.kept(entry)
+        elif (
+            lane.stored
+            or lane.is_loading
+            or len(lane.ready) >= config.window_messages
+            or lane.window_octets >= config.window_bytes
+        ):
+            lane.stored += 1
+        else:
+            lane.append(entry)
+        self.host.broker.touch(self)
+
+    def _lane(self, index: int) -> Lane:
+        for lane in self._lanes:
+            if lane.index == index:
+                return lane
+        lane = Lane(index)
+        self._lanes.append(lane)
+        self._lanes.sort(key=lambda lane: lane.index)
+        return lane
+
+    # Out.
+
+    def add(self, subscription: Subscription) -> None:
+        """Begin to deliver to a subscription."""
+        subscription.homes[self] = None
+        self.subscriptions.append(subscription)
+        if subscription.selector is not None or subscription.is_exclusive:
+            self._is_picky = True
+
+    def browse(self, subscription: Subscription) -> None:
+        """Show a subscription what is there, up to the end of the window; :meth:`pump` does it."""
+        subscription.homes[self] = None
+        self.browsers[subscription] = False
+
+    def remove(self, subscription: Subscription) -> None:
+        """Deliver no more to a subscription."""
+        subscription.homes.pop(self, None)
+        subscription.waiting.pop(self, None)
+        if subscription in self.browsers:
+            del self.browsers[subscription]
+            return
+        self.subscriptions.remove(subscription)
+        if self._has_groups:
+            gone = [name for name, owner in self._groups.items() if owner is subscription]
+            for name in gone:
+                del self._groups[name]
+        self._is_picky = (
+            self.policy.exclusive
+            or self._has_groups
+            or any(each.selector or each.is_exclusive for each in self.subscriptions)
+        )
+
+    def put_last(self, subscription: Subscription) -> None:
+        """Have a subscription wait until all others have had their turn."""
+        if subscription in self.subscriptions:
+            self.subscriptions.remove(subscription)
+            self.subscriptions.append(subscription)
+
+    def pump(self) -> None:
+        """Deliver from the front, to the subscribers in turn."""
+        for browser in list(self.browsers):
+            self._show(browser)
+        if self.subscriptions:
+            self._deliver(self._takers(), _MANY)
+
+    def serve(self, subscription: Subscription) -> bool:
+        """Deliver one message to one subscription, if it can be; says whether it was."""
+        if subscription not in self.subscriptions or subscription not in self._takers():
+            return False
+        return self._deliver(deque([subscription]), 1) > 0
+
+    def _deliver(self, takers: deque[Subscription], most: int) -> int:
+        delivered = 0
+        for lane in self._lanes:
+            if lane.back:
+                lane.restore()
+            if lane.ready:
+                pump = self._pump_picky if self._is_picky else self._pump
+                delivered += pump(lane, takers, most - delivered)
+                if delivered >= most or (lane.ready and not self._is_picky):
+                    break
+            if lane.stored:
+                is_drained = not lane.ready
+                self._load_if_low(lane)
+                if is_drained:
+                    # What is on its way is before what has a lower priority.
+                    break
+        if any(lane.ready for lane in self._lanes):
+            for subscription in self.subscriptions:
+                subscription.waiting[self] = None
+        return delivered
+
+    def _pump(self, lane: Lane, takers: deque[Subscription], most: int) -> int:
+        ready = lane.ready
+        now = self.host.broker.now
+        delivered = reached = unable = 0
+        while ready and unable < len(takers) and delivered < most:
+            subscription = takers[0]
+            takers.rotate(-1)
+            if not subscription.wants():
+                unable += 1
+                continue
+            unable = 0
+            entry = lane.popleft()
+            if entry.message.is_expired(now):
+                self._expire(entry)
+                continue
+            subscription.deliver(entry)
+            delivered += 1
+            if subscription.is_auto:
+                self.settled(entry)
+            else:
+                reached = entry.place
+                self._timeouts.watch(entry)
+        if reached > lane.delivered and lane.number:
+            lane.delivered = reached
+            journal = self.host.broker.journal
+            assert journal is not None  # it has given the lane its number
+            journal.lazily(Delivered(lane.number, reached))
+        return delivered
+
+    def _pump_picky(self, lane: Lane, takers: deque[Subscription], most: int) -> int:
+        """Deliver in order what somebody takes, and leave the rest in its order.
+
+        Looks no further than the window: what is behind it has to wait until somebody takes
+        what is in front.
+        """
+        now = self.host.broker.now
+        delivered = 0
+        left: deque[Entry] = deque()
+        eligible = self._takers()
+        furthest = self.host.broker.config.window_messages
+        while lane.ready and len(left) < furthest and delivered < most:
+            if not any(taker.wants() for taker in takers):
+                break
+            entry = lane.popleft()
+            if entry.message.is_expired(now):
+                self._expire(entry)
+                continue
+            subscription = self._taker(entry, takers, eligible)
+            if subscription is None:
+                left.append(entry)
+                continue
+            subscription.deliver(entry)
+            delivered += 1
+            if subscription.is_auto:
+                self.settled(entry)
+            else:
+                self._timeouts.watch(entry)
+                if lane.number:
+                    journal = self.host.broker.journal
+                    assert journal is not None  # it has given the lane its number
+                    journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
+        lane.window_octets += sum(entry.message.size for entry in left)
+        lane.ready.extendleft(reversed(left))
+        return delivered
+
+    def _takers(self) -> deque[Subscription]:
+        """Those that get messages: all, or only the oldest one where it is to be alone."""
+        subscriptions = self.subscriptions
+        if self.policy.exclusive:
+            return deque([min(subscriptions, key=lambda each: each.serial)])
+        exclusive = [each for each in subscriptions if each.is_exclusive]
+        if exclusive:
+            return deque([min(exclusive, key=lambda each: each.serial)])
+        return subscriptions
+
+    def _taker(
+        self, entry: Entry, takers: deque[Subscription], eligible: deque[Subscription]
+    ) -> Subscription | None:
+        """The one of ``takers`` that gets an entry, unless another of ``eligible`` has to."""
+        message = entry.message
+        owner = self._groups.get(message.group) if message.group else None
+        if owner is not None and owner in eligible and owner.takes(message):
+            return owner if owner in takers and owner.wants() else None
+        for _ in range(len(takers)):
+            subscription = takers[0]
+            takers.rotate(-1)
+            if not (subscription.wants() and subscription.takes(message)):
+                continue
+            if message.group:
+                if len(self._groups) >= _MOST_GROUPS:
+                    del self._groups[next(iter(self._groups))]
+                self._groups[message.group] = subscription
+            return subscription
+        return None
+
+    def _show(self, browser: Subscription) -> None:
+        """Write to a browser what it has not seen; the end is marked, and it gets no more."""
+        backlog = browser.backlog
+        if not self.browsers[browser]:
+            if self._load_low_lanes():
+                return
+            self.browsers[browser] = True
+            for lane in self._lanes:
+                if lane.back:
+                    lane.restore()
+                backlog.extend(entry for entry in lane.ready if browser.takes(entry.message))
+        now = self.host.broker.now
+        while backlog and browser.connection.has_room:
+            entry = backlog.popleft()
+            if not entry.message.is_expired(now):
+                browser.deliver(Entry(entry.message, self, entry.place))
+        if not browser.connection.has_room:
+            browser.waiting[self] = None
+            return
+        browser.end_of_browsing()
+        self.remove(browser)
+
+    # The window of what the store has.
+
+    def _load_low_lanes(self) -> bool:
+        """Load what there is room for in the windows; says whether something is on its way."""
+        for lane in self._lanes:
+            if lane.stored:
+                self._load_if_low(lane)
+        return any(lane.is_loading for lane in self._lanes)
+
+    def _load_if_low(self, lane: Lane) -> None:
+        config = self.host.broker.config
+        if (
+            not lane.is_loading
+            and len(lane.ready) * 2 <= config.window_messages
+            and lane.window_octets * 2 <= config.window_bytes
+        ):
+            self._load(lane)
+
+    def _load(self, lane: Lane) -> None:
+        broker = self.host.broker
+        journal = broker.journal
+        assert journal is not None  # only a store has what is not in memory
+        lane.is_loading = True
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            lane.is_loading = False
+            now = broker.now
+            has_expired = False
+            for each in stored:
+                entry = Entry(Message.from_store(each), self, each.place)
+                entry.deliveries = each.deliveries
+                entry.lane = lane
+                if entry.message.group and not self._has_groups:
+                    self._has_groups = self._is_picky = True
+                if entry.message.expires:
+                    self._sweep_later()
+                    has_expired = has_expired or entry.message.is_expired(now)
+                lane.append(entry)
+            if has_expired:
+                broker.later(0.0, self._drop_expired)
+            lane.stored = max(0, lane.stored - len(stored)) if stored else 0
+            if lane.is_purged:
+                lane.is_purged = False
+                self.purge()
+            self._made_room()
+            broker.touch(self)
+
+        def failed(_: StoreError) -> None:
+            def again() -> None:
+                lane.is_loading = False
+                self._made_room()
+                broker.touch(self)
+
+            broker.later(_RETRY_S, again)
+
+        journal.read(
+            lane.number,
+            lane.seen,
+            max(1, broker.config.window_messages - len(lane.ready)),
+            max(1, broker.config.window_bytes - lane.window_octets),
+            did,
+            failed,
+        )
+
+    # The end of a message.
+
+    def settled(self, entry: Entry) -> None:
+        """Forget an acknowledged entry."""
+        self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        self._timeouts.forget(entry)
+        self.messages -= 1
+        self.octets -= entry.message.size
+        lane = entry.lane
+        if lane is not None and lane.number:
+            journal = self.host.broker.journal
+            assert journal is not None  # it has given the lane its number
+            journal.record(Remove(lane.number, entry.place))
+        self._made_room()
+
+    def _made_room(self) -> None:
+        if self.blocked:
+            self.host.broker.has_room(self)
+
+    def let_in(self) -> None:
+        """Have those who wait for room go on, in their order, until there is none again."""
+        while self.blocked:
+            connection = self.blocked.popleft()
+            if not connection.try_again() and self.blocked and self.blocked[-1] is connection:
+                # It has queued up again; nobody is to get in before it.
+                self.blocked.rotate(1)
+                return
+
+    def returned(self, entries: Iterable[Entry]) -> None:
+        """Take entries back; they get their old places before anything else is delivered."""
+        for entry in entries:
+            entry.subscription = None
+            self._timeouts.forget(entry)
+            if entry.message.expires:
+                self._sweep_later()
+            lane = entry.lane
+            assert lane is not None  # every entry of a queue has one
+            lane.back.append(entry)
+            if lane.number:
+                journal = self.host.broker.journal
+                assert journal is not None  # it has given the lane its number
+                journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
+
+    def taken_back(self, entry: Entry) -> None:
+        """Take back an entry that was settled by what could not be done."""
+        self.messages += 1
+        self.octets += entry.message.size
+        self.returned([entry])
+        self.host.broker.touch(self)
+
+    def _expire(self, entry: Entry) -> None:
+        if self.policy.expired == "discard":
+            self._forget(entry)
+        elif not self.host.bury(entry, "expired"):
+            # Nobody gets it any more; each sweep looks whether there is room by then.
+            self._overdue.append(entry)
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            self.host.broker.later(_SWEEP_S, self._on_sweep)
+
+    def _on_sweep(self) -> None:
+        self._sweeping = False
+        self._drop_expired()
+
+    def _drop_expired(self) -> None:
+        if self._sweep():
+            self._sweep_later()
+
+    def _sweep(self) -> bool:
+        """Drop what has expired in memory; says whether something is left that will."""
+        now = self._swept_at = self.host.broker.now
+        will = False
+        overdue, self._overdue = self._overdue, []
+        for entry in overdue:
+            self._expire(entry)
+        for lane in self._lanes:
+            if lane.back:
+                lane.restore()
+            expired = []
+            for entry in lane.ready:
+                if entry.message.is_expired(now):
+                    expired.append(entry)
+                elif entry.message.expires:
+                    will = True
+            if expired:
+                gone = set(map(id, expired))
+                lane.ready = deque(entry for entry in lane.ready if id(entry) not in gone)
+                lane.window_octets -= sum(entry.message.size for entry in expired)
+                for entry in expired:
+                    self._expire(entry)
+                if lane.stored:
+                    self._load_if_low(lane)
+                self.host.broker.touch(self)
+        return will or bool(self._overdue)
+
+    def clear(self) -> None:
+        """Let go of who is subscribed or waits for room: the queue is being removed."""
+        for subscription in [*self.subscriptions, *self.browsers]:
+            self.remove(subscription)
+        self._made_room()
+        self._delays.clear()
+        self.drop_lanes()
+
+    def drop_lanes(self) -> None:
+        """Have the store forget the queue; it is empty, or to be removed with its messages."""
+        journal = self.host.broker.journal
+        for lane in [*self._lanes, *self._delays.lanes]:
+            if lane.number and journal is not None:
+                journal.apart(DropLane(lane.number))
+                lane.number = 0

@@ -1,0 +1,169 @@
+"""Topics, and fan-out destinations: everybody who listens gets a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from stompkit.server._config import Policy
+from stompkit.server._delays import Delays
+from stompkit.server._destinations import Destination
+from stompkit.server._entries import Entry
+from stompkit.server._messages import Message
+from stompkit.server._subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from stompkit.server._durables import DurableQueue
+    from stompkit.server._hosts import VirtualHost
+
+__all__ = ["Fanout", "Topic"]
+
+#: The header that says what a copy was sent to.
+_WHENCE: Final = "original-destination"
+
+
+class Topic(Destination):
+    """Each subscriber gets a copy of what is sent while it is subscribed."""
+
+    def __init__(self, name: str, policy: Policy, host: VirtualHost) -> None:
+        """Make a topic without subscribers."""
+        super().__init__(name, policy, host)
+        self.subscriptions: dict[Subscription, None] = {}
+        #: The queues of durable subscriptions.
+        self.durables: dict[DurableQueue, None] = {}
+        self._delays = Delays(self)
+        self._last_place = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody listens and nothing waits for its time."""
+        return not (self.subscriptions or self.durables or len(self._delays))
+
+    @property
+    def is_disposable(self) -> bool:
+        """Whether nobody listens but by patterns."""
+        return (
+            not len(self._delays)
+            and all(each.pattern is not None for each in self.subscriptions)
+            and all(each.pattern is not None for each in self.durables)
+        )
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`Refused` for a message that would have to wait for too long."""
+        if message.due:
+            self._delays.check(message)
+
+    def put(self, message: Message) -> None:
+        """Hand a message to everybody now, or when its time has come."""
+        ttl_s = self.policy.message_ttl_s
+        now = self.host.broker.now
+        if ttl_s and not message.expires:
+            message.expires = max(now, message.due) + ttl_s
+        if message.due > now:
+            self._delays.put(message)
+        else:
+            self.enqueue(message)
+
+    def enqueue(self, message: Message) -> None:
+        """Hand a message to every subscriber, or keep it for those that can't take it now."""
+        if message.is_expired(self.host.broker.now):
+            return
+        self._last_place += 1
+        for subscription in list(self.subscriptions):
+            if not subscription.takes(message):
+                continue
+            entry = Entry(message, self, self._last_place)
+            if not subscription.backlog and subscription.wants_copy():
+                subscription.deliver(entry)
+            else:
+                self._hold(subscription, entry)
+        for durable in self.durables:
+            durable.offer(message)
+
+    def _hold(self, subscription: Subscription, entry: Entry) -> None:
+        policy = self.policy
+        backlog = subscription.backlog
+        if policy.slow_reader != "drop-oldest" and self._is_over(
+            subscription, len(backlog) + 1, subscription.backlog_bytes + entry.message.size
+        ):
+            self._lose(subscription)
+            if policy.slow_reader == "disconnect":
+                self.host.broker.disconnect(
+                    subscription.connection,
+                    f"too slow: {len(backlog)} messages of {self.name} wait for it",
+                    "slow-reader",
+                )
+            return
+        backlog.append(entry)
+        subscription.backlog_bytes += entry.message.size
+        while self._is_over(subscription, len(backlog), subscription.backlog_bytes):
+            subscription.backlog_bytes -= backlog.popleft().message.size
+            self._lose(subscription)
+
+    def _is_over(self, subscription: Subscription, messages: int, octets: int) -> bool:
+        policy = self.policy
+        return messages > policy.max_topic_backlog or octets > policy.max_topic_backlog_bytes
+
+    def _lose(self, subscription: Subscription) -> None:
+        subscription.dropped += 1
+        self.dropped += 1
+
+    def add(self, subscription: Subscription) -> None:
+        """Begin to deliver to a subscription."""
+        subscription.homes[self] = None
+        self.subscriptions[subscription] = None
+
+    def remove(self, subscription: Subscription) -> None:
+        """Deliver no more to a subscription."""
+        subscription.homes.pop(self, None)
+        self.subscriptions.pop(subscription, None)
+
+    def clear(self) -> None:
+        """Forget what waits for its time."""
+        self._delays.clear()
+
+
+class Fanout(Destination):
+    """Copies what it gets to its child queues, and keeps nothing itself."""
+
+    def __init__(self, name: str, policy: Policy, host: VirtualHost, children: list[str]) -> None:
+        """Make a destination with the children that the configuration names."""
+        super().__init__(name, policy, host)
+        self.children = dict.fromkeys(children)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no children that it would have to remember."""
+        return not self.children
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`Refused` for a message that is not for one of the children."""
+        for queue in self._queues():
+            queue.check(message)
+
+    def shares(self, message: Message) -> Iterable[tuple[Destination, int]]:
+        """The children, each with a copy that says whence it comes."""
+        more = len(_WHENCE) + len(self.name)
+        return [(queue, message.size + more + len(queue.name)) for queue in self._queues()]
+
+    def check_room(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` unless every child has room."""
+        more = len(_WHENCE) + len(self.name)
+        for queue in self._queues():
+            queue.check_room(messages, size + messages * (more + len(queue.name)))
+
+    def put(self, message: Message) -> None:
+        """Put a copy into each child."""
+        for queue in self._queues():
+            copy = message.moved(queue.name, {_WHENCE: self.name})
+            copy.expires, copy.due = message.expires, message.due
+            queue.put(copy)
+
+    def _queues(self) -> list[Destination]:
+        queues = []
+        for child in self.children:
+            queue = self.host.destination(child)
+            # So that it is neither forgotten meanwhile nor left behind empty.
+            self.host.broker.touch(queue)
+            queues.append(queue)
+        return queues

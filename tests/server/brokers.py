@@ -1,0 +1,46 @@
+"""Brokers as tests of destinations make them, and what they ask of clients again and again."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stompkit.frames import Frame
+from stompkit.testing.memory import MemoryBroker, MemoryClient
+
+__all__ = ["MakeBroker", "publish_all", "refusal", "stored", "take_one"]
+
+
+class MakeBroker(Protocol):
+    """Makes a broker; what the fixture ``broker_with`` gives."""
+
+    def __call__(self, **settings: object) -> MemoryBroker:
+        """Make a broker with settings of :class:`BrokerConfig`, by their names."""
+
+
+def publish_all(
+    client: MemoryClient, destination: str, bodies: list[bytes], /, **headers: str
+) -> None:
+    """Send messages with the same headers."""
+    for body in bodies:
+        client.publish(destination, body, **headers)
+
+
+def take_one(client: MemoryClient) -> Frame:
+    """The message that has come since the last look; an error if there is none, or another."""
+    [message] = client.take("MESSAGE")
+    return message
+
+
+def refusal(client: MemoryClient) -> str | None:
+    """The code of the ERROR that a client has got, if it has."""
+    return None if client.error is None else client.error.headers["stompkit-code"]
+
+
+def stored(broker: MemoryBroker, destination: str) -> list[bytes]:
+    """What a browser sees in a queue."""
+    client = broker.client()
+    client.subscribe(destination, id="browser", browser="true")
+    *messages, end = client.take("MESSAGE")
+    assert end.headers["browser"] == "end"
+    client.close()
+    return [message.body for message in messages]

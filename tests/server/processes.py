@@ -1,0 +1,174 @@
+"""The broker as a real process, and clients that are sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import stompkit
+from stompkit.testing._polling import wait_until
+
+__all__ = [
+    "CONNECT",
+    "DEADLINE_S",
+    "LOOPBACK",
+    "TWIST",
+    "TWISTD",
+    "Client",
+    "Process",
+    "Start",
+    "announced",
+    "processes",
+    "talk",
+    "tcp",
+]
+
+DEADLINE_S = 20.0
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+LOOPBACK = "tcp:0:interface=127.0.0.1"
+TWIST = [sys.executable, "-m", "twisted", "--log-format", "text"]
+TWISTD = [sys.executable, str(Path(sysconfig.get_path("scripts"), "twistd")), "--nodaemon"]
+
+
+class Process:
+    """A command that runs in a directory of its own, and what it has written."""
+
+    def __init__(self, command: list[str], directory: Path, *, path: str = "") -> None:
+        """Start it; ``path`` is put in front of where Python looks for modules."""
+        self._log = directory / f"log.{len(list(directory.iterdir()))}"
+        paths = [path, str(Path(stompkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        with self._log.open("wb") as log:
+            self.popen = subprocess.Popen(
+                command, cwd=directory, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def ended(self) -> int:
+        """Its status, once it has ended."""
+        return self.popen.wait(DEADLINE_S)
+
+    def terminate(self) -> int:
+        """Ask it to end, and wait."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def kill(self) -> None:
+        """End it without asking, and wait."""
+        self.popen.kill()
+        self.ended()
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Wait for what the process will do."""
+        happened = wait_until(lambda: condition() or self.popen.poll() is not None, DEADLINE_S)
+        assert happened, f"not within {DEADLINE_S} s:\n{self.log}"
+        assert condition(), f"the process has ended:\n{self.log}"
+
+    def wait_for(self, text: str, count: int = 1) -> None:
+        """Wait until the log has a text so often."""
+        self.wait_until(lambda: self.log.count(text) >= count)
+
+
+class Start(Protocol):
+    """What starts ``COMMAND stompkit ARGUMENTS``."""
+
+    def __call__(self, command: list[str], *arguments: str, path: str = "") -> Process: ...
+
+
+@contextmanager
+def processes(directory: Path) -> Iterator[Start]:
+    """Start commands in a directory, and end all that still run."""
+    started: list[Process] = []
+
+    def start(command: list[str], *arguments: str, path: str = "") -> Process:
+        process = Process([*command, "stompkit", *arguments], directory, path=path)
+        started.append(process)
+        return process
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            if process.popen.poll() is None:
+                process.kill()
+
+
+def announced(process: Process, path: Path) -> list[dict[str, Any]]:
+    """The endpoints that a process says in a file to listen on, once it does."""
+    process.wait_until(path.exists)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["pid"] == process.popen.pid
+    endpoints: list[dict[str, Any]] = document["endpoints"]
+    return endpoints
+
+
+def talk(where: socket.socket, data: bytes) -> bytes:
+    """Send octets and read all that comes until the end."""
+    with where:
+        where.settimeout(DEADLINE_S)
+        where.sendall(data)
+        pieces = []
+        while piece := where.recv(65_536):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def tcp(endpoint: dict[str, Any]) -> socket.socket:
+    """A connection to an endpoint that was announced."""
+    return socket.create_connection((endpoint["host"], endpoint["port"]), DEADLINE_S)
+
+
+class Client:
+    """A session of 1.2; a context manager."""
+
+    def __init__(self, endpoint: dict[str, Any], login: str = "") -> None:
+        """Connect; ``login`` is USER:PASSCODE."""
+        self._socket = tcp(endpoint)
+        self._received = b""
+        user, _, passcode = login.partition(":")
+        words = f"login:{user}\npasscode:{passcode}\n".encode() if login else b""
+        self.first = self.ask(CONNECT.replace(b"\n\n", b"\n" + words + b"\n"))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, frame: bytes) -> bytes:
+        """Send a frame and give what comes next."""
+        self._socket.sendall(frame)
+        return self.receive()
+
+    def receive(self) -> bytes:
+        """The next frame, without its NUL; nothing at the end of the stream."""
+        while b"\0" not in self._received:
+            piece = self._socket.recv(65_536)
+            if not piece:
+                return b""
+            self._received += piece
+        frame, _, self._received = self._received.partition(b"\0")
+        return frame.lstrip(b"\n")
+
+    def send(self, destination: str, body: str = "") -> bytes:
+        """Send a message and give the answer to it, a RECEIPT one hopes."""
+        head = f"SEND\ndestination:{destination}\nreceipt:r\n\n{body}\0"
+        return self.ask(head.encode())
+
+    def subscribe(self, destination: str) -> bytes:
+        """Subscribe, with acknowledgements of single messages, and give what comes next."""
+        head = f"SUBSCRIBE\nid:1\ndestination:{destination}\nack:client-individual\n\n\0"
+        return self.ask(head.encode())

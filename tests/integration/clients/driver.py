@@ -1,0 +1,267 @@
+"""Client libraries of other languages, each in a program that a test tells what to do.
+
+The programs take host, port, version and ``heart-beat`` as arguments, connect, and print the
+CONNECTED frame. Then they read calls from their standard input and answer each with one line; both
+are JSON. A call is an object with ``call`` and ``headers``:
+
+====================================  =========================================================
+``send``, with ``text``               SEND with a text, as the library sends texts
+``send``, with ``octets`` (base64)    SEND with binary content
+``ack``, ``nack``, with ``message``   ACK or NACK of the message with that ``message-id``
+``subscribe``, ``unsubscribe``        SUBSCRIBE, UNSUBSCRIBE
+``begin``, ``commit``, ``abort``      BEGIN, COMMIT, ABORT
+``receive``                           wait for a message
+``beat``                              wait for a heart-beat, another one each time (Net::Stomp:
+                                      wait until there is something to read)
+``disconnect``                        DISCONNECT, and end
+``send_with_receipt``,                Net::Stomp's methods of these names; the answer is what
+``send_transactional``                they return
+====================================  =========================================================
+
+The answer is a frame, as an object with ``command``, ``headers`` and ``body`` (base64): what was
+received, or what a call with the header ``receipt`` was answered with. It is ``null`` where there
+is no frame, also for ``receive`` when the connection has ended, with which the program ends, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from stompkit.frames import Frame
+from stompkit.testing import RunningBroker
+
+__all__ = ["DEADLINE_S", "LIBRARIES", "ForeignClient", "Library", "LibraryMissing"]
+
+#: How long one answer may take, in seconds.
+DEADLINE_S: Final = 30.0
+#: How long npm may take, in seconds.
+_INSTALL_S: Final = 300.0
+_PROGRAMS: Final = Path(__file__).parent
+#: Installs what the lock file says, from npm's own cache where that has it.
+_NPM_CI: Final = (
+    *("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"),
+    # Not a minute, where there is no network.
+    *("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"),
+    "--loglevel=error",
+)
+#: How many lines of npm's errors say what is wrong; a traceback of its own follows.
+_NPM_LINES: Final = 4
+
+
+class LibraryMissing(Exception):
+    """The interpreter or the library is not installed; the message says how to get it."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """One client library, and the program that uses it."""
+
+    interpreter: str
+    """The name of the language's interpreter."""
+    program: str
+    """The program, relative to this directory."""
+    probe: tuple[str, ...]
+    """What the interpreter is told to find out whether the library is there."""
+    remedy: str
+    """How to get what is missing."""
+    escaping: tuple[str, ...]
+    """The versions in which it escapes the values of headers, and undoes that."""
+    transaction_receipts: bool = True
+    """Whether BEGIN, COMMIT and ABORT can have a receipt."""
+
+    def install(self, directory: Path) -> tuple[str, ...]:
+        """Return the command to run; what is to be installed for it goes to ``directory``.
+
+        Raises LibraryMissing.
+        """
+        path = shutil.which(self.interpreter)
+        if path is None:
+            raise LibraryMissing(f"no program {self.interpreter!r} on PATH. {self.remedy}")
+        program = _PROGRAMS / self.program
+        if program.with_name("package.json").exists():
+            program = _npm_install(program, directory, self.remedy)
+        probe = subprocess.run(
+            [path, *self.probe], cwd=program.parent, capture_output=True, text=True, check=False
+        )
+        if probe.returncode:
+            raise LibraryMissing(f"{self.interpreter} does not find it. {self.remedy}")
+        return (path, str(program))
+
+
+def _npm_install(program: Path, directory: Path, remedy: str) -> Path:
+    """Copy a program and get its packages beside the copy, as its lock file says."""
+    if shutil.which("npm") is None:
+        raise LibraryMissing(f"no program 'npm' on PATH. {remedy}")
+    copy = shutil.copytree(program.parent, directory / program.parent.name)
+    try:
+        subprocess.run(
+            _NPM_CI,
+            cwd=copy,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_INSTALL_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        reason = "; ".join(error.stderr.splitlines()[:_NPM_LINES])
+        raise LibraryMissing(f"npm could not get it ({reason}). {remedy}") from None
+    except subprocess.TimeoutExpired:
+        raise LibraryMissing(f"npm did not get it in {_INSTALL_S:.0f} s. {remedy}") from None
+    return copy / program.name
+
+
+LIBRARIES: Final = {
+    "Net::Stomp": Library(
+        interpreter="perl",
+        program="net_stomp.pl",
+        probe=("-MNet::Stomp", "-e", "1"),
+        remedy="Install Debian's package: apt-get install libnet-stomp-perl",
+        escaping=(),
+    ),
+    "ruby-stomp": Library(
+        interpreter="ruby",
+        program="stomp.rb",
+        probe=("-e", "require 'stomp'"),
+        remedy="Install Debian's package: apt-get install ruby-stomp",
+        escaping=("1.1", "1.2"),
+    ),
+    "stomp.js": Library(
+        interpreter="node",
+        program="stompjs/index.mjs",
+        probe=("--input-type=module", "-e", "import '@stomp/stompjs'"),
+        remedy=(
+            "Install Node.js 18 or newer with npm (Debian: apt-get install nodejs npm), and let "
+            "npm reach its registry"
+        ),
+        escaping=("1.2",),
+        transaction_receipts=False,
+    ),
+}
+
+
+class ForeignClient:
+    """A connection of one of these libraries, with calls that wait."""
+
+    def __init__(
+        self,
+        library: Library,
+        command: tuple[str, ...],
+        broker: RunningBroker,
+        version: str,
+        heart_beat: str,
+    ) -> None:
+        """Run the program; ``connected`` is the frame that it got."""
+        self.library = library
+        arguments = (broker.host, str(broker.port), version, heart_beat)
+        self._process = subprocess.Popen(
+            [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self._asked = 0
+        try:
+            self.connected: Frame = self._answer()
+        except BaseException:
+            self.kill()
+            raise
+
+    def call(self, name: str, headers: dict[str, str] | None = None, **arguments: str) -> Any:
+        """Have the program do something; returns its answer, a Frame if it is one."""
+        call = {"call": name, "headers": headers or {}, **arguments}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(call).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def ask(self, name: str, headers: dict[str, str] | None = None, **arguments: str) -> None:
+        """Have the program do something, and check that it got the receipt."""
+        self._asked += 1
+        receipt = f"receipt-{self._asked}"
+        answer = self.call(name, {**(headers or {}), "receipt": receipt}, **arguments)
+        assert answer == Frame("RECEIPT", {"receipt-id": receipt})
+
+    def send(
+        self, destination: str, body: str | bytes, headers: dict[str, str] | None = None
+    ) -> None:
+        """Send a text or octets, and wait for the receipt."""
+        content = (
+            {"text": body}
+            if isinstance(body, str)
+            else {"octets": base64.b64encode(body).decode("ascii")}
+        )
+        self.ask("send", {**(headers or {}), "destination": destination}, **content)
+
+    def subscribe(self, destination: str, ack: str = "auto", subscription: str = "1") -> None:
+        """Subscribe, and wait for the receipt."""
+        self.ask("subscribe", {"destination": destination, "id": subscription, "ack": ack})
+
+    def receive(self) -> Frame:
+        """Wait for a message."""
+        message = self.call("receive")
+        assert isinstance(message, Frame)
+        assert message.command == "MESSAGE"
+        return message
+
+    def bodies(self, count: int) -> list[bytes]:
+        """Wait for that many messages, and return their bodies."""
+        return [self.receive().body for _ in range(count)]
+
+    def answer(self, verb: str, message: Frame, headers: dict[str, str] | None = None) -> None:
+        """Send ACK or NACK, and wait for the receipt."""
+        self.ask(verb, headers, message=message.headers["message-id"])
+
+    def transaction(self, verb: str, name: str) -> None:
+        """Send BEGIN, COMMIT or ABORT, and wait for the receipt if there can be one."""
+        if self.library.transaction_receipts:
+            self.ask(verb, {"transaction": name})
+        else:
+            assert self.call(verb, {"transaction": name}) is None
+
+    def leave(self) -> None:
+        """Have the program disconnect, if it has not, and check that it ends well.
+
+        Nothing happens when it was killed.
+        """
+        assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            return
+        self._process.stdin.close()
+        try:
+            assert self._process.wait(DEADLINE_S) == 0
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the program at once: the connection ends without DISCONNECT."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _read(self) -> None:
+        """Take the program's lines, in a thread of its own; an empty one is the end."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _answer(self) -> Any:
+        """Wait for a line, and read it."""
+        line = self._lines.get(timeout=DEADLINE_S)
+        assert line, f"{self.library.program} has ended"
+        answer = json.loads(line)
+        if not isinstance(answer, dict):
+            return answer
+        return Frame(answer["command"], answer["headers"], base64.b64decode(answer["body"]))

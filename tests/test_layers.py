@@ -15,6 +15,7 @@ PACKAGE = Path(stompkit.__file__).parent
 #: What each layer may import of the others; everything else is above it.
 BELOW = {
     "frames": set[str](),
+    "client": {"frames"},
     "server": {"frames"},
     "testing": {"frames"},
     "conformance": {"frames", "testing"},

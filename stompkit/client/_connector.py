@@ -1,0 +1,194 @@
+"""Getting a connection, and another one when it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from stompkit.client._errors import AttemptTimeout, ConnectFailed, LoginRefused
+from stompkit.client._hosts import Host
+from stompkit.client._protocol import ClientProtocol, Owner
+from stompkit.client._settings import ReconnectPolicy
+from stompkit.frames import Frame
+
+__all__ = ["Connector", "Keeper"]
+
+_log: Final = Logger()
+
+#: Codes with which a stompkit broker refuses a client for the moment only.
+_PASSING: Final = frozenset({"too-many-connections", "login-timeout"})
+
+
+class Keeper(Protocol):
+    """Who is told about connections; they come one at a time."""
+
+    def connected(self, wire: ClientProtocol, headers: dict[str, str]) -> None:
+        """A connection is logged in."""
+
+    def received(self, frame: Frame) -> None:
+        """A frame has come over it."""
+
+    def writable(self) -> None:
+        """It has room again."""
+
+    def lost(self, reason: Exception) -> None:
+        """It is over; the next one is on its way, unless the connector was stopped."""
+
+    def gave_up(self, error: Exception) -> None:
+        """There will be no connection any more."""
+
+
+class Connector:
+    """Keeps a connection to one of several hosts until it is stopped."""
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        policy: ReconnectPolicy,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        make_protocol: Callable[[Host, Owner], ClientProtocol],
+        keeper: Keeper,
+    ) -> None:
+        """Do nothing yet."""
+        self._hosts = hosts
+        self._policy = policy
+        self._clock = clock
+        self._random = random
+        self._make_protocol = make_protocol
+        self._keeper = keeper
+        self._turn = 0
+        self._failures = 0
+        self._is_wanted = False
+        self._timer: IDelayedCall | None = None  # for the next attempt, or the end of this one
+        self._connecting: Deferred[object] | None = None
+        self._protocol: ClientProtocol | None = None  # of this attempt, or of the connection
+        self._up_since: float | None = None
+        # On the way of every frame, so without a method in between.
+        self.received = keeper.received
+        self.writable = keeper.writable
+
+    # What the keeper calls.
+
+    def start(self) -> None:
+        """Begin with an attempt at once."""
+        self._is_wanted = True
+        self._failures = 0
+        self._attempt()
+
+    def retire(self) -> None:
+        """Look for no other connection when this one has ended."""
+        self._is_wanted = False
+
+    def close(self) -> None:
+        """Close the connection once all that was written has been sent."""
+        if self._protocol is not None:
+            self._protocol.close()
+
+    def stop(self, reason: Exception) -> None:
+        """End whatever there is, at once; the keeper is told of the loss of a connection."""
+        self._is_wanted = False
+        self._cancel_timer()
+        self._end_attempt(reason)
+
+    # One attempt.
+
+    def _attempt(self) -> None:
+        self._timer = None
+        host = self._hosts[self._turn % len(self._hosts)]
+        self._turn += 1
+        _log.debug("connecting to {host}", host=host.label)
+        self._protocol = protocol = self._make_protocol(host, self)
+        self._timer = self._clock.callLater(self._policy.attempt_timeout_s, self._time_out, host)
+        connecting: Deferred[object] = maybeDeferred(host.endpoint.connect, _OneProtocol(protocol))
+        self._connecting = connecting
+        connecting.addBoth(self._endpoint_answered, protocol)
+
+    def _endpoint_answered(self, result: object, protocol: ClientProtocol) -> None:
+        self._connecting = None
+        if isinstance(result, Failure):
+            self.ended(protocol, _exception_of(result))
+
+    def _time_out(self, host: Host) -> None:
+        self._timer = None
+        seconds = self._policy.attempt_timeout_s
+        self._end_attempt(
+            AttemptTimeout(f"no session with {host.label} within {seconds:g} seconds")
+        )
+
+    def _end_attempt(self, reason: Exception) -> None:
+        connecting, self._connecting = self._connecting, None
+        protocol = self._protocol
+        if protocol is None:
+            return
+        protocol.abort(reason)  # calls ended
+        if connecting is not None:
+            connecting.cancel()
+
+    def logged_in(self, protocol: ClientProtocol, headers: dict[str, str]) -> None:
+        """Hand a connection to the keeper."""
+        self._cancel_timer()
+        self._up_since = self._clock.seconds()
+        self._keeper.connected(protocol, headers)
+
+    def ended(self, protocol: ClientProtocol, reason: Exception) -> None:
+        """Note the end of an attempt or a connection, and go on."""
+        if protocol is not self._protocol:
+            return
+        self._protocol = None
+        self._cancel_timer()
+        up_since, self._up_since = self._up_since, None
+        if up_since is not None and self._clock.seconds() - up_since >= self._policy.settle_s:
+            self._failures = 0
+        else:
+            self._failures += 1
+        wanted = self._is_wanted
+        if wanted and not self._is_final(reason):
+            delay_s = self._policy.delay_s(self._failures, self._random)
+            self._timer = self._clock.callLater(delay_s, self._attempt)
+            _log.info(
+                "{what}: {reason}; trying the next host in {delay:.2f} s",
+                what="no connection" if up_since is None else "connection lost",
+                reason=reason,
+                delay=delay_s,
+            )
+        if up_since is not None:
+            self._keeper.lost(reason)
+        if wanted and self._is_wanted and self._is_final(reason):
+            self._is_wanted = False
+            refused = isinstance(reason, LoginRefused)
+            self._keeper.gave_up(reason if refused else ConnectFailed(self._failures, reason))
+
+    def _is_final(self, reason: Exception) -> bool:
+        if isinstance(reason, LoginRefused):
+            return reason.headers.get("stompkit-code") not in _PASSING
+        most = self._policy.max_attempts
+        return most is not None and self._failures >= most
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+
+class _OneProtocol(Factory):
+    """Gives an endpoint the protocol that was made for it."""
+
+    noisy = False
+
+    def __init__(self, protocol: ClientProtocol) -> None:
+        self._protocol = protocol
+
+    def buildProtocol(self, addr: IAddress | None) -> ClientProtocol:
+        return self._protocol
+
+
+def _exception_of(failure: Failure) -> Exception:
+    error = failure.value
+    return error if isinstance(error, Exception) else ConnectionError(str(error))

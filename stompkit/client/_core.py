@@ -1,0 +1,180 @@
+"""What holds the parts of a client together: its phases, and who is told of what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from stompkit.client._connector import Connector
+from stompkit.client._errors import ClientClosed
+from stompkit.client._gate import ReadingGate
+from stompkit.client._outbox import Outbox
+from stompkit.client._protocol import ClientProtocol
+from stompkit.client._requests import Requests
+from stompkit.client._subscriptions import Subscriptions
+from stompkit.client._waiters import Waiters
+from stompkit.frames import Frame
+
+__all__ = ["Core", "Phase"]
+
+_log: Final = Logger()
+
+
+class Phase(Enum):
+    """Where a client is in its life."""
+
+    NEW = "not connected yet"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    CLOSING = "disconnecting"
+    CLOSED = "closed"
+
+
+class Core:
+    """Moves a client from phase to phase; tells its parts of connections and frames."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        gate: ReadingGate,
+        subscriptions: Subscriptions,
+        clock: IReactorTime,
+        on_connected: Callable[[dict[str, str]], object] | None,
+        on_disconnected: Callable[[Exception], object] | None,
+    ) -> None:
+        """Start without a connection; the owner sets ``connector`` and ``requests``."""
+        self.phase = Phase.NEW
+        #: Those of the last connection.
+        self.connected_headers: dict[str, str] = {}
+        self.connector: Connector
+        self.requests: Requests
+        self._outbox = outbox
+        self._gate = gate
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+        self._connects = Waiters[None]()
+        self._closes = Waiters[None]()
+        self._disconnects = Waiters[None]()
+        self._reason: Exception | None = None
+        self._deadline: IDelayedCall | None = None
+
+    # What the client calls.
+
+    def connect(self) -> Deferred[None]:
+        """Connect, if need be, and fire when connected."""
+        if self.phase is Phase.CONNECTED:
+            return succeed(None)
+        if self.phase is Phase.CLOSING:
+            return fail(ClientClosed())
+        connected = self._connects.wait()
+        if self.phase is not Phase.CONNECTING:
+            self.phase = Phase.CONNECTING
+            self._reason = None
+            self._outbox.open()
+            self.connector.start()
+        return connected
+
+    def when_connected(self) -> Deferred[None]:
+        """Fire when connected; fails with :class:`ClientClosed` where nobody connects."""
+        if self.phase in (Phase.CONNECTED, Phase.CONNECTING):
+            return self.connect()
+        if self.phase is not Phase.NEW:
+            return fail(ClientClosed(self._reason))
+        return self._connects.wait()
+
+    def when_closed(self) -> Deferred[None]:
+        """Fire when the client is closed; fails with the error for which it has given up."""
+        if self.phase is Phase.CLOSED:
+            return succeed(None) if self._reason is None else fail(self._reason)
+        return self._closes.wait()
+
+    def disconnect(self, timeout_s: float) -> Deferred[None]:
+        """Send DISCONNECT behind all that stands in line, wait for its receipt, and close."""
+        if self.phase is Phase.CLOSED:
+            return succeed(None)
+        if self.phase not in (Phase.CONNECTED, Phase.CLOSING):
+            self.connector.stop(ClientClosed())
+            self._close(None)
+            return succeed(None)
+        disconnected = self._disconnects.wait()
+        if self.phase is Phase.CONNECTED:
+            self.phase = Phase.CLOSING
+            self.connector.retire()
+            self._deadline = self._clock.callLater(timeout_s, self.connector.stop, ClientClosed())
+            goodbye = self._outbox.send_last(Frame("DISCONNECT"), ClientClosed())
+            goodbye.addCallbacks(lambda _: self.connector.close(), lambda _: None)
+        return disconnected
+
+    # What the connector calls.
+
+    def connected(self, wire: ClientProtocol, headers: dict[str, str]) -> None:
+        """Use a new connection."""
+        self.phase = Phase.CONNECTED
+        self.connected_headers = headers
+        self._gate.attach(wire)
+        self._outbox.attach(wire)
+        # First, so that nothing that is sent again can be answered before they are there.
+        self._subscriptions.announce_all()
+        self._outbox.pump()
+        self._connects.callback(None)
+        if self._on_connected is not None:
+            self._call(self._on_connected, headers)
+
+    def received(self, frame: Frame) -> None:
+        """Hand a frame to the part that it is for."""
+        if frame.command == "MESSAGE":
+            if not self._subscriptions.deliver(frame) and not self.requests.deliver(frame):
+                _log.debug("dropped: {frame!r}", frame=frame)
+        else:
+            self._outbox.confirm(frame.headers["receipt-id"])
+
+    def writable(self) -> None:
+        """Send what stands in line."""
+        self._outbox.pump()
+
+    def lost(self, reason: Exception) -> None:
+        """Get by without a connection."""
+        is_closing = self.phase is Phase.CLOSING
+        if not is_closing:
+            self.phase = Phase.CONNECTING
+        self._gate.detach()
+        self._subscriptions.connection_lost()
+        self._outbox.detach(reason)
+        if is_closing:
+            self._close(None)
+        if self._on_disconnected is not None:
+            self._call(self._on_disconnected, ClientClosed() if is_closing else reason)
+
+    def gave_up(self, error: Exception) -> None:
+        """Close: there will be no connection any more."""
+        _log.error("giving up: {error}", error=error)
+        self._close(error)
+
+    def _close(self, reason: Exception | None) -> None:
+        self.phase = Phase.CLOSING  # until all have been told: some may want to connect again
+        self._reason = reason
+        if self._deadline is not None and self._deadline.active():
+            self._deadline.cancel()
+        closed = ClientClosed(reason)
+        self._outbox.close(closed)
+        self._subscriptions.end(reason)
+        self.requests.end(closed)
+        self.phase = Phase.CLOSED
+        self._connects.errback(reason or closed)
+        self._disconnects.callback(None)
+        if reason is None:
+            self._closes.callback(None)
+        else:
+            self._closes.errback(reason)
+
+    def _call(self, hook: Callable[..., object], argument: object) -> None:
+        maybeDeferred(hook, argument).addErrback(
+            lambda failure: _log.failure("a hook of the client failed", failure=failure)
+        )

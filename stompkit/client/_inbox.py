@@ -1,0 +1,83 @@
+"""Messages of one subscription that have come and wait for being handled."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from stompkit.client._errors import SubscriptionEnded
+from stompkit.client._gate import ReadingGate
+from stompkit.client._messages import Message
+
+__all__ = ["Inbox"]
+
+#: By how many times its bounds an inbox may be exceeded while reading can't be stopped.
+_MOST_OVER: Final = 16
+
+
+class Inbox:
+    """A queue that stops reading from the broker when it is full.
+
+    It may be exceeded all the same: by what has been read already, and by what stands in the
+    stream before an answer that somebody waits for.
+    """
+
+    def __init__(self, max_messages: int, max_bytes: int, gate: ReadingGate) -> None:
+        """Start empty."""
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._gate = gate
+        self._messages: deque[tuple[Message, int]] = deque()
+        self._bytes = 0
+        self._readers: deque[Deferred[Message]] = deque()
+        self._end: SubscriptionEnded | None = None
+
+    @property
+    def is_overflowing(self) -> bool:
+        """Whether there is so much that no more can be taken."""
+        return (
+            len(self._messages) >= self._max_messages * _MOST_OVER
+            or self._bytes >= self._max_bytes * _MOST_OVER
+        )
+
+    def put(self, message: Message, size: int) -> None:
+        """Give a message of so many octets to whoever waits, or keep it."""
+        if self._readers:
+            self._readers.popleft().callback(message)
+            return
+        self._messages.append((message, size))
+        self._bytes += size
+        if len(self._messages) >= self._max_messages or self._bytes >= self._max_bytes:
+            self._gate.set_full(self, full=True)
+
+    def get(self) -> Deferred[Message]:
+        """The next message; fails with :class:`SubscriptionEnded` if there will be none."""
+        if self._messages:
+            message, size = self._messages.popleft()
+            self._bytes -= size
+            if (
+                len(self._messages) <= self._max_messages // 2
+                and self._bytes <= self._max_bytes // 2
+            ):
+                self._gate.set_full(self, full=False)
+            return succeed(message)
+        if self._end is not None:
+            return fail(self._end)
+        reader: Deferred[Message] = Deferred(self._readers.remove)
+        self._readers.append(reader)
+        return reader
+
+    def clear(self) -> None:
+        """Drop all that is waiting."""
+        self._messages.clear()
+        self._bytes = 0
+        self._gate.set_full(self, full=False)
+
+    def end(self, end: SubscriptionEnded) -> None:
+        """Take no more; what is waiting can still be got, and stops nothing any more."""
+        self._end = end
+        self._gate.set_full(self, full=False)
+        while self._readers:
+            self._readers.popleft().errback(end)

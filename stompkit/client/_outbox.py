@@ -1,0 +1,311 @@
+"""What goes to the broker: in order, within bounds, and again after a lost connection."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import count
+from typing import Final
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from stompkit.client._entries import Entry, Wire, size_of
+from stompkit.client._errors import (
+    BrokerError,
+    BufferFull,
+    ClientClosed,
+    ClientError,
+    ConnectionGone,
+)
+from stompkit.client._gate import ReadingGate
+from stompkit.client._settings import BufferLimits
+from stompkit.client._waiters import Waiters
+from stompkit.frames import Frame, LocalProtocolError, Version
+
+__all__ = ["Outbox"]
+
+#: In front of the receipts that the user does not name.
+_PREFIX: Final = "stompkit-"
+
+
+_Line = OrderedDict[Entry, None]
+
+
+class Outbox:
+    """Every frame that the client sends after CONNECT, and every receipt that it waits for.
+
+    Messages stand in one line, in the order in which they were sent, with the frames of
+    transactions between them, and are written while the transport has room. What is part of a
+    connection, as SUBSCRIBE and ACK are, does not stand in line.
+    """
+
+    def __init__(self, limits: BufferLimits, gate: ReadingGate) -> None:
+        """Start without a connection."""
+        #: The number of the connection, counted from 1.
+        self.epoch = 0
+        #: The version of STOMP on the connection, or on the last one.
+        self.version: Version = "1.2"
+        self._limits = limits
+        self._gate = gate
+        #: Why the last connection was lost.
+        self.last_loss: Exception | None = None
+        self._wire: Wire | None = None
+        self._refusal: ClientClosed | None = None
+        self._line: _Line = OrderedDict()
+        self._unconfirmed: dict[str, Entry] = {}
+        self._outside: _Line = OrderedDict()  # waiting for room in the line
+        self._drains = Waiters[None]()
+        self._receipts: set[str] = set()
+        self._numbers = count(1)
+        self._messages = 0
+        self._bytes = 0
+        self._is_pumping = False
+
+    # The connection.
+
+    def attach(self, wire: Wire) -> None:
+        """Take a connection; :meth:`pump` begins to use it for messages."""
+        self.epoch += 1
+        self.version = wire.version
+        self._wire = wire
+
+    def detach(self, reason: Exception) -> None:
+        """Give up a connection: put back in line what is to be sent again, drop the rest.
+
+        What an ERROR names by its ``receipt-id`` has been refused, and is not sent again.
+        """
+        self._wire = None
+        self.last_loss = reason
+        refused = None
+        if isinstance(reason, BrokerError):
+            refused = self._unconfirmed.pop(reason.headers.get("receipt-id", ""), None)
+        sent, line = list(self._unconfirmed.values()), list(self._line)
+        self._unconfirmed.clear()
+        self._line = OrderedDict.fromkeys(entry for entry in sent + line if entry.survives)
+        self._gate.set_awaiting(self, awaiting=False)
+        if refused is not None:
+            self._finish(refused, reason)
+        for entry in sent + line:
+            if not entry.survives:
+                self._finish(entry, ConnectionGone(written=entry.written, reason=reason))
+
+    def is_current(self, epoch: int) -> bool:
+        """Whether the connection with this number is there."""
+        return self._wire is not None and epoch == self.epoch
+
+    def open(self) -> None:
+        """Take frames again."""
+        self._refusal = None
+
+    def close(self, error: ClientClosed) -> None:
+        """Take no more frames, and fail all that have been taken."""
+        self._refusal = error
+        entries = [*self._unconfirmed.values(), *self._line]
+        waiting = list(self._outside)
+        self._unconfirmed.clear()
+        self._line.clear()
+        self._outside.clear()
+        self._gate.set_awaiting(self, awaiting=False)
+        self._drains.errback(error)
+        for entry in entries:
+            self._finish(entry, error)
+        for entry in waiting:
+            self._forget_receipt(entry)
+            self._tell(entry, error)
+
+    # Sending.
+
+    def send(self, frame: Frame, *, receipt: bool, wait: bool) -> Deferred[None]:
+        """Send a message on this connection or a later one.
+
+        Fails with :class:`BufferFull` where there is no room, unless it is to ``wait``, and with
+        :class:`ClientClosed`. Raises ``ValueError`` for a receipt that is waited for already.
+        """
+        if self._refusal is not None:
+            return fail(self._refusal)
+        size = size_of(frame)
+        if self._outside or not self._has_room(size):
+            if not wait or size > self._limits.send_bytes:
+                return fail(self._buffer_full())
+            entry = self._entry(frame, receipt=receipt, survives=True, size=size)
+            self._outside[entry] = None
+        else:
+            entry = self._entry(frame, receipt=receipt, survives=True, size=size)
+            self._enqueue(entry)
+        return entry.done
+
+    def send_here(self, frame: Frame, *, receipt: bool = False, counted: bool = False) -> Entry:
+        """Send a frame in line, on this connection only; ``counted`` is subject to the limits.
+
+        Raises :class:`BufferFull`, and :class:`ConnectionGone` where there is no connection. The
+        entry's ``done`` fails with :class:`ConnectionGone` if the connection is lost before.
+        """
+        if self._wire is None or self._refusal is not None:
+            raise ConnectionGone(written=False, reason=self._refusal)
+        size = size_of(frame) if counted else 0
+        if counted and (self._outside or not self._has_room(size)):
+            raise self._buffer_full()
+        entry = self._entry(frame, receipt=receipt, survives=False, size=size)
+        self._enqueue(entry)
+        return entry
+
+    def send_now(self, frame: Frame, *, receipt: bool) -> Deferred[None]:
+        """Send a frame ahead of the line, on this connection only.
+
+        Fails with :class:`ConnectionGone` where there is none, or where it is lost before.
+        """
+        if self._wire is None or self._refusal is not None:
+            return fail(ConnectionGone(written=False, reason=self._refusal))
+        entry = self._entry(frame, receipt=receipt, survives=False, size=0)
+        self._write(self._wire, entry)
+        return entry.done
+
+    def send_last(self, frame: Frame, error: ClientClosed) -> Deferred[None]:
+        """Send a frame behind all that has been taken, on this connection only; take no more.
+
+        Fires on its receipt. What is sent from now on fails with ``error``.
+        """
+        self._refusal = error
+        waiting, self._outside = self._outside, OrderedDict()
+        for entry in waiting:
+            self._admit(entry)
+        last = self._entry(frame, receipt=True, survives=False, size=0)
+        self._enqueue(last)
+        return last.done
+
+    def pump(self) -> None:
+        """Write what stands in line as long as the transport has room."""
+        if self._is_pumping:  # what is called by what has been written sends, too
+            return
+        self._is_pumping = True
+        try:
+            while self._line and self._wire is not None and self._wire.is_writable:
+                entry, _ = self._line.popitem(last=False)
+                self._write(self._wire, entry)
+        finally:
+            self._is_pumping = False
+
+    def drain(self) -> Deferred[None]:
+        """Fire when the buffer is at most half full; fails with :class:`ClientClosed`."""
+        if self._refusal is not None:
+            return fail(self._refusal)
+        if self._is_half_empty():
+            return succeed(None)
+        return self._drains.wait()
+
+    def confirm(self, receipt: str) -> bool:
+        """Take a RECEIPT; false if nobody waits for it."""
+        entry = self._unconfirmed.pop(receipt, None)
+        if entry is None:
+            return False
+        if not self._unconfirmed:
+            self._gate.set_awaiting(self, awaiting=False)
+        self._finish(entry)
+        return True
+
+    # Entries.
+
+    def _entry(self, frame: Frame, *, receipt: bool, survives: bool, size: int) -> Entry:
+        name = None
+        if receipt:
+            name = frame.headers.get("receipt") or self._new_receipt()
+            if name in self._receipts:
+                raise ValueError(f"the receipt {name!a} is waited for already")
+            self._receipts.add(name)
+            frame.headers["receipt"] = name
+        entry = Entry(frame, name, size, survives=survives)
+        entry.done = Deferred(lambda _: self._cancel(entry))
+        return entry
+
+    def _new_receipt(self) -> str:
+        return next(
+            name for number in self._numbers if (name := f"{_PREFIX}{number}") not in self._receipts
+        )
+
+    def _has_room(self, size: int) -> bool:
+        return (
+            self._messages < self._limits.send_messages
+            and self._bytes + size <= self._limits.send_bytes
+        )
+
+    def _is_half_empty(self) -> bool:
+        return not self._outside and (
+            self._messages <= self._limits.send_messages // 2
+            and self._bytes <= self._limits.send_bytes // 2
+        )
+
+    def _buffer_full(self) -> BufferFull:
+        return BufferFull(
+            f"{self._messages} messages with {self._bytes} octets are waiting;"
+            f" the limits are {self._limits.send_messages} and {self._limits.send_bytes}"
+        )
+
+    def _enqueue(self, entry: Entry) -> None:
+        self._admit(entry)
+        self.pump()
+
+    def _admit(self, entry: Entry) -> None:
+        if entry.size:
+            self._messages += 1
+            self._bytes += entry.size
+        self._line[entry] = None
+
+    def _write(self, wire: Wire, entry: Entry) -> None:
+        entry.written = True
+        if entry.receipt is not None:
+            self._unconfirmed[entry.receipt] = entry
+            self._gate.set_awaiting(self, awaiting=True)
+        error: ClientError | LocalProtocolError | None = None
+        try:
+            wire.write(entry.frame)
+        except LocalProtocolError as refused:
+            error = refused
+        if error is not None and entry.receipt is not None:
+            del self._unconfirmed[entry.receipt]
+            self._gate.set_awaiting(self, awaiting=bool(self._unconfirmed))
+        if error is not None or entry.receipt is None:
+            self._finish(entry, error)
+
+    def _cancel(self, entry: Entry) -> None:
+        """Forget what was not sent; what was can't be taken back, but is not sent again."""
+        if entry in self._outside:
+            del self._outside[entry]
+            self._forget_receipt(entry)
+        elif entry in self._line:
+            del self._line[entry]
+            self._release(entry)
+        else:
+            entry.survives = False
+
+    def _finish(self, entry: Entry, error: Exception | None = None) -> None:
+        self._release(entry)
+        self._tell(entry, error)
+
+    @staticmethod
+    def _tell(entry: Entry, error: Exception | None) -> None:
+        if entry.done.called:  # cancelled
+            return
+        if error is None:
+            entry.done.callback(None)
+        else:
+            entry.done.errback(error)
+
+    def _forget_receipt(self, entry: Entry) -> None:
+        if entry.receipt is not None:
+            self._receipts.discard(entry.receipt)
+
+    def _release(self, entry: Entry) -> None:
+        """Make room for others."""
+        self._forget_receipt(entry)
+        if not entry.size:
+            return
+        self._messages -= 1
+        self._bytes -= entry.size
+        while self._outside:
+            first = next(iter(self._outside))
+            if not self._has_room(first.size):
+                break
+            del self._outside[first]
+            self._admit(first)
+        self.pump()
+        if self._is_half_empty():
+            self._drains.callback(None)

@@ -1,0 +1,203 @@
+"""One connection to a broker: a session on a transport, with its deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+from typing import Protocol as TypingProtocol
+
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime, ITCPTransport
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from stompkit.client._errors import BrokerError, LoginRefused, PeerSilent
+from stompkit.frames import Frame, RemoteProtocolError, Session, Version
+
+__all__ = ["ClientProtocol", "Owner"]
+
+#: A heart-beat deadline that is looked at later than this, as a share of the interval, has been
+#: missed by this program and not by the broker.
+_LATE: Final = 0.5
+
+
+class _StreamTransport(TypingProtocol):
+    """What the protocol uses of a stream transport, TCP or TLS."""
+
+    def write(self, data: bytes) -> None: ...
+    def loseConnection(self) -> None: ...
+    def abortConnection(self) -> None: ...
+    def pauseProducing(self) -> None: ...
+    def resumeProducing(self) -> None: ...
+    def registerProducer(self, producer: object, streaming: bool) -> None: ...  # noqa: FBT001 (Twisted's)
+    def unregisterProducer(self) -> None: ...
+
+
+class Owner(TypingProtocol):
+    """Who is told what happens on a connection."""
+
+    def logged_in(self, protocol: ClientProtocol, headers: dict[str, str]) -> None:
+        """CONNECTED has come."""
+
+    def received(self, frame: Frame) -> None:
+        """MESSAGE or RECEIPT has come."""
+
+    def writable(self) -> None:
+        """The transport has room again."""
+
+    def ended(self, protocol: ClientProtocol, reason: Exception) -> None:
+        """The connection is over, logged in or not; nothing follows."""
+
+
+@implementer(IPushProducer)
+class ClientProtocol(Protocol):
+    """The client's end of a connection; says CONNECT when it is made."""
+
+    def __init__(
+        self, session: Session, headers: Mapping[str, str], clock: IReactorTime, owner: Owner
+    ) -> None:
+        """Wait for the transport; ``headers`` are those of CONNECT."""
+        #: Whether the transport has room.
+        self.is_writable = True
+        self._session = session
+        self._headers = dict(headers)
+        self._clock = clock
+        self._owner = owner
+        self._timer: IDelayedCall | None = None
+        self._due = 0.0
+        self._is_reading = True
+        self._has_ended = False
+
+    @property
+    def _stream(self) -> _StreamTransport:
+        return cast("_StreamTransport", self.transport)
+
+    # What the client calls.
+
+    @property
+    def version(self) -> Version:
+        """The version that was negotiated; 1.0 before."""
+        return self._session.version or "1.0"
+
+    def write(self, frame: Frame) -> None:
+        """Send a frame; raises ``LocalProtocolError`` for one that can't be sent."""
+        self._stream.write(self._session.send(frame, self._clock.seconds()))
+
+    def pause_reading(self) -> None:
+        """Leave what the broker sends in the network's buffers."""
+        self._is_reading = False
+        self._stream.pauseProducing()
+
+    def resume_reading(self) -> None:
+        """Read again; the broker's silence counts from now."""
+        self._is_reading = True
+        self._session.heart_beat.last_received = self._clock.seconds()
+        self._stream.resumeProducing()
+
+    def close(self) -> None:
+        """Close once all that was written has been sent."""
+        self._stream.unregisterProducer()
+        self._stream.loseConnection()
+
+    def abort(self, reason: Exception) -> None:
+        """Cut the connection; the owner is told at once."""
+        if self.transport is not None:
+            self._stream.unregisterProducer()
+            self._stream.abortConnection()
+        self._end(reason)
+
+    # What Twisted calls.
+
+    def connectionMade(self) -> None:
+        """Say CONNECT."""
+        if self._has_ended:
+            self._stream.abortConnection()
+            return
+        if ITCPTransport.providedBy(self.transport):
+            # What is written is whole frames; waiting for more could only delay them.
+            self.transport.setTcpNoDelay(True)
+            self.transport.setTcpKeepAlive(True)
+        self._stream.registerProducer(self, True)
+        self._stream.write(self._session.connect(self._headers, self._clock.seconds()))
+        self._headers.clear()  # the passcode is among them
+
+    def dataReceived(self, data: bytes) -> None:
+        """Hand on the frames that are complete."""
+        try:
+            while not self._has_ended:
+                frames = self._session.receive(data, self._clock.seconds())
+                if not frames:
+                    break
+                data = b""
+                for frame in frames:
+                    if not self._has_ended:
+                        self._handle(frame)
+        except RemoteProtocolError as error:
+            self.abort(error)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Tell the owner, unless it knows."""
+        error = reason.value if reason is not None else None
+        self._end(error if isinstance(error, Exception) else ConnectionError("connection lost"))
+
+    def pauseProducing(self) -> None:
+        """Hold back what is in line: the transport's buffer is full."""
+        self.is_writable = False
+
+    def resumeProducing(self) -> None:
+        """Go on: the transport's buffer is empty."""
+        self.is_writable = True
+        if not self._has_ended:
+            self._owner.writable()
+
+    def stopProducing(self) -> None:
+        """Do nothing: ``connectionLost`` follows."""
+
+    # Frames and deadlines.
+
+    def _handle(self, frame: Frame) -> None:
+        if frame.command == "CONNECTED":
+            self._schedule()
+            self._owner.logged_in(self, frame.headers)
+        elif frame.command != "ERROR":
+            self._owner.received(frame)
+        else:
+            # Some brokers leave the connection open, but nothing can be relied on any more.
+            refused = LoginRefused if self._session.version is None else BrokerError
+            self.abort(refused.of(frame))
+
+    def _schedule(self) -> None:
+        deadline = self._session.heart_beat.next_deadline()
+        if deadline is not None:
+            now = self._clock.seconds()
+            self._due = max(deadline, now)
+            self._timer = self._clock.callLater(self._due - now, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        now = self._clock.seconds()
+        beat = self._session.heart_beat
+        if not self._is_reading:
+            beat.last_received = now  # who does not listen can't complain of silence
+        elif beat.is_dead(now):
+            if now - self._due <= beat.receive_s * _LATE:
+                silent_s = now - beat.last_received
+                self.abort(PeerSilent(f"the broker has sent nothing for {silent_s:.1f} seconds"))
+                return
+            # This program was busy for so long that beats may be waiting to be read.
+            beat.last_received = now - beat.receive_s * (beat.tolerance - 1)
+        if beat.must_send(now):
+            beat.last_sent = now
+            if self.is_writable:  # else the broker has more to read than a beat
+                self._stream.write(b"\n")
+        self._schedule()
+
+    def _end(self, reason: Exception) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self.is_writable = False
+        self._headers.clear()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._owner.ended(self, reason)

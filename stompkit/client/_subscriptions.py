@@ -1,0 +1,76 @@
+"""All subscriptions of a client."""
+
+from __future__ import annotations
+
+from stompkit.client._gate import ReadingGate
+from stompkit.client._outbox import Outbox
+from stompkit.client._subscription import Subscription, Terms
+from stompkit.frames import Frame
+
+__all__ = ["Subscriptions"]
+
+
+class Subscriptions:
+    """The subscriptions of a client."""
+
+    def __init__(self, outbox: Outbox, gate: ReadingGate) -> None:
+        """Start with none."""
+        self._outbox = outbox
+        self._gate = gate
+        self._by_id: dict[str, Subscription] = {}
+        self._last_id = 0
+
+    def new_id(self) -> str:
+        """An id that no subscription has."""
+        while True:
+            self._last_id += 1
+            if str(self._last_id) not in self._by_id:
+                return str(self._last_id)
+
+    def add(self, terms: Terms) -> Subscription:
+        """Make a subscription, now and on every connection to come.
+
+        Raises ``ValueError`` where there is one with the same id.
+        """
+        if terms.id in self._by_id:
+            raise ValueError(f"there is a subscription with the id {terms.id!a} already")
+        subscription = Subscription(terms, self._outbox, self._gate, self._remove)
+        self._by_id[subscription.id] = subscription
+        subscription.announce()  # where there is a connection
+        return subscription
+
+    def _remove(self, subscription: Subscription) -> None:
+        self._by_id.pop(subscription.id, None)
+
+    def announce_all(self) -> None:
+        """Make all subscriptions on a new connection."""
+        for subscription in list(self._by_id.values()):
+            subscription.announce()
+
+    def connection_lost(self) -> None:
+        """Let go of messages that the broker has taken back."""
+        for subscription in self._by_id.values():
+            subscription.connection_lost()
+
+    def end(self, reason: Exception | None) -> None:
+        """End all of them."""
+        subscriptions = list(self._by_id.values())
+        self._by_id.clear()
+        for subscription in subscriptions:
+            subscription.end(reason)
+
+    def deliver(self, frame: Frame) -> bool:
+        """Take a MESSAGE; false if there is no subscription that it is for."""
+        subscription = self._find(frame.headers)
+        if subscription is None:
+            return False
+        subscription.deliver(frame)
+        return True
+
+    def _find(self, headers: dict[str, str]) -> Subscription | None:
+        key = headers.get("subscription")
+        if key is not None:
+            return self._by_id.get(key)
+        # Only 1.0 brokers leave it out; there the destination has to do.
+        destination = headers["destination"]
+        return next((s for s in self._by_id.values() if s.destination == destination), None)

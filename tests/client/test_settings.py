@@ -1,0 +1,123 @@
+"""Back-off, limits and addresses: what is refused, and what comes of the rest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint
+
+from stompkit.client import BufferLimits, Client, ReconnectPolicy
+from tests.client.network import Network
+
+
+def longest_waits(policy: ReconnectPolicy, failures: int) -> list[float]:
+    """The longest wait after each number of failures, from none."""
+    return [policy.delay_s(number, lambda: 1.0) for number in range(failures + 1)]
+
+
+def test_the_longest_wait_grows_up_to_a_bound() -> None:
+    policy = ReconnectPolicy(initial_s=0.1, factor=2.0, max_s=1.0)
+    assert longest_waits(policy, 6) == pytest.approx([0.1, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_a_wait_is_any_share_of_the_longest() -> None:
+    policy = ReconnectPolicy(initial_s=0.1, factor=2.0, max_s=30.0)
+    assert policy.delay_s(3, lambda: 0.0) == 0.0
+    assert policy.delay_s(3, lambda: 0.25) == pytest.approx(0.1)
+
+
+def test_failures_without_end_are_no_problem() -> None:
+    assert ReconnectPolicy(factor=10.0).delay_s(100_000, lambda: 1.0) == 30.0
+
+
+def test_there_need_not_be_a_wait() -> None:
+    assert longest_waits(ReconnectPolicy(initial_s=0.0), 3) == [0.0] * 4
+
+
+def test_waits_need_not_grow() -> None:
+    assert longest_waits(ReconnectPolicy(initial_s=2.0, factor=1.0), 2) == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"initial_s": -0.1},
+        {"initial_s": 2.0, "max_s": 1.0},
+        {"factor": 0.9},
+        {"max_attempts": 0},
+        {"attempt_timeout_s": 0.0},
+        {"settle_s": -1.0},
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"at least|more than"):
+        ReconnectPolicy(**settings)
+
+
+@pytest.mark.parametrize("name", ["send_messages", "send_bytes", "queue_messages", "queue_bytes"])
+def test_a_limit_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        BufferLimits(**{name: 0})
+
+
+# Addresses. Those that are well-formed need a reactor's resolver, which a Clock has not.
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost",
+        "localhost:",
+        ":61613",
+        "a:0",
+        "a:65536",
+        "a:b",
+        "[::1]",
+        "::1:61613",
+        "what:a:1",
+    ],
+)
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    from twisted.internet import reactor
+
+    with pytest.raises(ValueError, match=r"port|endpoint"):
+        Client([address], reactor=reactor)
+
+
+def test_a_client_needs_a_host() -> None:
+    with pytest.raises(ValueError, match="one host"):
+        Client([])
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost:61613",
+        "127.0.0.1:61613",
+        "[::1]:61613",
+        "tcp:localhost:61613",
+        "tcp:host=localhost:port=61613",
+        "unix:/run/stomp",
+    ],
+)
+def test_an_address_is_shown_as_it_was_given(address: str) -> None:
+    assert address in repr(Client([address]))
+
+
+def test_one_address_need_not_be_in_a_list() -> None:
+    assert repr(Client("localhost:61613")) == repr(Client(["localhost:61613"]))
+
+
+def test_an_endpoint_is_taken_as_it_is(net: Network) -> None:
+    from twisted.internet import reactor
+
+    for kind in (HostnameEndpoint, TCP4ClientEndpoint):
+        assert kind.__name__ in repr(Client([kind(reactor, "localhost", 61613)], reactor=net.clock))
+
+
+def test_the_package_does_not_choose_a_reactor() -> None:
+    program = "import sys, stompkit.client; sys.exit('twisted.internet.reactor' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -2,43 +2,76 @@
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import replace
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
-from typing import cast
+from typing import Any, Final
 
 from twisted.application.service import Service
-from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.cred.credentials import IAnonymous, IUsernameHashedPassword, IUsernamePassword
+from twisted.cred.strcred import AuthOptionMixin
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import serverFromString
-from twisted.internet.interfaces import IListeningPort, IReactorCore
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 from twisted.python.usage import Options as UsageOptions
 from twisted.python.usage import UsageError
 
-from stompkit.frames import AFTER_LOGIN, HeartBeatOffer, Limits, parse_heart_beat
-from stompkit.server._config import BrokerConfig
+from stompkit.frames import AFTER_LOGIN, parse_heart_beat
+from stompkit.server._auth import checkers_from
+from stompkit.server._checks import check_endpoint, check_sync
+from stompkit.server._lifecycle import Lifecycle
+from stompkit.server._logs import LogSwitch
 from stompkit.server._protocol import BrokerFactory
+from stompkit.server._reload import Reloader
+from stompkit.server._settings import (
+    Settings,
+    SettingsError,
+    merged,
+    parse_settings,
+    read_settings,
+)
 
 __all__ = ["BrokerService", "Options", "makeService"]
 
-#: Nobody is asked for a password yet, so nobody but this machine is let in by default.
-DEFAULT_ENDPOINT = "tcp:61613:interface=127.0.0.1"
+Tables = dict[str, Any]
+
+_HEADROOM_BYTES: Final = AFTER_LOGIN.max_frame_bytes - AFTER_LOGIN.max_body_bytes
 
 
-class Options(UsageOptions):
+class Options(UsageOptions, AuthOptionMixin):
     """The command line."""
 
     synopsis = "[options]"
     longdesc = (
-        "A STOMP 1.0, 1.1 and 1.2 broker with queues (/queue/NAME), topics (/topic/NAME) and"
-        " dead letters (/dlq/NAME), all in memory. Without --endpoint it listens on port 61613 of"
-        " the loopback interface only, because it asks nobody for a password. To run it in the"
-        " foreground: twist stompkit, or twistd --nodaemon stompkit."
+        "A STOMP 1.0, 1.1 and 1.2 broker with queues (/queue/NAME), topics (/topic/NAME), fan-out"
+        " to several queues (/fanout/NAME) and dead letters (/dlq/NAME). With --data messages"
+        " survive, without it all is in memory. Without --endpoint it listens on port 61613 of the"
+        " loopback interface only. Without --auth it asks nobody for a password. Everything that"
+        " can be set is in docs/configuration.rst, and in what `stompkit show-config` prints; what"
+        " the command line says stands over the file of --config, which is read again at SIGHUP."
+        " To run it in the foreground: twist stompkit, or twistd --nodaemon stompkit."
     )
     optParameters = [  # noqa: RUF012 (read by usage.Options, which mutates a copy)
+        ["config", None, None, "The file with the settings, TOML; see stompkit show-config."],
+        [
+            "data",
+            None,
+            None,
+            "The directory for messages that are to survive, made if need be. Only one broker works"
+            " on it: another one waits, and takes over when the first has ended.",
+        ],
+        [
+            "sync",
+            None,
+            None,
+            "When data is on the disk: always (before the receipt), interval:MS or never."
+            " [default: always]",
+        ],
+        [
+            "lock-timeout",
+            None,
+            None,
+            "Seconds to wait for the directory of --data while another broker works on it; 0 for"
+            " not at all. [default: as long as it takes]",
+        ],
         [
             "announce",
             None,
@@ -46,165 +79,210 @@ class Options(UsageOptions):
             "Write the process id and the addresses listened on to this file, as JSON, once all"
             " of them accept connections; with port 0 in an endpoint it tells which port it is.",
         ],
-        ["heart-beat", None, "1000,1000", "What the broker offers: beats it sends, wants (ms)."],
-        ["max-connections", None, "10000", "Clients at a time."],
-        ["max-body", None, str(64 * 1024 * 1024), "Octets in the body of a frame."],
-        ["prefetch", None, "100", "Unacknowledged messages of a subscription."],
+        [
+            "heart-beat",
+            None,
+            None,
+            "What the broker offers: beats it sends, wants (ms). [default: 1000,1000]",
+        ],
+        ["max-connections", None, None, "Clients at a time. [default: 10000]"],
+        [
+            "max-body",
+            None,
+            None,
+            f"Octets in the body of a frame. [default: {AFTER_LOGIN.max_body_bytes}]",
+        ],
+        ["prefetch", None, None, "Unacknowledged messages of a subscription. [default: 100]"],
+        ["log-format", None, None, "text or json. [default: as twistd or twist has it]"],
     ]
+    optFlags = [  # noqa: RUF012 (as above)
+        ["anonymous", None, "Let clients in that send no login; without --auth: that is meant."],
+        ["log-frames", None, "Log each frame, without bodies and passcodes; slow."],
+    ]
+    supportedInterfaces = (IUsernamePassword, IUsernameHashedPassword, IAnonymous)
 
     def __init__(self) -> None:
-        """Start without endpoints."""
+        """Start without endpoints and checkers."""
         super().__init__()
         self["endpoints"] = []
+        self["checkers"] = []
 
     def opt_endpoint(self, description: str) -> None:
         """Listen on this Twisted endpoint, for example tcp:61613; can be repeated.
 
         [default: tcp:61613:interface=127.0.0.1]
         """
+        try:
+            check_endpoint(description)
+        except ValueError as error:
+            raise UsageError(f"--endpoint: {error}") from None
         self["endpoints"].append(description)
+
+    def opt_auth(self, description: str) -> None:
+        """Check logins by this, for example stompkit:FILE; can be repeated. See --help-auth."""
+        try:
+            checkers_from([description])
+        except (ValueError, OSError) as error:
+            raise UsageError(f"--auth: {error}") from None
+        self["checkers"].append(description)
 
     def postOptions(self) -> None:
         """Check everything, so that a mistake is told before anything listens."""
-        if not self["endpoints"]:
-            self["endpoints"] = [DEFAULT_ENDPOINT]
-        self["config"] = BrokerConfig(
-            heart_beat_ms=self._heart_beat(),
-            max_connections=self._positive("max-connections"),
-            limits=_limits(self._positive("max-body")),
-            prefetch=self._positive("prefetch"),
-        )
+        self["overrides"] = self._overrides()
+        self["settings"] = settings = self._settings()
+        self["log"] = LogSwitch(settings.log.format or "text")
+        runner = getattr(self, "parent", None)
+        if settings.log.format is not None and runner is not None:
+            self["log"].install(runner)
 
-    def _positive(self, name: str) -> int:
+    def _settings(self) -> Settings:
+        if self["config"] is None:
+            try:
+                return parse_settings("", "the options", self["overrides"])
+            except SettingsError as error:
+                raise UsageError(str(error)) from None
+        # twistd may change the working directory before the file is read again.
+        self["config"] = Path(self["config"]).absolute()
         try:
-            number = int(self[name])
-        except ValueError:
-            number = 0
-        if number <= 0:
-            raise UsageError(f"--{name} takes a positive whole number, not {self[name]!r}")
-        return number
+            return read_settings(self["config"], self["overrides"])
+        except SettingsError as error:
+            raise SystemExit(str(error)) from None
 
-    def _heart_beat(self) -> HeartBeatOffer:
-        try:
-            return parse_heart_beat(self["heart-beat"])
-        except ValueError as error:
-            raise UsageError(f"--heart-beat: {error}") from None
+    def _overrides(self) -> dict[str, Any]:
+        """What the options say, as tables of the file."""
+        said: list[Tables] = []
+        for option, tables in _TABLES.items():
+            if self[option] is not None:
+                try:
+                    said.append(tables(self[option]))
+                except ValueError as error:
+                    raise UsageError(f"--{option} {error}") from None
+        if self["endpoints"]:
+            said.append({"listen": [{"endpoint": each} for each in self["endpoints"]]})
+        if self["checkers"]:
+            said.append({"auth": {"checkers": self["checkers"]}})
+        if self["anonymous"]:
+            said.append({"auth": {"anonymous": True}})
+        if self["log-frames"]:
+            said.append({"log": {"frames": True}})
+        return reduce(merged, said, {})
 
 
-def _limits(max_body_bytes: int) -> Limits:
-    headroom = AFTER_LOGIN.max_frame_bytes - AFTER_LOGIN.max_body_bytes
-    return replace(
-        AFTER_LOGIN,
-        max_body_bytes=max_body_bytes,
-        max_frame_bytes=max_body_bytes + headroom,
-    )
+def _positive(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number <= 0:
+        raise ValueError(f"takes a positive whole number, not {text!r}")
+    return number
+
+
+def _heart_beat(text: str) -> Tables:
+    try:
+        return {"broker": {"heart_beat_ms": list(parse_heart_beat(text))}}
+    except ValueError as error:
+        raise ValueError(f"is wrong: {error}") from None
+
+
+def _lock_timeout(text: str) -> Tables:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"takes a number of seconds, 0 or more, not {text!r}")
+    return {"store": {"lock_timeout_s": seconds}}
+
+
+def _max_body(text: str) -> Tables:
+    octets = _positive(text)
+    limits = {"max_body_bytes": octets, "max_frame_bytes": octets + _HEADROOM_BYTES}
+    return {"broker": {"limits": limits}}
+
+
+def _data(text: str) -> Tables:
+    if not text:
+        raise ValueError("takes a directory")
+    return {"store": {"kind": "lmdb", "path": text}}
+
+
+def _sync(text: str) -> Tables:
+    check_sync(text)
+    return {"store": {"sync": text}}
+
+
+def _log_format(text: str) -> Tables:
+    if text not in ("text", "json"):
+        raise ValueError(f"takes text or json, not {text!r}")
+    return {"log": {"format": text}}
+
+
+#: What an option says, as tables of the file; ValueError for a value that is none.
+_TABLES: Final[dict[str, Callable[[str], Tables]]] = {
+    "data": _data,
+    "sync": _sync,
+    "lock-timeout": _lock_timeout,
+    "heart-beat": _heart_beat,
+    "max-connections": lambda text: {"broker": {"max_connections": _positive(text)}},
+    "max-body": _max_body,
+    "prefetch": lambda text: {"broker": {"prefetch": _positive(text)}},
+    "log-format": _log_format,
+}
 
 
 class BrokerService(Service):
-    """Listens on all its endpoints, or ends the process with the reason why it can't."""
-
-    _log = Logger()
+    """A broker, as a service of Twisted; it ends the process with the reason if it can't work."""
 
     def __init__(
-        self, factory: BrokerFactory, descriptions: list[str], announce: Path | None = None
+        self, lifecycle: Lifecycle, log: LogSwitch, reloader: Reloader | None = None
     ) -> None:
-        """Keep what to listen on; ``announce`` is the file to write once it does."""
-        self.factory = factory
-        self._descriptions = descriptions
-        self._announce = announce
-        self._ports: list[IListeningPort] = []
-        self._is_asked_to_listen = False
+        """Take the broker, its log, and what changes its settings at SIGHUP."""
+        self._lifecycle = lifecycle
+        self._log = log
+        self._reloader = reloader
+
+    @property
+    def factory(self) -> BrokerFactory:
+        """What makes the protocol of each client."""
+        return self._lifecycle.factory
+
+    def setServiceParent(self, parent: object) -> None:
+        """Become a part of an application, whose log begins after that."""
+        super().setServiceParent(parent)
+        self._log.serve(parent)
 
     def privilegedStartService(self) -> None:
-        """Listen, while twistd may still open ports below 1024."""
+        """Listen, while twistd may still open ports below 1024.
+
+        Not with a store: its files have to belong to the user whom twistd changes to, and the
+        broker does not listen before it has them.
+        """
         super().privilegedStartService()
-        self._listen()
+        if not self._lifecycle.has_files:
+            self._lifecycle.start()
 
     def startService(self) -> None:
-        """Listen, unless that has been done."""
+        """Begin to work, unless that has been done."""
         super().startService()
-        if not self._is_asked_to_listen:
-            self._listen()
-
-    async def _listen_all(self) -> None:
-        from twisted.internet import reactor
-
-        for description in self._descriptions:
-            try:
-                endpoint = serverFromString(reactor, description)
-                self._ports.append(await endpoint.listen(self.factory))
-            except Exception as error:
-                raise SystemExit(f"stompkit: can't listen on {description}: {error}") from error
-        for port in self._ports:
-            self._log.info("listening on {address}", address=port.getHost())
-        if self._announce is not None:
-            try:
-                _write_whole(self._announce, json.dumps(self.announcement()))
-            except OSError as error:
-                raise SystemExit(f"stompkit: can't write the announce file: {error}") from error
-
-    def _listen(self) -> None:
-        # Listening ends at once for all endpoints but systemd's and plug-ins'; what it raises
-        # at once ends the start of twistd with the message and a non-zero status; what it raises
-        # later ends the reactor.
-        failures: list[BaseException] = []
-        self._is_asked_to_listen = True
-        waiting = Deferred.fromCoroutine(self._listen_all())
-
-        def failed(failure: Failure) -> None:
-            assert failure.value is not None
-            failures.append(failure.value)
-
-        waiting.addErrback(failed)
-        if failures:
-            raise failures[0]
-        waiting.addCallback(lambda _: self._end_after(failures))
-
-    def _end_after(self, failures: list[BaseException]) -> None:
-        """Stop the reactor if listening has failed after the start."""
-        from twisted.internet import reactor
-
-        if failures:
-            self._log.critical("{reason}", reason=failures[0])
-            cast("IReactorCore", reactor).stop()
-
-    def announcement(self) -> dict[str, object]:
-        """What the announce file says: process id, and host and port or path of each endpoint."""
-        hosts = [port.getHost() for port in self._ports]
-        return {
-            "pid": os.getpid(),
-            "endpoints": [
-                {"host": host.host, "port": host.port}
-                if isinstance(host, IPv4Address | IPv6Address)
-                else {"path": os.fsdecode(getattr(host, "name", b"") or b"")}
-                for host in hosts
-            ],
-        }
-
-    async def _stop_all(self) -> None:
-        for port in self._ports:
-            stopped = port.stopListening()
-            if stopped is not None:
-                await stopped
-        self._ports = []
+        if self._reloader is not None:
+            self._reloader.install()
+        self._lifecycle.start()
 
     def stopService(self) -> Deferred[None]:
-        """Listen no more."""
+        """Say goodbye to all clients, and let go of everything."""
         super().stopService()
-        self._is_asked_to_listen = False
-        if self._announce is not None:
-            self._announce.unlink(missing_ok=True)
-        return Deferred.fromCoroutine(self._stop_all())
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever reads half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+        if self._reloader is not None:
+            self._reloader.remove()
+        return Deferred.fromCoroutine(self._lifecycle.stop())
 
 
 def makeService(options: Options) -> BrokerService:
     """Make the service that twistd runs."""
-    announce = Path(options["announce"]) if options["announce"] else None
-    return BrokerService(BrokerFactory(options["config"]), options["endpoints"], announce)
+    announce = Path(options["announce"]).absolute() if options["announce"] else None
+    try:
+        lifecycle = Lifecycle(options["settings"], announce)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"stompkit: {error}") from None
+    log = options["log"]
+    if options["config"] is None:
+        return BrokerService(lifecycle, log)
+    reloader = Reloader(lifecycle, options["config"], options["overrides"], log)
+    return BrokerService(lifecycle, log, reloader)

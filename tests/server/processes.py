@@ -85,7 +85,8 @@ class Process:
 class Start(Protocol):
     """What starts ``COMMAND stompkit ARGUMENTS``."""
 
-    def __call__(self, command: list[str], *arguments: str, path: str = "") -> Process: ...
+    def __call__(self, command: list[str], *arguments: str, path: str = "") -> Process:
+        """Start it; ``path`` as for :class:`Process`."""
 
 
 @contextmanager

@@ -3,32 +3,52 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from twisted.application.service import IServiceMaker
 from twisted.plugin import getPlugins
 from twisted.python.usage import UsageError
 
-import stompkit
 from stompkit.frames import AFTER_LOGIN
 from stompkit.server import BrokerConfig
+from stompkit.server._settings import Settings
 from stompkit.server.tap import Options, makeService
-from stompkit.testing._polling import wait_until
+from tests.server.processes import (
+    CONNECT,
+    LOOPBACK,
+    TWIST,
+    TWISTD,
+    Client,
+    Start,
+    announced,
+    processes,
+    talk,
+    tcp,
+)
 
-DEADLINE_S = 20.0
-CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
-TWIST = [sys.executable, "-m", "twisted", "--log-format", "text"]
-TWISTD = [sys.executable, str(Path(sysconfig.get_path("scripts"), "twistd")), "--nodaemon"]
+OPTIONS = (
+    "announce=",
+    "anonymous ",
+    "auth=",
+    "config=",
+    "data=",
+    "endpoint=",
+    "heart-beat=",
+    "help-auth ",
+    "lock-timeout=",
+    "log-format=",
+    "log-frames ",
+    "max-body=",
+    "max-connections=",
+    "prefetch=",
+    "sync=",
+)
+CHECKERS = ("memory:a:b", "memory:c:d")
 
 
 def parsed(*arguments: str) -> Options:
@@ -42,14 +62,14 @@ def parsed(*arguments: str) -> Options:
 
 def test_without_options_it_is_the_default_broker_on_loopback() -> None:
     options = parsed()
-    assert options["config"] == BrokerConfig()
-    assert options["endpoints"] == ["tcp:61613:interface=127.0.0.1"]
+    assert options["settings"] == Settings()
+    assert options["settings"].descriptions == ["tcp:61613:interface=127.0.0.1"]
     assert options["announce"] is None
 
 
 def test_endpoints_can_be_repeated_and_replace_the_default() -> None:
     options = parsed("--endpoint", "tcp:1", "--endpoint", "unix:/tmp/x")
-    assert options["endpoints"] == ["tcp:1", "unix:/tmp/x"]
+    assert options["settings"].descriptions == ["tcp:1", "unix:/tmp/x"]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +84,9 @@ def test_endpoints_can_be_repeated_and_replace_the_default() -> None:
 def test_an_option_sets_its_field_and_no_other(
     arguments: list[str], field: str, value: object
 ) -> None:
-    config = parsed(*arguments)["config"]
+    config = parsed(*arguments)["settings"].config
     assert getattr(config, field) == value
-    assert {name for name in BrokerConfig.__slots__ if differs(config, name)} == {field}
+    assert {name for name in BrokerConfig.__struct_fields__ if differs(config, name)} == {field}
 
 
 def differs(config: BrokerConfig, name: str) -> bool:
@@ -75,7 +95,7 @@ def differs(config: BrokerConfig, name: str) -> bool:
 
 @pytest.mark.parametrize("size", [1, 1_000_000_000])
 def test_max_body_leaves_room_for_the_headers(size: int) -> None:
-    limits = parsed("--max-body", str(size))["config"].limits
+    limits = parsed("--max-body", str(size))["settings"].broker.limits
     assert limits.max_body_bytes == size
     room = AFTER_LOGIN.max_frame_bytes - AFTER_LOGIN.max_body_bytes
     assert limits.max_frame_bytes == size + room
@@ -105,6 +125,85 @@ def test_what_is_no_option_is_a_usage_error(arguments: list[str]) -> None:
         parsed(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "table", "field", "value"),
+    [
+        (["--data", "/d"], "store", "path", "/d"),
+        (["--data", "/d"], "store", "kind", "lmdb"),
+        (["--sync", "interval:5"], "store", "sync", "interval:5"),
+        (["--data", "/d", "--lock-timeout", "1.5"], "store", "lock_timeout_s", 1.5),
+        (["--data", "/d", "--lock-timeout", "0"], "store", "lock_timeout_s", 0.0),
+        (["--auth", "memory:a:b", "--auth", "memory:c:d"], "auth", "checkers", CHECKERS),
+        (["--anonymous"], "auth", "anonymous", True),
+        (["--log-format", "json"], "log", "format", "json"),
+        (["--log-frames"], "log", "frames", True),
+    ],
+)
+def test_an_option_stands_for_a_setting(
+    arguments: list[str], table: str, field: str, value: object
+) -> None:
+    assert getattr(getattr(parsed(*arguments)["settings"], table), field) == value
+
+
+def test_the_command_line_stands_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text(
+        '[broker]\nprefetch = 1\nmax_connections = 2\n[[listen]]\nendpoint = "tcp:1"\n'
+        '[store]\npath = "/d"\nsync = "never"\n[auth]\nanonymous = true'
+    )
+    assert parsed("--config", str(path))["settings"].broker.prefetch == 1
+    arguments = ["--prefetch=3", "--endpoint=tcp:4", "--data=/e", "--auth=memory:a:b"]
+    settings = parsed("--config", str(path), *arguments)["settings"]
+    assert settings.broker == BrokerConfig(prefetch=3, max_connections=2)
+    assert settings.descriptions == ["tcp:4"]
+    assert (settings.store.path, settings.store.sync) == ("/e", "never")
+    assert (settings.auth.checkers, settings.auth.anonymous) == (("memory:a:b",), True)
+
+
+def test_a_file_with_mistakes_is_told_with_all_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text("[broker]\nprefetch = 0\n[brokr]")
+    with pytest.raises(SystemExit) as caught:
+        parsed("--config", str(path))
+    assert str(caught.value).splitlines() == [
+        f"{path}, line 2: [broker] prefetch: must be a whole number of 1 or more, not 0",
+        f"{path}, line 3: [brokr]: unknown; did you mean broker?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--sync=sometimes"], "--sync must be"),
+        (["--lock-timeout=1"], "[store] lock_timeout_s: needs path"),
+        (["--lock-timeout=-1"], "--lock-timeout takes a number of seconds, 0 or more, not '-1'"),
+        (["--lock-timeout=inf"], "--lock-timeout takes a number of seconds, 0 or more, not 'inf'"),
+        (["--lock-timeout=soon"], "--lock-timeout takes a number of seconds"),
+        (["--data="], "--data takes a directory"),
+        (["--log-format=xml"], "--log-format takes text or json, not 'xml'"),
+        (["--endpoint=nonsense:1"], "--endpoint: can't listen on nonsense:1"),
+        (["--endpoint=tcp:notaport"], "--endpoint: can't listen on tcp:notaport"),
+        (["--auth=ldap:x"], "--auth: there is no kind 'ldap' of authentication"),
+        (["--auth=file:/nonexistent"], "--auth: authentication by file: /nonexistent: No such"),
+    ],
+)
+def test_a_value_that_is_none_is_a_usage_error_that_says_why(
+    arguments: list[str], problem: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        parsed(*arguments)
+    assert problem in str(caught.value)
+
+
+def test_a_service_that_was_never_started_can_be_stopped(tmp_path: Path) -> None:
+    service = makeService(parsed("--data", str(tmp_path / "data")))
+    ended: list[object] = []
+    service.stopService().addBoth(ended.append)
+    service.stopService().addBoth(ended.append)
+    assert ended == [None, None]
+    assert not (tmp_path / "data").exists()
+
+
 def test_the_service_is_made_of_the_options() -> None:
     service = makeService(parsed("--prefetch", "3"))
     assert service.factory.broker.config.prefetch == 3
@@ -120,73 +219,11 @@ def test_the_plug_in_is_found() -> None:
 # Processes.
 
 
-class Process:
-    """A command that runs in a directory of its own, and what it has written."""
-
-    def __init__(self, command: list[str], directory: Path, *, path: str = "") -> None:
-        """Start it; ``path`` is put in front of where Python looks for modules."""
-        self._log = directory / f"log.{len(list(directory.iterdir()))}"
-        paths = [path, str(Path(stompkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        with self._log.open("wb") as log:
-            self.popen = subprocess.Popen(
-                command, cwd=directory, env=environment, stdout=log, stderr=subprocess.STDOUT
-            )
-
-    @property
-    def log(self) -> str:
-        """What it has written so far."""
-        return self._log.read_text(encoding="utf-8", errors="replace")
-
-    def ended(self) -> int:
-        """Its status, once it has ended."""
-        return self.popen.wait(DEADLINE_S)
-
-    def terminate(self) -> int:
-        """Ask it to end, and wait."""
-        self.popen.send_signal(signal.SIGTERM)
-        return self.ended()
-
-    def wait_until(self, condition: Callable[[], object]) -> None:
-        """Wait for what the process will do."""
-        happened = wait_until(lambda: condition() or self.popen.poll() is not None, DEADLINE_S)
-        assert happened, f"not within {DEADLINE_S} s:\n{self.log}"
-        assert condition(), f"the process has ended:\n{self.log}"
-
-
-Start = Callable[..., Process]
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Start commands, and end all that still run."""
-    processes: list[Process] = []
-
-    def start(command: list[str], *arguments: str, path: str = "") -> Process:
-        process = Process([*command, "stompkit", *arguments], tmp_path, path=path)
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        if process.popen.poll() is None:
-            process.popen.kill()
-            process.ended()
-
-
-def talk(where: socket.socket, data: bytes) -> bytes:
-    """Send octets and read all that comes until the end."""
-    with where:
-        where.settimeout(DEADLINE_S)
-        where.sendall(data)
-        pieces = []
-        while piece := where.recv(65_536):
-            pieces.append(piece)
-    return b"".join(pieces)
-
-
-def tcp(endpoint: dict[str, Any]) -> socket.socket:
-    return socket.create_connection((endpoint["host"], endpoint["port"]), DEADLINE_S)
+    with processes(tmp_path) as start:
+        yield start
 
 
 @pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
@@ -248,16 +285,16 @@ def test_without_announce_no_file_is_written(start: Start, tmp_path: Path) -> No
     assert "Traceback" not in process.log
 
 
-def test_stop_closes_what_is_open(start: Start, tmp_path: Path) -> None:
-    announce = tmp_path / "announce"
-    process = start(TWIST, "--endpoint", "tcp:0:interface=127.0.0.1", "--announce", str(announce))
-    process.wait_until(announce.exists)
-    [where] = json.loads(announce.read_text(encoding="utf-8"))["endpoints"]
-    with tcp(where) as client:
-        client.sendall(CONNECT)
-        assert client.recv(65_536)
+def test_stop_tells_clients_why_and_closes(start: Start, tmp_path: Path) -> None:
+    process = start(TWIST, "--endpoint", LOOPBACK, "--announce", str(tmp_path / "announce"))
+    [where] = announced(process, tmp_path / "announce")
+    with Client(where) as client:
         process.terminate()
-        assert client.recv(65_536) == b""
+        last = client.receive()
+        assert last.startswith(b"ERROR\n")
+        assert b"stompkit-code:shutting-down\n" in last
+        assert client.receive() == b""
+    assert "Traceback" not in process.log
 
 
 @pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd"])
@@ -279,7 +316,7 @@ def test_a_port_in_use_ends_the_start_and_is_told(
 @pytest.mark.parametrize("endpoint", ["nonsense", "nonsense:1", "tcp:notaport", "tcp:0:bad=1"])
 def test_a_bad_endpoint_ends_the_start_and_is_told(start: Start, endpoint: str) -> None:
     process = start(TWIST, "--endpoint", endpoint)
-    assert process.ended() == 1
+    assert process.ended() not in (0, None)
     assert f"can't listen on {endpoint}" in process.log
     assert "Traceback" not in process.log
 
@@ -311,8 +348,8 @@ def test_help_tells_every_option_and_its_default(start: Start, command: list[str
     process = start(command, "--help")
     assert process.ended() == 0
     text = " ".join(process.log.split())
-    for name in ("announce", "endpoint", "heart-beat", "max-connections", "max-body", "prefetch"):
-        assert f"--{name}=" in text
+    for option in OPTIONS:
+        assert f"--{option}" in text
     for default in ("tcp:61613:interface=127.0.0.1", "1000,1000", "10000", "67108864", "100"):
         assert f"[default: {default}]" in text
     assert "/queue/NAME" in text
@@ -362,7 +399,7 @@ def test_an_endpoint_that_fails_later_ends_the_process_and_is_told(
     start: Start, late: str, command: list[str]
 ) -> None:
     process = start(command, "--endpoint", "late:never", path=late)
-    process.ended()
+    assert process.ended() == 1
     assert "can't listen on late:never: too late" in process.log
 
 

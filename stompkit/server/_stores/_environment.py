@@ -204,27 +204,27 @@ class Environment:
 
     def _open_databases(self, env: lmdb.Environment) -> Databases:
         """Open or make the databases, and see to the version of what is in them."""
-        with env.begin(write=not self._read_only, buffers=True) as txn:
-            is_new = txn.stat()["entries"] == 0 and not self._read_only
-            names = [name.encode() for name in Databases._fields]
-            if not is_new and (txn.get(names[0]) is None):
-                raise StoreError(f"{self.path} is a database of something else than stompkit")
-            databases = Databases(*(env.open_db(name, txn=txn, create=is_new) for name in names))
-            meta = databases.meta
-            if is_new:
-                txn.put(_UUID_KEY, uuid.uuid4().bytes, db=meta)
-                txn.put(_VERSION_KEY, NUMBER.pack(_VERSION), db=meta)
-                return databases
-            found = txn.get(_VERSION_KEY, db=meta)
-            if found is None:
-                raise StoreError(f"{self.path} is a database of something else than stompkit")
-            version: int = NUMBER.unpack(found)[0]
+        with env.begin() as txn:
+            is_new = txn.stat()["entries"] == 0
+            is_ours = is_new or txn.get(Databases._fields[0].encode()) is not None
+        if not is_ours or (is_new and self._read_only):
+            raise StoreError(f"{self.path} is a database of something else than stompkit")
+        if is_new:
+            return _create(env)
+        databases = Databases(
+            *(env.open_db(name.encode(), create=False) for name in Databases._fields)
+        )
+        with env.begin(write=not self._read_only, buffers=True) as change:
+            version: int = NUMBER.unpack(change.get(_VERSION_KEY, b"", db=databases.meta))[0]
             if version != _VERSION:
-                if version < _VERSION and self._read_only:
-                    raise StoreError(f"{self.path} is of an older version: start a broker with it")
-                upgrade(f"the store {self.path}", version, _VERSION, _MIGRATIONS, txn)
-                txn.put(_VERSION_KEY, NUMBER.pack(_VERSION), db=meta)
-            return databases
+                if self._read_only and version < _VERSION:
+                    raise StoreError(
+                        f"the store {self.path} is of version {version}; a broker that starts with"
+                        f" it brings it to version {_VERSION}"
+                    )
+                upgrade(f"the store {self.path}", version, _VERSION, _MIGRATIONS, change)
+                change.put(_VERSION_KEY, NUMBER.pack(_VERSION), db=databases.meta)
+        return databases
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -265,6 +265,15 @@ class Environment:
                 os.close(descriptor)
         except OSError as error:
             return error.errno not in _NO_ROOM
+
+
+def _create(env: lmdb.Environment) -> Databases:
+    """Make the databases of a new store, all of them or none."""
+    with env.begin(write=True) as txn:
+        databases = Databases(*(env.open_db(name.encode(), txn) for name in Databases._fields))
+        txn.put(_UUID_KEY, uuid.uuid4().bytes, db=databases.meta)
+        txn.put(_VERSION_KEY, NUMBER.pack(_VERSION), db=databases.meta)
+    return databases
 
 
 def _make_directory(path: Path) -> None:

@@ -245,7 +245,7 @@ def test_what_clients_sent_is_in_no_message(place: Place) -> None:
     store = opened(place.url)
     store.apply([CreateLane(1, "/queue/a", 4), put(1)])
     execute(place.url, *REFUSE[place.kind])
-    with pytest.raises(StoreError, match="large|refuse") as caught:
+    with pytest.raises(StoreError, match=r"large|refuse") as caught:
         store.apply([put(2), put(3, 100), Remove(1, 1)])
     shown = told(caught.value)
     assert SECRET not in shown

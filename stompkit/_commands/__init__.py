@@ -1,0 +1,98 @@
+"""The commands of ``stompkit``: each in a module of its own, imported when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from io import TextIOWrapper
+from typing import Final, Protocol, cast
+
+__all__ = ["COMMANDS", "main"]
+
+#: The commands, in the order in which somebody meets them, and what each does.
+COMMANDS: Final = {
+    "run": "run a command with a broker of its own",
+    "check-config": "say what is wrong with a broker's file of settings",
+    "show-config": "print all settings, each with its meaning",
+    "passwd": "add users to a password file, change or remove them",
+    "store": "check, compact, export or import a broker's messages",
+    "conformance": "ask a server how well it keeps to the specifications of STOMP",
+    "version": "print the versions of stompkit and of what it runs on",
+}
+
+_DESCRIPTION: Final = "STOMP for Python: a broker, and tools around it."
+_EPILOG: Final = """\
+`stompkit COMMAND --help` says more about each. The broker itself is run by Twisted:
+
+  twist stompkit                                   in memory, on loopback
+  twist stompkit --data /var/lib/stompkit          messages survive
+  twistd stompkit --config /etc/stompkit.toml      in the background
+  twist stompkit --help                            all options
+
+exit status: 0 all is well; 1 something is wrong, and was said on standard error; 2 the command
+line is; 130 interrupted. Where a command has others, its --help lists them.
+"""
+
+_USAGE: Final = 2
+_INTERRUPTED: Final = 128 + signal.SIGINT
+
+
+class _Command(Protocol):
+    """What the module of a command has."""
+
+    def main(self, arguments: list[str]) -> int:
+        """Run it; gives its exit status."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    parser = argparse.ArgumentParser(
+        prog="stompkit",
+        usage="stompkit [--help] [--version] COMMAND ...",
+        description=_DESCRIPTION,
+        epilog="\n".join(["commands:", *lines, "", _EPILOG]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="the same as the command version")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; gives its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that can't show a character gets an escape sequence for it.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever was reading has had enough, as `head` has; the interpreter must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    name = "version" if options.version else options.command
+    if name is None:
+        parser.print_help(sys.stderr)
+        return _USAGE
+    if name not in COMMANDS:
+        close = get_close_matches(name, COMMANDS, 1)
+        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
+        parser.error(f"there is no command {name!r}; {meant}")
+    module = import_module(f"stompkit._commands.{name.replace('-', '_')}")
+    return cast("_Command", module).main(options.arguments)

@@ -1,0 +1,22 @@
+"""``stompkit conformance``: the same as ``python -m stompkit.conformance``."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Hand everything over to the suite."""
+    try:
+        from stompkit.conformance.__main__ import main as run
+    except ModuleNotFoundError as error:
+        if error.name != "pytest":
+            raise
+        print(
+            "stompkit conformance needs pytest: pip install 'stompkit[conformance]'",
+            file=sys.stderr,
+        )
+        return 4
+    return run(arguments)

@@ -1,0 +1,192 @@
+"""``stompkit run``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
+
+__all__ = ["main"]
+
+_EPILOG: Final = """\
+The command finds the broker by these variables of its environment:
+
+  STOMPKIT_URL        stomp://127.0.0.1:PORT
+  STOMPKIT_HOST       127.0.0.1
+  STOMPKIT_PORT       PORT
+  STOMPKIT_VHOST      what to say as `host` in CONNECT
+  STOMPKIT_LOGIN      and STOMPKIT_PASSCODE, where there has to be a login
+
+  stompkit run -- ./integration-tests
+  stompkit run --broker rabbitmq -- sh -c 'my-client --port "$STOMPKIT_PORT"'
+
+The broker is ready when the command begins, and gone when this command ends, with all of its
+files. Signals go to the command: SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2.
+
+exit status: that of the command, 128 and the signal's number for one that a signal has ended;
+125 the broker does not start; 126 the command can't be run; 127 there is no such command
+"""
+
+_NO_BROKER: Final = 125
+_CANT_RUN: Final = 126
+_NO_COMMAND: Final = 127
+_FORWARDED: Final = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+#: What a terminal sends to the command, too.
+_FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command with a broker."""
+    options = _options(arguments)
+    config = LaunchConfig(
+        name=options.broker,
+        port=options.port,
+        login=options.login,
+        passcode=options.passcode,
+        arguments=tuple(options.broker_argument),
+    )
+    try:
+        with _ended_in_order(), launch(config) as broker:
+            status = _run(options.command, _environment(broker))
+            if options.log is not None:
+                options.log.write_text(broker.log, encoding="utf-8")
+            return status
+    except BrokerError as error:
+        print(f"stompkit run: {error}", file=sys.stderr)
+        return _NO_BROKER
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="stompkit run",
+        usage="stompkit run [options] [--] COMMAND [ARGUMENT ...]",
+        description="Run a command with a broker of its own.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--broker",
+        default="stompkit",
+        metavar="NAME",
+        help="stompkit (the default), coilmq, activemq or rabbitmq",
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="the port to listen on; by default a free one"
+    )
+    parser.add_argument("--login", help="the one user that is let in; by default everybody")
+    parser.add_argument("--passcode", help="that user's passcode")
+    parser.add_argument(
+        "--broker-argument",
+        action="append",
+        default=[],
+        metavar="ARGUMENT",
+        help="one for the broker's command line, as in --broker-argument=--log-frames",
+    )
+    parser.add_argument("--log", type=Path, metavar="FILE", help="keep the broker's log here")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if not options.command:
+        parser.error("what is to be run? stompkit run -- COMMAND")
+    return options
+
+
+def _environment(broker: RunningBroker) -> dict[str, str]:
+    settings = {
+        "URL": broker.url,
+        "HOST": broker.host,
+        "PORT": str(broker.port),
+        "VHOST": broker.vhost,
+        "LOGIN": broker.login,
+        "PASSCODE": broker.passcode,
+    }
+    said = {f"STOMPKIT_{name}": value for name, value in settings.items() if value is not None}
+    return {**os.environ, **said}
+
+
+class _Ended(BaseException):
+    """A signal that ends this command before it runs the other."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the signal's number."""
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Have the signals that end a process end this one by way of its cleaning up."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except _Ended as ended:
+        raise SystemExit(128 + ended.number) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run the command, in this process's group, and hand signals on to it."""
+    waiting: list[int] = []
+    process: subprocess.Popen[bytes] | None = None
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        if number in _FROM_TERMINAL and _is_in_foreground():
+            return
+        if process is None:
+            waiting.append(number)
+        else:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        process = subprocess.Popen(command, env=environment)
+        for number in waiting:
+            process.send_signal(number)
+        status = process.wait()
+    except FileNotFoundError as error:
+        print(f"stompkit run: {error.filename}: {error.strerror}", file=sys.stderr)
+        return _NO_COMMAND
+    except OSError as error:
+        print(f"stompkit run: {command[0]}: {error.strerror}", file=sys.stderr)
+        return _CANT_RUN
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else 128 - status
+
+
+def _is_in_foreground() -> bool:
+    """Whether a key of the terminal reaches the command by itself."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

@@ -1,0 +1,31 @@
+"""``stompkit version``."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from stompkit import __version__
+
+__all__ = ["main"]
+
+#: What a broker's behaviour can depend on; the last ones are extras.
+_PACKAGES: Final = ("Twisted", "msgspec", "lmdb", "SQLAlchemy", "pyOpenSSL")
+
+
+def main(arguments: list[str]) -> int:
+    """Print versions, as a report of a problem should have them."""
+    argparse.ArgumentParser(
+        prog="stompkit version",
+        description="Print the versions of stompkit and of what it runs on.",
+    ).parse_args(arguments)
+    print(f"stompkit {__version__}")
+    print(f"Python {platform.python_version()} on {platform.system()} {platform.release()}")
+    for package in _PACKAGES:
+        try:
+            print(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            print(f"{package}: not installed")
+    return 0

@@ -1,0 +1,95 @@
+"""A broker made of its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
+
+from stompkit.server._auth import CredAuthenticator, checkers_from
+from stompkit.server._protocol import BrokerFactory
+from stompkit.server._rights import RightsAuthoriser
+from stompkit.server._settings import AuthSettings, Settings, StoreSettings
+from stompkit.server._stores._environment import DATA_FILE, DIRECTORY
+from stompkit.server._stores.lmdb import LmdbStore
+from stompkit.server._stores.runner import ThreadRunner
+from stompkit.server.interfaces import Authenticator, Authoriser, MessageStore
+
+__all__ = ["Access", "access", "factory", "has_lmdb", "store"]
+
+
+class Access(NamedTuple):
+    """Who decides on logins and rights, and how to let go of what that takes."""
+
+    authenticator: Authenticator | None
+    authoriser: Authoriser | None
+    closers: tuple[Callable[[], Deferred[None]], ...] = ()
+
+    async def close(self) -> None:
+        """Close connections to services that were asked."""
+        for close in self.closers:
+            await close()
+
+
+def access(settings: Settings) -> Access:
+    """Make what decides on logins and rights; ValueError or OSError says what is wrong."""
+    auth = settings.auth
+    rights = RightsAuthoriser(settings.rights) if settings.rights else None
+    if auth.http is None:
+        return Access(_authenticator(auth), rights)
+    from stompkit.server._http_authoriser import HttpAuthenticator, HttpAuthoriser
+
+    authenticator = HttpAuthenticator(auth.http)
+    authoriser = HttpAuthoriser(auth.http, otherwise=rights)
+    return Access(authenticator, authoriser, (authenticator.close, authoriser.close))
+
+
+def _authenticator(auth: AuthSettings) -> Authenticator | None:
+    if not auth.is_checked:
+        return None
+    return CredAuthenticator(
+        checkers_from(auth.checkers),
+        anonymous=bool(auth.anonymous),
+        groups=auth.groups,
+        certificate_users=auth.certificate_users,
+    )
+
+
+def store(settings: StoreSettings) -> MessageStore | None:
+    """Make the store, which is not opened yet; ValueError says what is wrong."""
+    if settings.effective_kind == "lmdb":
+        assert settings.path is not None  # settings are checked
+        return LmdbStore(
+            Path(settings.path).absolute(),
+            synchronous=settings.is_synchronous,
+            max_octets=settings.max_octets,
+        )
+    if settings.effective_kind == "sqlalchemy":
+        from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
+
+        assert settings.url is not None  # settings are checked
+        return SqlAlchemyStore(settings.url, synchronous=settings.is_synchronous)
+    return None
+
+
+def has_lmdb(directory: Path) -> bool:
+    """Whether there is a store of the kind ``lmdb`` in a broker's directory of data."""
+    return (directory / DIRECTORY / DATA_FILE).is_file()
+
+
+def factory(settings: Settings, decided_by: Access, reactor: IReactorTime) -> BrokerFactory:
+    """Make a broker that listens nowhere yet, and whose store is not open."""
+    messages = store(settings.store)
+    from_thread = cast("IReactorFromThreads", reactor).callFromThread
+    return BrokerFactory(
+        settings.config,
+        reactor,
+        store=messages,
+        runner=None if messages is None else ThreadRunner(from_thread),
+        sync_interval_s=settings.store.sync_interval_s,
+        authenticator=decided_by.authenticator,
+        authoriser=decided_by.authoriser,
+    )

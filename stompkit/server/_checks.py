@@ -1,0 +1,268 @@
+"""What has to be right among settings that are each right by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.endpoints import serverFromString
+
+from stompkit.frames import Limits
+from stompkit.server._auth import checkers_from
+from stompkit.server._config import BrokerConfig, DestinationConfig
+from stompkit.server._errors import Refused
+from stompkit.server._names import Kind, Pattern, is_pattern, kind_of
+from stompkit.server._rights import RightsAuthoriser
+from stompkit.server._toml import Document, Place
+
+if TYPE_CHECKING:
+    from stompkit.server._settings import AuthSettings, Settings, StoreSettings
+
+__all__ = ["check", "check_endpoint", "check_sync"]
+
+#: The longest interval between heart-beats that a client can be told, in milliseconds.
+_LONGEST_MS: Final = 2**31 - 1
+_SYNC: Final = re.compile(r"always|never|interval:[1-9][0-9]{0,8}")
+
+
+def check(settings: Settings, document: Document) -> None:
+    """Note in the document what is wrong."""
+    _check_broker(settings.broker, document)
+    _check_destinations(settings, document)
+    _check_store(settings.store, document)
+    _check_storage(settings, document)
+    _check_endpoints(settings, document)
+    _check_auth(settings.auth, document)
+    _check_rights(settings, document)
+
+
+def _check_broker(broker: BrokerConfig, document: Document) -> None:
+    table = ("broker",)
+    if not all(0 <= each <= _LONGEST_MS for each in broker.heart_beat_ms):
+        document.add(
+            (*table, "heart_beat_ms"), f"must be two numbers from 0 to {_LONGEST_MS}: [1000, 1000]"
+        )
+    for name in ("limits", "limits_before_login"):
+        _check_limits(getattr(broker, name), document, (*table, name))
+    if broker.prefetch > broker.max_prefetch:
+        document.add(
+            (*table, "prefetch"), f"must not be above max_prefetch, which is {broker.max_prefetch}"
+        )
+    if broker.login_timeout_s == 0:
+        document.add((*table, "login_timeout_s"), "must be above 0, or nobody could log in")
+    if "" in broker.hosts or len(set(broker.hosts)) < len(broker.hosts):
+        document.add((*table, "hosts"), "must be different names, none of them empty")
+
+
+def _check_limits(limits: Limits, document: Document, table: Place) -> None:
+    for name in limits.__slots__:
+        least = 0 if name == "max_body_bytes" else 1
+        if getattr(limits, name) < least:
+            document.add((*table, name), f"must be a whole number of {least} or more")
+    if limits.max_frame_bytes < limits.max_body_bytes:
+        at_fault = "max_frame_bytes" if document.has((*table, "max_frame_bytes")) else None
+        document.add(
+            (*table, at_fault or "max_body_bytes"),
+            f"a body of {limits.max_body_bytes} octets does not fit into a frame of"
+            f" {limits.max_frame_bytes}: set max_frame_bytes to more than max_body_bytes",
+        )
+
+
+def _check_destinations(settings: Settings, document: Document) -> None:
+    seen: dict[str, int] = {}
+    for index, each in _placed(settings.destinations, document, "destination"):
+        place = ("destination", index)
+        first = seen.setdefault(each.name, index)
+        if first != index:
+            document.add(
+                (*place, "name"), f'"{each.name}" has a table already, #{first + 1}: join the two'
+            )
+        longest = settings.broker.max_destination_bytes
+        if len(each.name.encode()) > longest:
+            document.add((*place, "name"), f"must not be longer than {longest} octets")
+            continue
+        try:
+            kind = kind_of(each.name)
+            Pattern(each.name)
+        except Refused as refused:
+            document.add((*place, "name"), refused.message)
+            continue
+        _check_children(each, kind, document, place)
+
+
+def _check_children(each: DestinationConfig, kind: Kind, document: Document, place: Place) -> None:
+    if kind is not Kind.FANOUT or is_pattern(each.name):
+        if each.children:
+            document.add(
+                (*place, "children"), "only a destination of the name /fanout/NAME has children"
+            )
+        return
+    if not each.children:
+        document.add(
+            place,
+            f'children is missing: without any, what is sent to "{each.name}" gets lost. List the'
+            ' queues that get a copy: children = ["/queue/NAME"]',
+        )
+    for child in each.children:
+        is_queue = child.startswith(Kind.QUEUE.value) and child != Kind.QUEUE.value
+        if not is_queue or is_pattern(child):
+            document.add(
+                (*place, "children"), f'"{child[:100]}" is not the name of a queue, /queue/NAME'
+            )
+    if len(set(each.children)) < len(each.children):
+        document.add((*place, "children"), "must be different queues")
+
+
+def _check_store(store: StoreSettings, document: Document) -> None:
+    kind = store.effective_kind
+    if store.path == "":
+        document.add(("store", "path"), "must not be empty")
+    if kind == "lmdb" and store.path is None:
+        document.add(
+            ("store", "kind"), 'lmdb needs a directory: add path = "/var/lib/stompkit", say'
+        )
+    if kind == "sqlalchemy" and store.url is None:
+        document.add(
+            ("store", "kind"),
+            'sqlalchemy needs a database: add url = "sqlite:////var/lib/stompkit.sqlite", say',
+        )
+    if kind == "lmdb" and store.url is not None:
+        document.add(("store", "url"), 'goes with kind = "sqlalchemy", not with "lmdb"')
+    if kind == "sqlalchemy" and store.url is not None:
+        _try(partial(_sql_store, store.url), document, ("store", "url"), "")
+    if kind == "none" and (store.path is not None or store.url is not None):
+        document.add(("store", "kind"), "none keeps nothing: leave this line out, or path and url")
+    _try(partial(check_sync, store.sync), document, ("store", "sync"), "")
+    if store.lock_timeout_s is not None and store.path is None:
+        document.add(("store", "lock_timeout_s"), "needs path: without it nothing is locked")
+
+
+def check_sync(sync: str) -> None:
+    """Raise ValueError for what does not say when data has to be on the disk."""
+    if _SYNC.fullmatch(sync) is None:
+        raise ValueError(
+            'must be "always", "never", or "interval:" and a number of milliseconds, as in'
+            f' "interval:200", not "{sync[:40]}"'
+        )
+
+
+def _sql_store(url: str) -> None:
+    # Not before it is wanted: SQLAlchemy is an extra.
+    from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
+
+    SqlAlchemyStore(url)
+
+
+def _check_storage(settings: Settings, document: Document) -> None:
+    if settings.store.has_store:
+        return
+    places: list[Place] = [
+        ("destination", index, "storage")
+        for index, each in _placed(settings.destinations, document, "destination")
+        if each.storage == "persistent"
+    ]
+    if document.at(("broker", "storage")) == "persistent":
+        places.append(("broker", "storage"))
+    for place in places:
+        document.add(place, "persistent needs a store: set path in [store], or leave this line out")
+
+
+def _check_endpoints(settings: Settings, document: Document) -> None:
+    for index, each in _placed(settings.endpoints, document, "listen"):
+        _try(partial(check_endpoint, each.endpoint), document, ("listen", index, "endpoint"), "")
+
+
+def check_endpoint(description: str) -> None:
+    """Raise ValueError for what does not describe an endpoint to listen on."""
+    from twisted.internet import reactor
+
+    if description.startswith("systemd:"):
+        # It can be told only where systemd has started the process.
+        return
+    begin = f"can't listen on {description}: "
+    try:
+        serverFromString(reactor, description)  # type: ignore[no-untyped-call]  # Twisted's
+    except OSError as error:
+        raise ValueError(f"{begin}{error.filename}: {error.strerror}") from error
+    except ImportError as error:
+        is_tls = error.name == "OpenSSL"
+        what = "TLS needs pyOpenSSL: pip install 'stompkit[tls]'" if is_tls else error
+        raise ValueError(f"{begin}{what}") from error
+    except Exception as error:
+        raise ValueError(f"{begin}{error}") from error
+
+
+def _check_auth(auth: AuthSettings, document: Document) -> None:
+    for number, description in enumerate(auth.checkers, 1):
+        _try(
+            partial(checkers_from, [description]),
+            document,
+            ("auth", "checkers"),
+            f"item {number}: ",
+        )
+    if auth.http is not None:
+        _check_http(auth, document)
+    if auth.is_checked or document.has(("auth", "checkers")) or document.has(("auth", "http")):
+        return
+    if auth.anonymous is False:
+        document.add(
+            ("auth", "anonymous"),
+            "false lets nobody in where no login is checked: add checkers, or leave this line out",
+        )
+    if auth.groups:
+        document.add(
+            ("auth", "groups"), "nobody has a name where no login is checked: add checkers"
+        )
+
+
+def _check_http(auth: AuthSettings, document: Document) -> None:
+    from stompkit.server._http_authoriser import HttpAuthenticator
+
+    service = auth.http
+    assert service is not None  # that's what it is about
+    _try(lambda: HttpAuthenticator(service), document, ("auth", "http"), "")
+    others = {
+        "checkers": bool(auth.checkers),
+        "certificate_users": auth.certificate_users,
+        "anonymous": auth.anonymous is not None,
+        "groups": bool(auth.groups),
+    }
+    for name, is_set in others.items():
+        if is_set:
+            document.add(
+                ("auth", name),
+                "has no effect beside [auth.http], which is asked about every client: leave one of"
+                " the two out",
+            )
+
+
+def _check_rights(settings: Settings, document: Document) -> None:
+    hosts = settings.broker.hosts
+    for index, each in _placed(settings.rights, document, "rights"):
+        place = ("rights", index)
+        try:
+            RightsAuthoriser([each])
+        except ValueError as error:
+            document.add((*place, "destination"), str(error).partition(": ")[2])
+        for host in each.hosts:
+            if host not in hosts:
+                document.add((*place, "hosts"), f'"{host}" is not among the hosts of [broker]')
+
+
+def _placed(made: Sequence[Any], document: Document, name: str) -> list[tuple[int, Any]]:
+    """Structs with their indices in the file, in which there may be others."""
+    count = len(document.at((name,)) or ())
+    indices = [index for index in range(count) if (name, index) not in document.unmade]
+    return list(zip(indices, made, strict=False))
+
+
+def _try(make: Callable[[], object], document: Document, place: Place, begin: str) -> None:
+    """Note why something can't be made."""
+    try:
+        make()
+    except OSError as error:
+        document.add(place, f"{begin}{error.filename}: {error.strerror}")
+    except (ValueError, ImportError) as error:
+        document.add(place, f"{begin}{error}")

@@ -1,0 +1,285 @@
+"""The life of a broker's process: lock, store, sockets, clients, and all of it back again."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, cast
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IListeningPort,
+    IReactorCore,
+    IReactorFromThreads,
+    IReactorTime,
+)
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from stompkit.server._assembly import Access, access, factory
+from stompkit.server._lock import DirectoryLock
+from stompkit.server._logs import log_frame
+from stompkit.server._settings import Settings
+from stompkit.server.interfaces import StoreError
+
+__all__ = ["Lifecycle"]
+
+_log: Final = Logger()
+
+#: Seconds between two looks whether the last client is gone.
+_PAUSE_S: Final = 0.02
+#: Seconds for the system to tell of connections that have been cut.
+_MARGIN_S: Final = 1.0
+
+
+class _StartError(Exception):
+    """What keeps a broker from its work."""
+
+
+class Lifecycle:
+    """One broker, from its start to its end; it can't be started a second time."""
+
+    def __init__(self, settings: Settings, announce: Path | None = None) -> None:
+        """Make the broker; ``announce`` is the file to write once it listens.
+
+        Raises ValueError or OSError for what can't be made of the settings.
+        """
+        from twisted.internet import reactor
+
+        self._reactor = cast("IReactorTime", reactor)
+        self.settings = settings
+        self.access = access(settings)
+        self.factory = factory(settings, self.access, self._reactor)
+        self._announce = announce
+        path = settings.store.path
+        self._lock = None if path is None else DirectoryLock(Path(path).absolute())
+        self._is_started = False
+        self._is_stopping = False
+        self._lock_timeout: IDelayedCall | None = None
+        self._ports: list[IListeningPort] = []
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it works with files of its own, which have to belong to the right user."""
+        return self.settings.store.has_store or self._lock is not None
+
+    # The start.
+
+    def start(self) -> None:
+        """Begin to work, as soon as no other broker works on the same data; once.
+
+        Raises SystemExit with the reason where that fails at once; what fails later ends the
+        process.
+        """
+        if self._is_started:
+            return
+        self._is_started = True
+        try:
+            if self._may_begin():
+                self._begin()
+        except _StartError as error:
+            self._give_back()
+            raise SystemExit(f"stompkit: {error}") from error
+
+    def _may_begin(self) -> bool:
+        lock, timeout_s = self._lock, self.settings.store.lock_timeout_s
+        if lock is None:
+            return True
+        try:
+            if lock.try_acquire():
+                return True
+        except OSError as error:
+            raise _StartError(f"can't lock {lock.path}: {error.strerror}") from error
+        who = lock.holder()
+        if timeout_s == 0:
+            raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")
+        _log.info("waiting for {path}: held by {who}", path=lock.path, who=who)
+        from_thread = cast("IReactorFromThreads", self._reactor).callFromThread
+        lock.wait(
+            lambda: from_thread(self._took_over),
+            lambda error: from_thread(self._failed_to_lock, error),
+        )
+        if timeout_s is not None:
+            self._lock_timeout = self._reactor.callLater(timeout_s, self._waited_enough)
+        return False
+
+    def _took_over(self) -> None:
+        if self._is_stopping:
+            return
+        self._stop_waiting()
+        assert self._lock is not None  # it is what was waited for
+        _log.info("{path} is free: taking over", path=self._lock.path)
+        try:
+            self._begin()
+        except _StartError as error:
+            self._end_process(error)
+
+    def _failed_to_lock(self, error: OSError) -> None:
+        if not self._is_stopping:
+            self._end_process(f"can't lock: {error.strerror}")
+
+    def _waited_enough(self) -> None:
+        self._lock_timeout = None
+        assert self._lock is not None  # it is what was waited for
+        self._end_process(
+            f"{self._lock.path} is still held by {self._lock.holder()} after"
+            f" {self.settings.store.lock_timeout_s:g} seconds"
+        )
+
+    def _stop_waiting(self) -> None:
+        if self._lock_timeout is not None:
+            self._lock_timeout.cancel()
+            self._lock_timeout = None
+
+    def _begin(self) -> None:
+        """Open the store and listen; raises what fails at once, and ends the process later."""
+        store = self.settings.store
+        if not store.has_store:
+            _log.info("without --data or [store] all messages are in memory, and end with it")
+        try:
+            self.factory.broker.open()
+        except StoreError as error:
+            raise _StartError(f"can't open the store: {error}") from error
+        self.log_frames(wanted=self.settings.log.frames)
+        failures: list[BaseException] = []
+        is_at_once = True
+
+        def failed(failure: Failure) -> None:
+            assert failure.value is not None
+            failures.append(failure.value)
+            if not is_at_once:
+                self._end_process(failure.value)
+
+        # It ends at once for all endpoints but systemd's and plug-ins'.
+        Deferred.fromCoroutine(self._listen()).addErrback(failed)
+        is_at_once = False
+        if failures:
+            raise failures[0]
+
+    async def _listen(self) -> None:
+        for description in self.settings.descriptions:
+            try:
+                endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]  # Twisted's
+                port = await endpoint.listen(self.factory)
+            except Exception as error:
+                raise _StartError(f"can't listen on {description}: {error}") from error
+            self._ports.append(port)
+            if self._is_stopping:
+                await self._stop_listening()
+                return
+        for port in self._ports:
+            _log.info("listening on {address}", address=port.getHost())
+            self._warn_if_open(port)
+        if self._announce is not None:
+            try:
+                _write_whole(self._announce, json.dumps(self.announcement()))
+            except OSError as error:
+                raise _StartError(f"can't write the announce file: {error}") from error
+
+    def _warn_if_open(self, port: IListeningPort) -> None:
+        auth = self.settings.auth
+        address = port.getHost()
+        if auth.is_checked or auth.anonymous or not isinstance(address, IPv4Address | IPv6Address):
+            return
+        if not ip_address(address.host.partition("%")[0]).is_loopback:
+            _log.warn(
+                "anybody who can reach port {port} from elsewhere is let in, and may do"
+                " everything: add --auth, or --anonymous if that is meant",
+                port=address.port,
+            )
+
+    def change_access(self, new: Access) -> None:
+        """Have others decide on logins and rights from now on."""
+        old, self.access = self.access, new
+        self.factory.broker.authenticator = new.authenticator
+        self.factory.broker.authoriser = new.authoriser
+        Deferred.fromCoroutine(old.close()).addErrback(_log_failure)
+
+    def log_frames(self, *, wanted: bool) -> None:
+        """Have the frames of clients that connect from now on logged, or not."""
+        self.factory.broker.frame_log = log_frame if wanted else None
+
+    def announcement(self) -> dict[str, object]:
+        """What the announce file says: process id, and host and port or path of each endpoint."""
+        hosts = [port.getHost() for port in self._ports]
+        return {
+            "pid": os.getpid(),
+            "endpoints": [
+                {"host": host.host, "port": host.port}
+                if isinstance(host, IPv4Address | IPv6Address)
+                else {"path": os.fsdecode(getattr(host, "name", b"") or b"")}
+                for host in hosts
+            ],
+        }
+
+    # The end.
+
+    def _end_process(self, reason: object) -> None:
+        _log.critical("{reason}", reason=reason)
+        # Neither twist nor twistd has a way to say that the end was not a good one.
+        atexit.register(_exit_with_failure)
+        cast("IReactorCore", self._reactor).stop()
+
+    async def stop(self) -> None:
+        """Say goodbye to the clients, bring the data to the disk, let go of everything.
+
+        Harmless before the start and after the end.
+        """
+        if not self._is_started or self._is_stopping:
+            return
+        self._is_stopping = True
+        self._stop_waiting()
+        if self._announce is not None:
+            self._announce.unlink(missing_ok=True)
+        await self._stop_listening()
+        await self._disconnect()
+        await self.access.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        """Let go of the data."""
+        if self._lock is None or self._lock.is_held:
+            self.factory.broker.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    async def _stop_listening(self) -> None:
+        ports, self._ports = self._ports, []
+        for port in ports:
+            stopped = port.stopListening()
+            if stopped is not None:
+                await stopped
+
+    async def _disconnect(self) -> None:
+        broker = self.factory.broker
+        self.factory.disconnect_all("the broker is shutting down", "shutting-down")
+        config = broker.config
+        patience_s = config.drain_timeout_s + config.linger_s + _MARGIN_S
+        deadline = self._reactor.seconds() + patience_s
+        while broker.connections and self._reactor.seconds() < deadline:
+            await deferLater(self._reactor, _PAUSE_S)
+
+
+def _log_failure(failure: Failure) -> None:
+    _log.failure("while letting go of a service", failure)
+
+
+def _exit_with_failure() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(1)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that nobody ever reads half of it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,130 @@
+"""The lock of a data directory: one broker works on it, another waits until the first has ended.
+
+It is the operating system's (flock), so that it ends with its process, whatever ends that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+__all__ = ["DirectoryLock"]
+
+_NAME: Final = "lock"
+#: No host's name and process id is longer than that.
+_MOST_OCTETS: Final = 512
+
+
+class DirectoryLock:
+    """The right to work on a directory; it makes the directory if need be, for its user alone."""
+
+    def __init__(self, directory: Path) -> None:
+        """Begin without the lock."""
+        self.path = directory / _NAME
+        self._mutex = threading.Lock()
+        self._descriptor: int | None = None
+        #: Set once nobody wants what a thread is waiting for.
+        self._given_up: threading.Event | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object has the lock."""
+        return self._descriptor is not None
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it; says whether. Raises OSError."""
+        descriptor = self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if descriptor is None:
+            return False
+        self._take(descriptor)
+        return True
+
+    def wait(self, acquired: Callable[[], None], failed: Callable[[OSError], None]) -> None:
+        """Take the lock once nobody has it, and call ``acquired``, or ``failed``, from a thread.
+
+        Neither is called after :meth:`release`.
+        """
+        given_up = threading.Event()
+        self._given_up = given_up
+        # A thread that the system makes wait can't be woken, so it must not keep the process.
+        threading.Thread(
+            target=self._wait, args=(given_up, acquired, failed), name="stompkit-lock", daemon=True
+        ).start()
+
+    def _wait(
+        self,
+        given_up: threading.Event,
+        acquired: Callable[[], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        try:
+            descriptor = self._lock(fcntl.LOCK_EX)
+        except OSError as error:
+            if not given_up.is_set():
+                failed(error)
+            return
+        assert descriptor is not None  # it has waited for that
+        with self._mutex:
+            if given_up.is_set():
+                os.close(descriptor)
+                return
+            self._take(descriptor)
+            acquired()
+
+    def holder(self) -> str:
+        """Who has the lock, as far as its file tells."""
+        try:
+            words = self.path.read_text(encoding="utf-8", errors="replace").split()
+        except OSError:
+            words = []
+        if len(words) != 2 or not words[0].isdigit():
+            return "another process"
+        return f"process {words[0]} on {words[1]}"
+
+    def release(self) -> None:
+        """Give the lock up, or the wait for it; harmless without either."""
+        with self._mutex:
+            if self._given_up is not None:
+                self._given_up.set()
+                self._given_up = None
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+    def _lock(self, how: int) -> int | None:
+        """Open the file and lock it; ``None`` where another has it and ``how`` is not to wait."""
+        while True:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, how)
+                if self._is_current(descriptor):
+                    return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            except OSError:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def _is_current(self, descriptor: int) -> bool:
+        """Whether the file is still the one that others would lock."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _take(self, descriptor: int) -> None:
+        words = f"{os.getpid()} {socket.gethostname()}\n".encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, words[:_MOST_OCTETS], 0)
+        self._descriptor = descriptor

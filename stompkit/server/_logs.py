@@ -1,0 +1,119 @@
+"""What the log looks like, and frames in it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final, Literal, TextIO, cast
+
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.logger import (
+    ILogObserver,
+    LogEvent,
+    Logger,
+    formatEvent,
+    jsonFileLogObserver,
+    textFileLogObserver,
+)
+from twisted.python.components import Componentized
+from twisted.python.logfile import LogFile
+from zope.interface import implementer
+
+from stompkit.frames import Frame
+
+__all__ = ["LogObserver", "LogSwitch", "log_frame"]
+
+_log: Final = Logger()
+
+#: Headers whose values are nobody's business.
+_SECRET: Final = frozenset({"passcode", "password", "authorization"})
+_MASK: Final = "***"
+#: Characters of headers in one line of the log.
+_MOST_SHOWN: Final = 2_000
+
+Format = Literal["text", "json"]
+
+
+@implementer(ILogObserver)
+class LogObserver:
+    """Writes events to a file, as text or JSON, which can change."""
+
+    def __init__(self, stream: TextIO, switch: LogSwitch) -> None:
+        """Write in the format that the switch says at the time."""
+        self._switch = switch
+        self._observers = {
+            "text": textFileLogObserver(stream),
+            # Without the separator that Twisted puts in front of each line by default: what reads
+            # logs knows JSON lines.
+            "json": jsonFileLogObserver(stream, recordSeparator=""),
+        }
+
+    def __call__(self, event: LogEvent) -> None:
+        """Write an event; to what JSON has of it, its text is added."""
+        if self._switch.format == "json":
+            event = {**event, "text": formatEvent(event)}
+        self._observers[self._switch.format](event)
+
+
+class LogSwitch:
+    """Says in which format the log of ``twistd`` or ``twist`` is written."""
+
+    def __init__(self, format: Format) -> None:
+        """Begin with a format."""
+        self.format: Format = format
+        self._twistd: MutableMapping[str, Any] | None = None
+
+    def install(self, runner: MutableMapping[str, Any]) -> None:
+        """Have ``twistd`` or ``twist``, whose options these are, write its log by this switch.
+
+        ``--logger`` and ``--syslog`` of ``twistd`` are left alone.
+        """
+        if "fileLogObserverFactory" in runner:
+            runner["fileLogObserverFactory"] = self._observer
+        elif not runner.get("logger") and not runner.get("syslog"):
+            self._twistd = runner
+
+    def serve(self, application: object) -> None:
+        """Be the observer that ``twistd`` takes from its application, if it is ``twistd``."""
+        if self._twistd is not None and isinstance(application, Componentized):
+            observer = self._observer(_twistd_stream(self._twistd))
+            application.setComponent(ILogObserver, observer)  # type: ignore[no-untyped-call]  # Twisted's
+
+    def _observer(self, stream: TextIO) -> LogObserver:
+        return LogObserver(stream, self)
+
+
+def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:
+    """The file that ``twistd`` writes its log to, rotated at its signal for that."""
+    name = runner["logfile"]
+    if name == "-" and not runner["nodaemon"]:
+        raise SystemExit("a daemon has no standard output to log to: leave --logfile=- out")
+    if name == "-" or (not name and runner["nodaemon"]):
+        return sys.stdout
+    file = LogFile.fromFullPath(name or "twistd.log")  # type: ignore[no-untyped-call]  # Twisted's
+    if signal.getsignal(signal.SIGUSR1) in (None, signal.SIG_DFL):
+
+        def rotate(number: int, frame: object) -> None:
+            from twisted.internet import reactor
+
+            cast("IReactorFromThreads", reactor).callFromThread(file.rotate)
+
+        signal.signal(signal.SIGUSR1, rotate)
+    return cast("TextIO", file)
+
+
+def log_frame(direction: str, peer: str, frame: Frame) -> None:
+    """Log a frame: its command, its headers without what is secret, the length of its body."""
+    headers = {
+        name: _MASK if name.lower() in _SECRET else value for name, value in frame.headers.items()
+    }
+    _log.info(
+        "{peer} {direction} {command} {headers} {octets} octets",
+        peer=peer,
+        direction=direction,
+        command=frame.command,
+        # As Python writes it, so that no value can begin a line of its own.
+        headers=repr(headers)[:_MOST_SHOWN],
+        octets=len(frame.body),
+    )

@@ -307,9 +307,12 @@ class Connection:
             # It can wait: what it has sent is not done yet.
             self._at_end = True
             return
+        state = self.session.state
         try:
             self.session.receive_eof()
         except RemoteProtocolError as error:
+            # Only one direction is closed: the other one has room for an ERROR.
+            self.session.state = state
             self._send_error(error)
             return
         # As if it had said DISCONNECT, without a receipt.

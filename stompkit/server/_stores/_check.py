@@ -33,7 +33,8 @@ def check(directory: Path, progress: Callable[[int, int], object]) -> list[str]:
 
     Returns a sentence for each problem, none for a store that is sound. ``progress`` is called
     with the number of messages that have been looked at, and that there are. Raises
-    :class:`StoreError` if there is no store, or one of another version.
+    :class:`StoreError` if there is no store, or it can't be opened: it is of another version, or
+    damaged where it begins.
     """
     environment = Environment(directory, read_only=True)
     environment.open()

@@ -72,9 +72,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--remove", action="store_true", help="remove the user")
     options = parser.parse_args(arguments)
     if not _is_word(options.user, ":") or options.user.startswith("#"):
-        parser.error(
-            "a user's name is printable, has no colon, and does not begin with # or blanks"
-        )
+        parser.error("a user's name is printable, has no colon, and begins with no # or blank")
     if not all(_is_word(each, ":,") for each in options.group):
         parser.error("a group's name is printable and has neither colon nor comma")
     return options

@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 _EPILOG: Final = """\
 What is printed is a file of settings itself: what FILE sets, and all the rest commented out with
-its default, each with its meaning.
+its default, each with its meaning. Passcodes that are in FILE are printed as well.
 
   stompkit show-config > stompkit.toml             a file to begin with
   stompkit show-config FILE | grep -v '^#'         what FILE sets that is not the default

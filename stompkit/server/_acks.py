@@ -38,7 +38,8 @@ class Ledger:
         self._version = version
         self._entries: dict[str, Entry] = {}
         self._last_key = 0
-        self._lapsed: dict[str, None] = {}
+        #: How often each was taken away; before 1.2 a new delivery can have the same key.
+        self._lapsed: dict[str, int] = {}
 
     def __len__(self) -> int:
         """How many deliveries wait."""
@@ -86,7 +87,9 @@ class Ledger:
             key = self._key(headers.get("subscription"), named)
         entry = self._entries.get(key)
         if entry is None and key in self._lapsed:
-            del self._lapsed[key]
+            self._lapsed[key] -= 1
+            if not self._lapsed[key]:
+                del self._lapsed[key]
             return []
         if entry is None or entry.holder is not None:
             raise Refused(
@@ -95,7 +98,9 @@ class Ledger:
             )
         subscription = entry.subscription
         assert subscription is not None  # add() has set it
-        if subscription.mode is not AckMode.CLIENT:
+        # Before 1.2 a late answer to a delivery that was taken away names the next one of the same
+        # message, and says nothing of what was delivered between the two.
+        if subscription.mode is not AckMode.CLIENT or key in self._lapsed:
             return [entry]
         entries = []
         for other in subscription.unsettled.values():
@@ -114,7 +119,7 @@ class Ledger:
 
     def lapse(self, entry: Entry) -> None:
         """Take an entry out whose acknowledgement, should it come, is to be ignored."""
-        self._lapsed[entry.key] = None
+        self._lapsed[entry.key] = self._lapsed.pop(entry.key, 0) + 1
         if len(self._lapsed) > _MOST_LAPSED:
             del self._lapsed[next(iter(self._lapsed))]
         self.discard(entry)

@@ -62,9 +62,9 @@ def _check_limits(limits: Limits, document: Document, table: Place) -> None:
         if getattr(limits, name) < least:
             document.add((*table, name), f"must be a whole number of {least} or more")
     if limits.max_frame_bytes < limits.max_body_bytes:
-        at_fault = "max_frame_bytes" if document.has((*table, "max_frame_bytes")) else None
+        is_frame = document.has((*table, "max_frame_bytes"))
         document.add(
-            (*table, at_fault or "max_body_bytes"),
+            (*table, "max_frame_bytes" if is_frame else "max_body_bytes"),
             f"a body of {limits.max_body_bytes} octets does not fit into a frame of"
             f" {limits.max_frame_bytes}: set max_frame_bytes to more than max_body_bytes",
         )

@@ -145,6 +145,9 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Length of a destination's name, in octets of UTF-8."""
     max_prefetch: Count = 10_000
     """The most that a ``prefetch-count`` header can ask for."""
+    max_unacknowledged: Count = 100_000
+    """Messages that a connection has not acknowledged when it asks for one more subscription:
+    those of ended subscriptions count, too."""
     max_transactions: Count = 100
     """Open transactions of one connection."""
     max_transaction_frames: Count = 10_000

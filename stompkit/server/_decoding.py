@@ -22,7 +22,7 @@ from stompkit.server._schema import (
 )
 from stompkit.server._toml import Document, Place
 
-__all__ = ["Decoder", "meant"]
+__all__ = ["Decoder"]
 
 #: Where a table has more keys than this, they are not listed; it takes a look into the manual.
 _MOST_LISTED: Final = 8
@@ -104,7 +104,7 @@ class Decoder:
         for owner, keys in self._owners.items():
             if key in keys:
                 return f"unknown here; it belongs into {owner}"
-        close = meant(key, own)
+        close = _meant(key, own)
         if close:
             return f"unknown{close}"
         if len(own) <= _MOST_LISTED:
@@ -149,7 +149,7 @@ def _choice(hint: Any, word: str) -> str:
     if word in words:
         return word
     shown = word[:_LONGEST_SHOWN]
-    raise _WrongError(f'must be {described(hint)}, not "{shown}"{meant(word, words)}')
+    raise _WrongError(f'must be {described(hint)}, not "{shown}"{_meant(word, words)}')
 
 
 def _flags(flag: type[Flag], raw: Iterable[object]) -> Flag:
@@ -172,7 +172,7 @@ def _kind(raw: object) -> str:
     return next((name for kind, name in kinds if isinstance(raw, kind)), "a date or time")
 
 
-def meant(word: str, words: Collection[str]) -> str:
+def _meant(word: str, words: Collection[str]) -> str:
     """The question whether another word was meant, if one is close."""
     close = get_close_matches(word, words, 1)
     return f"; did you mean {close[0]}?" if close else ""

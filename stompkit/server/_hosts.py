@@ -425,4 +425,9 @@ class VirtualHost:
             # must not be lost.
             return False
         home.settled(entry)
+        journal = self.broker.journal
+        if journal is not None and reason != "expired":
+            # Where the store can't take the letter, the message goes on waiting in its queue. One
+            # that has expired would be tried again at once, and so comes back with a restart.
+            journal.take([entry])
         return True

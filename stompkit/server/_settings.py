@@ -205,10 +205,18 @@ _ELSEWHERE: Final[dict[Place, str]] = {
 def _owners() -> dict[str, list[str]]:
     """The keys of every table, by how its header is written."""
     keys: dict[str, list[str]] = {}
+
+    def add(cls: type, name: str, header: str) -> None:
+        keys[header] = [each.name for each in fields(cls)]
+        for each in fields(cls):
+            inner = table_of(each.hint)
+            if inner is not None:
+                add(inner, f"{name}.{each.name}", f"[{name}.{each.name}]")
+
     for table in fields(Settings):
         single, several = table_of(table.hint), tables_of(table.hint)
         if single is not None:
-            keys[f"[{table.name}]"] = [each.name for each in fields(single)]
+            add(single, table.name, f"[{table.name}]")
         elif several is not None:
-            keys[f"[[{table.name}]]"] = [each.name for each in fields(several)]
+            add(several, table.name, f"[[{table.name}]]")
     return keys

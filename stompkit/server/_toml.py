@@ -41,8 +41,7 @@ class Document:
         """Note a mistake at a place."""
         number = self._line(place)
         where = f"{self.name}, line {number}" if number else self.name
-        label = self._label(place)
-        self._found.append((number, f"{where}: {label}: {what}" if label else f"{where}: {what}"))
+        self._found.append((number, f"{where}: {self._label(place)}: {what}"))
 
     @property
     def problems(self) -> list[str]:
@@ -77,8 +76,6 @@ class Document:
 
     def _label(self, place: Place) -> str:
         """A place as it is written in the file: ``[broker.limits] max_headers``."""
-        if not place:
-            return ""
         value = self.at(place)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             return f"[[{_dotted(place)}]]"

@@ -176,6 +176,14 @@ def test_what_is_said_over_the_file_stands_and_leaves_the_rest_of_it() -> None:
     assert settings.store.effective_kind == "lmdb"
 
 
+def test_what_is_wrong_with_that_has_no_line() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings("", "the options", {"store": {"lock_timeout_s": 1.0}})
+    assert caught.value.problems == [
+        "the options: [store] lock_timeout_s: needs path: without it nothing is locked"
+    ]
+
+
 def test_a_store_of_the_command_line_makes_persistent_queues_possible() -> None:
     text = '[broker]\nstorage = "persistent"'
     assert parsed(text, store={"path": "/d"}).broker.storage == "persistent"
@@ -200,6 +208,14 @@ MISTAKES = {
     "a key of another table": (
         "[store]\nmax_connections = 1",
         "line 2: [store] max_connections: unknown here; it belongs into [broker]",
+    ),
+    "a key of an inner table above it": (
+        "[broker]\nmax_headers = 1",
+        "line 2: [broker] max_headers: unknown here; it belongs into [broker.limits]",
+    ),
+    "a table within one of several": (
+        '[[destination]]\nname = "/queue/a"\n[destination.xyzzy]',
+        "line 3: [[destination]] #1 xyzzy: unknown; `stompkit show-config` lists all that there is",
     ),
     "a key above all tables": (
         "prefetch = 1",
@@ -427,6 +443,11 @@ MISTAKES = {
         '[[listen]]\nendpoint = "tcp:61613"\n[[listen]]\nendpoint = "tcp:notaport"',
         "line 4: [[listen]] #2 endpoint: can't listen on tcp:notaport: invalid literal for int()"
         " with base 10: 'notaport'",
+    ),
+    "an endpoint whose file is missing": (
+        '[[listen]]\nendpoint = "ssl:0:privateKey=/nonexistent"',
+        "line 2: [[listen]] #1 endpoint: can't listen on ssl:0:privateKey=/nonexistent:"
+        " /nonexistent: No such file or directory",
     ),
     "a checker of no kind": (
         '[auth]\ncheckers = ["memory:joe:secret", "ldap:secret"]',

@@ -260,6 +260,22 @@ def test_a_transaction_that_cannot_be_kept_leaves_everything_as_it_was(
     assert left(again(broker, store)) == []
 
 
+def test_a_dead_letter_that_cannot_be_kept_stays_a_message_of_its_queue(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    broker.client().publish(QUEUE, b"1")
+    consumer = broker.client()
+    consumer.subscribe(QUEUE, ack="client")
+    [message] = consumer.take("MESSAGE")
+    store.fails = everything
+    consumer.nack(message, requeue="false", receipt="r")
+    assert refusal(consumer).headers["receipt-id"] == "r"
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert left(broker, "/dlq/a") == []
+    assert left(broker) == [b"1"]
+
+
 def test_a_backlog_that_cannot_be_read_for_a_while_is_delivered_later(
     store: FailingStore,
 ) -> None:

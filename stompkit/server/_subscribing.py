@@ -1,0 +1,220 @@
+"""SUBSCRIBE and UNSUBSCRIBE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stompkit.frames import Frame
+from stompkit.server._destinations import Destination
+from stompkit.server._durables import DurableQueue, durable_key
+from stompkit.server._errors import Refused
+from stompkit.server._names import Kind, Pattern, canonical, is_pattern
+from stompkit.server._queues import Queue
+from stompkit.server._resolving import TEMPORARY, resolve, resolve_temporary, with_right
+from stompkit.server._selectors import Selector, SelectorError
+from stompkit.server._subscriptions import AckMode, Subscription
+from stompkit.server._topics import Fanout
+from stompkit.server.interfaces import Action
+
+if TYPE_CHECKING:
+    from stompkit.server._connection import Connection
+
+__all__ = ["on_subscribe", "on_unsubscribe", "with_reply_to"]
+
+_MOST_PREFETCH_DIGITS: Final = 9
+
+
+def on_subscribe(connection: Connection, frame: Frame) -> None:
+    """Subscribe to a destination, to all that match a pattern, or durably to a topic."""
+    broker, headers = connection.broker, frame.headers
+    subscription_id = headers.get("id")
+    key = _key(headers)
+    if key in connection.subscriptions:
+        raise Refused(f"there is a subscription with {key[:100]!a} already", "duplicate-id")
+    most = broker.config.max_subscriptions
+    if len(connection.subscriptions) >= most:
+        raise Refused(f"too many subscriptions: at most {most}", "too-many-subscriptions")
+    if len(connection.ledger) > broker.config.max_unacknowledged:
+        raise Refused(
+            f"too many messages are not acknowledged: at most {broker.config.max_unacknowledged}",
+            "too-many-unacknowledged",
+        )
+    mode = _ack_mode(headers.get("ack", "auto"))
+    subscription = _subscription(connection, subscription_id, mode)
+    if "selector" in headers:
+        try:
+            subscription.selector = Selector(headers["selector"])
+        except SelectorError as error:
+            raise Refused(f"selector: {error}", "bad-selector") from None
+    subscription.is_exclusive = "true" in (
+        headers.get("exclusive"),
+        headers.get("activemq.exclusive"),
+    )
+    name = resolve(connection, headers["destination"], headers)
+    with_right(
+        connection,
+        frame,
+        Action.READ,
+        name,
+        lambda _: _subscribe(connection, frame, key, subscription, name),
+    )
+
+
+def _key(headers: dict[str, str]) -> str:
+    """What names a subscription: on 1.0 the destination where it has no id."""
+    return f"id {headers['id']}" if "id" in headers else f"destination {headers['destination']}"
+
+
+def _subscription(
+    connection: Connection, subscription_id: str | None, mode: AckMode
+) -> Subscription:
+    made = Subscription(connection, subscription_id, mode, 1, connection.version)
+    made.serial = connection.broker.new_subscription()
+    return made
+
+
+def _ack_mode(value: str) -> AckMode:
+    try:
+        return AckMode(value)
+    except ValueError:
+        modes = ", ".join(mode.value for mode in AckMode)
+        raise Refused(f"ack mode {value[:40]!a} is none of {modes}", "bad-ack-mode") from None
+
+
+def _prefetch(connection: Connection, headers: dict[str, str], default: int) -> int:
+    config = connection.broker.config
+    value = headers.get("prefetch-count", headers.get("activemq.prefetchSize"))
+    if value is None:
+        return default
+    if not (value.isascii() and value.isdigit() and len(value) <= _MOST_PREFETCH_DIGITS):
+        raise Refused(f"prefetch {value[:40]!a} is not a number of messages", "bad-header")
+    # RabbitMQ's 0 stands for "no limit": here, for the highest one.
+    return min(int(value) or config.max_prefetch, config.max_prefetch)
+
+
+def _subscribe(
+    connection: Connection, frame: Frame, key: str, subscription: Subscription, name: str
+) -> None:
+    host, headers = connection.host, frame.headers
+    kind = host.check_name(name)
+    subscription.prefetch = _prefetch(connection, headers, host.policy(name).prefetch)
+    if kind is Kind.TOPIC:
+        durable = durable_key(headers, connection.client_id)
+        if durable is not None:
+            if is_pattern(name):
+                Pattern(name)
+            else:
+                connection.broker.touch(host.destination(name, connection))
+            found = host.durables.get(durable[0])
+            if found is None or found.record.topic == name:
+                _subscribe_durably(connection, frame, key, subscription, name)
+                return
+            # It would be removed for the new one.
+            with_right(
+                connection,
+                frame,
+                Action.READ,
+                found.record.topic,
+                lambda _: _subscribe_durably(connection, frame, key, subscription, name),
+            )
+            return
+    is_browser = headers.get("browser") == "true"
+    if is_pattern(name):
+        if is_browser or kind not in (Kind.QUEUE, Kind.TOPIC, Kind.DEAD_LETTERS):
+            raise Refused(f"{name[:100]!a} can't have wildcards", "bad-destination")
+        subscription.pattern = Pattern(name)
+        connection.include(key, subscription)
+        host.subscribe_pattern(subscription)
+        return
+    if is_browser:
+        destination = _readable(connection, name)
+        if not isinstance(destination, Queue):
+            raise Refused("only queues can be browsed", "bad-destination")
+        # To look at a message does not take it, so there is nothing to acknowledge.
+        subscription.is_auto = True
+        connection.include(key, subscription)
+        destination.browse(subscription)
+        connection.broker.touch(destination)
+        return
+    _subscribe_to(connection, key, subscription, name)
+
+
+def _subscribe_durably(
+    connection: Connection, frame: Frame, key: str, subscription: Subscription, name: str
+) -> None:
+    durable = durable_key(frame.headers, connection.client_id)
+    assert durable is not None  # the caller has looked
+    name_of_it, is_shared = durable
+    selector = frame.headers.get("selector", "")
+    queue = connection.host.durable(name_of_it, name, selector, is_shared=is_shared)
+    # The queue holds only what the selector takes.
+    subscription.selector = None
+    _add(connection, key, subscription, queue)
+
+
+def _subscribe_to(connection: Connection, key: str, subscription: Subscription, name: str) -> None:
+    destination = _readable(connection, name)
+    if isinstance(destination, Fanout):
+        raise Refused(
+            f"{name[:100]!a} keeps nothing: subscribe to one of its children", "bad-destination"
+        )
+    _add(connection, key, subscription, destination)
+
+
+def _readable(connection: Connection, name: str) -> Destination:
+    destination = connection.host.destination(name, connection)
+    if destination.owner not in (None, connection):
+        raise Refused("a temporary destination can be read by its owner only", "not-owner")
+    return destination
+
+
+def _add(
+    connection: Connection, key: str, subscription: Subscription, destination: Destination
+) -> None:
+    connection.include(key, subscription)
+    destination.add(subscription)
+    connection.broker.touch(destination)
+
+
+def on_unsubscribe(connection: Connection, frame: Frame) -> None:
+    """End a subscription; what it delivered can still be acknowledged.
+
+    Where the headers are those of a durable subscription, that is removed as well.
+    """
+    headers, host = frame.headers, connection.host
+    key = _key(headers)
+    durable = durable_key(headers, connection.client_id)
+    queue = host.durables.get(durable[0]) if durable is not None else None
+    subscription = connection.subscriptions.pop(key, None)
+    if subscription is None and queue is None:
+        raise Refused(f"there is no subscription with {key[:100]!a}", "unknown-subscription")
+    if subscription is not None:
+        connection.remove(subscription)
+    if queue is not None:
+        topic = queue.record.topic
+        # Who removes it need not be who has made it.
+        with_right(
+            connection, frame, Action.READ, topic, lambda _: _remove_durable(connection, queue)
+        )
+
+
+def _remove_durable(connection: Connection, queue: DurableQueue) -> None:
+    if queue.subscriptions:
+        raise Refused("the durable subscription is in use", "durable-subscription-in-use")
+    connection.host.remove_durable(queue)
+
+
+def with_reply_to(connection: Connection, frame: Frame) -> Frame:
+    """The frame with a reply-to that means the same to everybody."""
+    asked = frame.headers["reply-to"]
+    config = connection.broker.config
+    name = canonical(asked, {}, config.dialect)
+    if not name.startswith(TEMPORARY) or name in TEMPORARY:
+        return frame
+    name = resolve_temporary(connection, name)
+    if config.dialect == "rabbitmq" and f"id {asked}" not in connection.subscriptions:
+        # RabbitMQ's clients don't subscribe: replies come with this name as their subscription.
+        _subscribe_to(
+            connection, f"id {asked}", _subscription(connection, asked, AckMode.AUTO), name
+        )
+    return Frame(frame.command, frame.headers | {"reply-to": name}, frame.body, frame.repeated)

@@ -1,4 +1,4 @@
-"""The command ``stompkit``, as a process."""
+"""The command ``stompkit``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
 import stompkit
-from stompkit._commands import COMMANDS
+from stompkit._commands import COMMANDS, main
 from stompkit.server.operations import DirectoryLock, Settings, parse_settings, read_settings
 from stompkit.testing._polling import wait_until
 from tests.server.processes import LOOPBACK, TWIST, Client, Start, announced, processes
@@ -30,9 +32,24 @@ def environment() -> dict[str, str]:
 
 def run(*arguments: str | Path, said: str = "", status: int = 0) -> str:
     """Run ``stompkit`` and give what it prints, on both streams; ``said`` is its input."""
+    output = TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True)
+    with redirect_stdout(output), redirect_stderr(output), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", TextIOWrapper(BytesIO(said.encode()), encoding="utf-8"))
+        try:
+            ended: object = main([*map(str, arguments)])
+        except SystemExit as error:
+            ended = error.code
+    printed = output.buffer
+    assert isinstance(printed, BytesIO)
+    text = printed.getvalue().decode()
+    assert (ended or 0) == status, text
+    return text
+
+
+def run_process(*arguments: str | Path, status: int = 0) -> str:
+    """The same in a process of its own, where what it starts prints something, too."""
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
-        input=said,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -144,6 +161,15 @@ def test_check_config_tells_every_mistake(tmp_path: Path) -> None:
         f"{path}, line 3: [broker] prefetch: must be a whole number of 1 or more, not 0",
         f"{path}, line 5: [[listen]] #1 endpoint: can't listen on x:1: Unknown endpoint type: 'x'",
     ]
+
+
+def test_the_command_is_a_process_with_its_status(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text("[broker]")
+    assert run_process("check-config", path) == f"{path}: OK\n"
+    path.write_text("[brokr]")
+    assert "did you mean broker?" in run_process("check-config", path, status=1)
+    assert "required: FILE" in run_process("check-config", status=2)
 
 
 def test_check_config_tells_that_there_is_no_file(tmp_path: Path) -> None:
@@ -366,8 +392,8 @@ def test_a_store_or_file_that_is_not_there_is_told(
 
 
 def test_conformance_hands_everything_over_to_the_suite() -> None:
-    assert "1.2/send/" in run("conformance", "--list", "1.2/send/*")
-    assert "no case is called 'nonsense'" in run("conformance", "nonsense", status=2)
+    assert "1.2/send/" in run_process("conformance", "--list", "1.2/send/*")
+    assert "no case is called 'nonsense'" in run_process("conformance", "nonsense", status=2)
 
 
 # A broker for the life of a command.
@@ -385,19 +411,19 @@ with socket.create_connection((os.environ["STOMPKIT_HOST"], int(os.environ["STOM
 
 @pytest.mark.parametrize("login", [[], ["--login", "joe", "--passcode", "secret"]])
 def test_run_gives_a_command_a_broker(login: list[str]) -> None:
-    answer, url = run("run", *login, "--", sys.executable, "-c", TALK).split()
+    answer, url = run_process("run", *login, "--", sys.executable, "-c", TALK).split()
     assert answer == "CONNECTED"
     assert url.startswith("stomp://127.0.0.1:")
 
 
 def test_run_ends_as_the_command_does() -> None:
-    assert run("run", "--", "sh", "-c", "exit 7", status=7) == ""
-    assert run("run", "sh", "-c", "kill -TERM $$", status=128 + signal.SIGTERM) == ""
+    assert run_process("run", "--", "sh", "-c", "exit 7", status=7) == ""
+    assert run_process("run", "sh", "-c", "kill -TERM $$", status=128 + signal.SIGTERM) == ""
 
 
 def test_run_stops_the_broker_after_the_command(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    port = int(run("run", "--log", log, "--", "sh", "-c", "echo $STOMPKIT_PORT"))
+    port = int(run_process("run", "--log", log, "--", "sh", "-c", "echo $STOMPKIT_PORT"))
     assert "listening on" in log.read_text()
     with pytest.raises(ConnectionRefusedError):
         Client({"host": "127.0.0.1", "port": port})
@@ -405,7 +431,9 @@ def test_run_stops_the_broker_after_the_command(tmp_path: Path) -> None:
 
 def test_run_hands_arguments_on_to_the_broker(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    run("run", "--broker-argument=--log-frames", "--log", log, "--", sys.executable, "-c", TALK)
+    run_process(
+        "run", "--broker-argument=--log-frames", "--log", log, "--", sys.executable, "-c", TALK
+    )
     assert "< CONNECT {'accept-version': '1.2'" in log.read_text()
 
 
@@ -420,7 +448,7 @@ def test_run_hands_arguments_on_to_the_broker(tmp_path: Path) -> None:
     ],
 )
 def test_run_tells_what_it_cannot_run(arguments: list[str], status: int, problem: str) -> None:
-    assert problem in run("run", *arguments, status=status)
+    assert problem in run_process("run", *arguments, status=status)
 
 
 #: Says which signal it gets, and ends with a status of its own.

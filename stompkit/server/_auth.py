@@ -8,7 +8,10 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Final, Protocol, cast, runtime_checkable
 
-from twisted.cred.checkers import ICredentialsChecker
+from twisted.cred.checkers import (
+    ICredentialsChecker,
+    InMemoryUsernamePasswordDatabaseDontUse,
+)
 from twisted.cred.credentials import IAnonymous, IUsernameHashedPassword, IUsernamePassword
 from twisted.cred.error import LoginFailed
 from twisted.cred.strcred import ICheckerFactory, InvalidAuthArgumentString
@@ -216,7 +219,12 @@ def _checker(kinds: Mapping[str, _Kind], description: str) -> ICredentialsChecke
         if name == "file":
             # Twisted's factory goes on without the file, and lets nobody in.
             Path(arguments).open("rb").close()
-        return kind.generateChecker(arguments)
+        checker = kind.generateChecker(arguments)
+        if isinstance(checker, InMemoryUsernamePasswordDatabaseDontUse):
+            # Twisted's factory keeps texts, and compares them with octets.
+            texts = cast("dict[str, str]", checker.users)
+            checker.users = {user.encode(): word.encode() for user, word in texts.items()}
+        return checker
     except OSError as error:
         raise ValueError(f"authentication by {name}: {error.filename}: {error.strerror}") from None
     except InvalidAuthArgumentString:

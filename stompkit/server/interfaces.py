@@ -115,9 +115,7 @@ class Credentials(NamedTuple):
 class Authenticator(Protocol):
     """Finds out who a client is."""
 
-    def authenticate(
-        self, credentials: Credentials, answer: Callable[[User | None], None]
-    ) -> None:
+    def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Call ``answer`` with the user, or with ``None`` for one to be turned away.
 
         At once or later, from the broker's thread, once.

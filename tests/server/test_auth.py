@@ -163,6 +163,12 @@ def test_a_login_of_other_printable_characters_is_asked_for(login: str) -> None:
     assert ask(CredAuthenticator([checker]), credentials(login, "x")) == [User(login)]
 
 
+def test_users_on_the_command_line_can_log_in() -> None:
+    authenticator = CredAuthenticator(checkers_from(["memory:joe:secret"]))
+    assert ask(authenticator, credentials("joe", "secret")) == [User("joe")]
+    assert ask(authenticator, credentials("joe", "other")) == [None]
+
+
 def test_a_checker_that_compares_by_the_credentials_works() -> None:
     authenticator = CredAuthenticator([HashedOnly(None)])
     assert ask(authenticator, credentials("alice", "right")) == [ALICE]

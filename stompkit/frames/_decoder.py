@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from stompkit.frames._commands import COMMANDS
+from stompkit.frames._checks import BODYLESS, Checks, check_nul, no_blank_line
 from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
-from stompkit.frames._grammar import AFTER_LOGIN, BEFORE_LOGIN, Limits, Tolerance, Version
-from stompkit.frames._head import Head, parse_head, receipt_in
+from stompkit.frames._grammar import Limits, Tolerance, Version
+from stompkit.frames._head import parse_head, receipt_in
 
 __all__ = ["FrameDecoder"]
 
 _NUL: Final = 0
 _LF: Final = 10
 _CR: Final = 13
-#: More digits than any body that fits in a machine's address space.
-_MOST_DIGITS: Final = 19
-_TOO_LONG: Final = "header-too-large"
-_LONGEST_COMMAND: Final = max(map(len, COMMANDS))
-_BODYLESS: Final = frozenset(name for name, row in COMMANDS.items() if not row.body)
 
 
 class FrameDecoder:
@@ -39,20 +33,15 @@ class FrameDecoder:
 
     __slots__ = (
         "_body_start",
-        "_crlf",
+        "_checks",
         "_error",
         "_frame",
-        "_limits",
         "_line_start",
         "_lines",
         "_need",
         "_pending",
         "_receipt",
         "_searched",
-        "_small_head",
-        "_small_line",
-        "_tolerance",
-        "_version",
         "eols",
     )
 
@@ -64,29 +53,12 @@ class FrameDecoder:
         tolerance: Tolerance = Tolerance.NONE,
     ) -> None:
         """Start at a frame's beginning."""
-        self._tolerance = tolerance
         self._error: RemoteProtocolError | None = None
         self._pending = bytearray()
         #: Line ends seen between frames so far: heart-beats, mostly.
         self.eols = 0
-        self._configure(version, limits)
+        self._checks = Checks(version, limits, tolerance)
         self._forget_progress()
-
-    def _configure(self, version: Version | None, limits: Limits | None) -> None:
-        self._version = version
-        if limits is None:
-            limits = BEFORE_LOGIN if version is None else AFTER_LOGIN
-        self._limits = limits
-        self._crlf = version in (None, "1.2") or bool(self._tolerance & Tolerance.CRLF)
-        # A head no longer than this can't break a limit: a header line has two octets at least,
-        # and a command that is too long is none that there is.
-        self._small_head = min(
-            limits.max_header_line_bytes, 2 * limits.max_headers, limits.max_frame_bytes - 2
-        )
-        if limits.max_command_bytes < _LONGEST_COMMAND:
-            self._small_head = 0
-        # Nor can a line, be it a command or a header, that is no longer than this.
-        self._small_line = min(limits.max_command_bytes, limits.max_header_line_bytes)
 
     def _forget_progress(self) -> None:
         """Start afresh with the first octet that is pending."""
@@ -101,7 +73,7 @@ class FrameDecoder:
     @property
     def version(self) -> Version | None:
         """The version whose rules apply; ``None`` during the handshake."""
-        return self._version
+        return self._checks.version
 
     @property
     def pending_bytes(self) -> int:
@@ -110,7 +82,7 @@ class FrameDecoder:
 
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
         """End the handshake: what follows is read by the rules of ``version``."""
-        self._configure(version, limits)
+        self._checks = Checks(version, limits, self._checks.tolerance)
         self._forget_progress()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -133,10 +105,10 @@ class FrameDecoder:
                 data = self._finish(frame, frames) if frame else bytes(self._pending)
                 self._pending.clear()
                 self._forget_progress()
-            used = 0 if frames and self._version is None else self._decode(data, frames)
+            used = 0 if frames and self._checks.version is None else self._decode(data, frames)
             if used < len(data):
                 self._pending += data[used:]
-                if self._version is not None or not frames:
+                if self._checks.version is not None or not frames:
                     self._ready()
         except RemoteProtocolError as error:
             self._error = error
@@ -160,9 +132,10 @@ class FrameDecoder:
 
     def _decode(self, data: bytes, frames: list[Frame]) -> int:
         """Append the complete frames in ``data`` and return how many octets were used."""
-        version, tolerance, small_head = self._version, self._tolerance, self._small_head
-        max_body, max_frame = self._limits.max_body_bytes, self._limits.max_frame_bytes
-        has_cr = self._crlf and b"\r" in data
+        checks = self._checks
+        version, tolerance, small_head = checks.version, checks.tolerance, checks.small_head
+        max_body, max_frame = checks.limits.max_body_bytes, checks.limits.max_frame_bytes
+        has_cr = checks.crlf and b"\r" in data
         find = data.find
         decoded = Frame.decoded
         size = len(data)
@@ -187,32 +160,32 @@ class FrameDecoder:
             if has_cr:
                 gap, body_start = _earlier_gap(data, start, nul, gap)
             if gap < 0:
-                gap, body_start = self._gap_missing(data, start, nul)
+                gap, body_start = checks.gap_missing(data, start, nul)
             if gap - start > small_head:
-                self._check_head(data[start:gap])
+                checks.check_head(data[start:gap])
             head = data[start:gap]
             try:
                 command, headers, repeated = parse_head(head, version, tolerance)
             except RemoteProtocolError:
-                self._check_head(head)  # a broken limit goes first, as where the head comes slowly
+                checks.check_head(head)  # a broken limit goes first, as where the head comes slowly
                 raise
             end = nul
             declared = headers.get("content-length")
             if declared is not None and declared != str(nul - body_start):
-                end = body_start + self._declared(headers)
+                end = body_start + checks.declared(headers)
                 if end != nul:
                     if body_start == gap + 1:
-                        raise self._no_blank_line(head)
+                        raise no_blank_line(head)
                     if end - start > max_frame:
-                        raise self._too_large(headers.get("receipt"))
+                        raise checks.too_large(headers.get("receipt"))
                     if end >= size:
                         return start
-                    self._check_nul(data[end], headers.get("receipt"))
+                    check_nul(data[end], headers.get("receipt"))
             if end - body_start > max_body or end - start > max_frame:
-                raise self._too_large(headers.get("receipt"))
+                raise checks.too_large(headers.get("receipt"))
             body = data[body_start:end]
-            if body and command in _BODYLESS:
-                body = self._dropped_body(command, headers)
+            if body and command in BODYLESS:
+                body = checks.dropped_body(command, headers)
             frames.append(decoded(command, headers, body, repeated, head))
             start = end + 1
             if version is None:
@@ -222,102 +195,15 @@ class FrameDecoder:
     def _skip(self, data: bytes, start: int) -> int:
         """Octets to skip at ``start``, where no frame begins; 0 if more are needed to tell."""
         if data[start] == _NUL:
-            if not self._tolerance & Tolerance.EXTRA_NUL:
+            if not self._checks.tolerance & Tolerance.EXTRA_NUL:
                 raise refusal("a NUL octet stands between frames", "bad-frame-start")
             return 1
-        if start + 1 == len(data) and self._crlf:
+        if start + 1 == len(data) and self._checks.crlf:
             return 0
-        if not self._crlf or data[start + 1] != _LF:
+        if not self._checks.crlf or data[start + 1] != _LF:
             raise refusal("a carriage return stands between frames", "bad-frame-start")
         self.eols += 1
         return 2
-
-    def _gap_missing(self, data: bytes, start: int, nul: int) -> tuple[int, int]:
-        """Deal with a NUL that comes before the blank line: end of head, start of body.
-
-        The grammar would allow NUL within a header value, but a receiver could then never tell
-        a missing blank line from a long header; no broker in the field accepts it.
-        """
-        if self._tolerance & Tolerance.NO_BLANK_LINE and data[nul - 1] == _LF:
-            return nul - 1, nul
-        head = data[start:nul]
-        self._check_head(head)
-        raise self._no_blank_line(head)
-
-    def _no_blank_line(self, head: bytes) -> RemoteProtocolError:
-        return refusal(
-            "a NUL octet stands before the blank line that ends the headers",
-            "bad-header",
-            receipt=receipt_in(head),
-        )
-
-    def _declared(self, headers: dict[str, str]) -> int:
-        """Length of the body by content-length, in octets."""
-        value = headers["content-length"]
-        if not (value.isascii() and value.isdigit()):
-            raise refusal(
-                f"content-length {value[:40]!a} is not a number of octets",
-                "bad-content-length",
-                receipt=headers.get("receipt"),
-            )
-        if len(value) > _MOST_DIGITS or int(value) > self._limits.max_body_bytes:
-            raise self._too_large(headers.get("receipt"))
-        return int(value)
-
-    def _check_nul(self, octet: int, receipt: str | None) -> None:
-        """Refuse a counted body that is followed by anything but NUL."""
-        if octet != _NUL:
-            raise refusal(
-                "the octet after the body that content-length declares is not NUL",
-                "bad-content-length",
-                receipt=receipt,
-            )
-
-    def _dropped_body(self, command: str, headers: dict[str, str]) -> bytes:
-        """Ignore, or refuse, the body of a frame that may not have one."""
-        if self._version == "1.0" or self._tolerance & Tolerance.BODY:
-            return b""  # 1.0, "SUBSCRIBE": the body is ignored
-        raise refusal(
-            f"a {command} frame must not have a body",
-            "body-not-allowed",
-            receipt=headers.get("receipt"),
-        )
-
-    def _too_large(self, receipt: str | None = None) -> RemoteProtocolError:
-        limits = self._limits
-        when = " before login" if self._version is None else ""
-        return refusal(
-            f"frame too large: at most {limits.max_body_bytes} octets of body and"
-            f" {limits.max_frame_bytes} octets in all{when}",
-            "frame-too-large",
-            receipt=receipt,
-        )
-
-    def _check_head(self, head: bytes) -> None:
-        """Refuse a complete head that breaks a limit."""
-        broken = self._broken_limit(head.split(b"\n", self._limits.max_headers + 1), 0)
-        if broken is not None:
-            raise refusal(*broken, receipt=receipt_in(head))
-        if len(head) + 2 > self._limits.max_frame_bytes:
-            raise self._too_large(receipt_in(head))
-
-    def _broken_limit(
-        self, lines: Sequence[bytes | bytearray], before: int
-    ) -> tuple[str, str] | None:
-        """What is wrong with lines of a head that come after ``before`` others, and its code."""
-        limits = self._limits
-        if before + len(lines) > limits.max_headers + 1:
-            return f"too many headers: at most {limits.max_headers}", "too-many-headers"
-        if not before and self._length(lines[0]) > limits.max_command_bytes:
-            return f"command too long: at most {limits.max_command_bytes} octets", _TOO_LONG
-        most = limits.max_header_line_bytes
-        if any(self._length(line) > most for line in (lines if before else lines[1:])):
-            return f"header line too long: at most {most} octets", _TOO_LONG
-        return None
-
-    def _length(self, line: bytes | bytearray) -> int:
-        """Octets in a line, without the carriage return that belongs to its end."""
-        return len(line) - (self._crlf and line.endswith(b"\r"))
 
     # The slow path: the one frame that is not complete yet. It never goes back over octets that
     # it has seen, and it enforces the limits before the frame is complete.
@@ -332,13 +218,13 @@ class FrameDecoder:
 
     def _find_body(self) -> bool:
         """Look for the blank line; false while it has not come."""
-        pending, searched = self._pending, self._searched
+        pending, searched, checks = self._pending, self._searched, self._checks
         nul = pending.find(b"\0", searched)
         limit = nul if nul >= 0 else len(pending)
         searched = max(searched - 2, 0)  # a blank line may have begun there
         gap = pending.find(b"\n\n", searched, limit)
         body_start = gap + 2
-        if self._crlf:
+        if checks.crlf:
             gap, body_start = _earlier_gap(pending, searched, limit, gap)
         if gap < 0 and nul >= 0:
             self._need = nul + 1  # enough for _decode to say what is wrong
@@ -347,47 +233,38 @@ class FrameDecoder:
             self._check_partial_head()
             return False
         head = bytes(pending[:gap])
-        command, headers, repeated = self._parsed(head)
+        command, headers, repeated = checks.parsed(head)
         self._frame = Frame.decoded(command, headers, b"", repeated, head)
         self._body_start = self._searched = body_start
         self._receipt = headers.get("receipt")
         if "content-length" in headers:
-            end = body_start + self._declared(headers)
-            if end > self._limits.max_frame_bytes:
-                raise self._too_large(self._receipt)
+            end = body_start + checks.declared(headers)
+            if end > checks.limits.max_frame_bytes:
+                raise checks.too_large(self._receipt)
             self._need = end + 1
         return True
 
-    def _parsed(self, head: bytes) -> Head:
-        """Parse a complete head; a broken limit goes before whatever else is wrong."""
-        if len(head) > self._small_head:
-            self._check_head(head)
-        try:
-            return parse_head(head, self._version, self._tolerance)
-        except RemoteProtocolError:
-            self._check_head(head)
-            raise
-
     def _check_partial_head(self) -> None:
         """Enforce the limits on a head that is still arriving."""
-        pending, limits = self._pending, self._limits
+        pending, checks = self._pending, self._checks
+        limits = checks.limits
         broken = None
-        most = limits.max_header_line_bytes if self._lines else self._small_line
+        most = limits.max_header_line_bytes if self._lines else checks.small_line
         more = pending.count(b"\n", self._searched)
         if more:
             start, end = self._line_start, pending.rfind(b"\n", self._searched)
             if end - start > most or self._lines + more > limits.max_headers + 1:
-                broken = self._broken_limit(pending[start:end].split(b"\n"), self._lines)
+                broken = checks.broken_limit(pending[start:end].split(b"\n"), self._lines)
             self._lines += more
             self._line_start = end + 1
             most = limits.max_header_line_bytes
         self._searched = len(pending)
         if broken is None and len(pending) - self._line_start > most:
-            broken = self._broken_limit([pending[self._line_start :]], self._lines)
+            broken = checks.broken_limit([pending[self._line_start :]], self._lines)
         if broken is not None:
             raise refusal(*broken, receipt=receipt_in(pending[: self._line_start]))
         if len(pending) > limits.max_frame_bytes:
-            raise self._too_large(receipt_in(pending[: self._line_start]))
+            raise checks.too_large(receipt_in(pending[: self._line_start]))
 
     def _find_end(self) -> bool:
         """Look for the NUL that ends the frame whose head is complete."""
@@ -395,14 +272,14 @@ class FrameDecoder:
         if self._need:
             if len(pending) < self._need:
                 return False
-            self._check_nul(pending[self._need - 1], self._receipt)
+            check_nul(pending[self._need - 1], self._receipt)
             return True
         nul = pending.find(b"\0", self._searched)
         self._searched = len(pending)
         end = nul if nul >= 0 else len(pending)
-        limits = self._limits
+        limits = self._checks.limits
         if end - self._body_start > limits.max_body_bytes or end > limits.max_frame_bytes:
-            raise self._too_large(self._receipt)
+            raise self._checks.too_large(self._receipt)
         self._need = nul + 1
         return nul >= 0
 
@@ -411,8 +288,8 @@ class FrameDecoder:
         with memoryview(self._pending) as pending:
             frame.body = bytes(pending[self._body_start : self._need - 1])
             rest = bytes(pending[self._need :])
-        if frame.body and frame.command in _BODYLESS:
-            frame.body = self._dropped_body(frame.command, frame.headers)
+        if frame.body and frame.command in BODYLESS:
+            frame.body = self._checks.dropped_body(frame.command, frame.headers)
         frames.append(frame)
         return rest
 

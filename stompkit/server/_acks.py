@@ -28,7 +28,8 @@ class Ledger:
     ====  ==========================================  ==============
 
     On 1.0 two subscriptions of one topic have nothing but that to tell their deliveries of a
-    message apart, so the second gets an id of its own.
+    message apart, so the second gets an id of its own; on 1.1, too, where one subscription gets
+    several copies of a message, out of the children of a fan-out destination.
 
     An entry outlives its subscription: after UNSUBSCRIBE it can still be acknowledged.
     """
@@ -57,8 +58,9 @@ class Ledger:
             key = self._key(subscription.id, message_id)
             if key in self._entries:
                 self._last_key += 1
-                key = f"{message_id}-{self._last_key}"
-                lines = f"message-id:{key}\n"
+                named = f"{message_id}-{self._last_key}"
+                key = self._key(subscription.id, named)
+                lines = f"message-id:{named}\n"
         entry.key = key
         entry.subscription = subscription
         self._entries[key] = entry

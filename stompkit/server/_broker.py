@@ -254,7 +254,7 @@ class Broker:
         connection = subscription.connection
         if connection.is_limited and entry.home.is_queue:
             connection.slots += 1
-            self._pulling[connection] = None
+            self.pull(connection)
 
     def give_back(self, entries: Iterable[Entry]) -> None:
         """Return what a connection that has ended did not settle."""
@@ -278,6 +278,11 @@ class Broker:
     def feed(self, subscription: Subscription) -> None:
         """Have a subscription given what it can take by now, at the end of the turn."""
         self._hungry[subscription] = None
+
+    def pull(self, connection: Connection) -> None:
+        """Have a connection take what its free slots allow, if it has any such limit."""
+        if connection.is_limited:
+            self._pulling[connection] = None
 
     def has_room(self, queue: Queue) -> None:
         """Have those go on that wait for room in a queue."""

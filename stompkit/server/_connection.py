@@ -345,8 +345,7 @@ class Connection:
         self.subscriptions[first] = self.subscriptions.pop(first)
         for subscription in self.subscriptions.values():
             self.broker.feed(subscription)
-        if self.is_limited:
-            self.pull()
+        self.broker.pull(self)
 
     def pull(self) -> None:
         """Take what the free slots allow, from one queue after the other."""
@@ -363,7 +362,7 @@ class Connection:
     def _pull_from(subscription: Subscription) -> bool:
         for queue in list(subscription.waiting):
             # It comes back as the last one if there is more in it.
-            del subscription.waiting[queue]
+            subscription.waiting.pop(queue, None)
             if queue.serve(subscription):
                 return True
         return False

@@ -360,18 +360,18 @@ class Queue(Destination):
         for lane in self._lanes:
             if lane.back:
                 lane.restore()
+            is_enough = False
             if lane.ready:
                 pump = self._pump_picky if self._is_picky else self._pump
                 delivered += pump(lane, takers, most - delivered)
-                if delivered >= most or (lane.ready and not self._is_picky):
-                    break
+                is_enough = delivered >= most or (bool(lane.ready) and not self._is_picky)
             if lane.stored:
-                is_drained = not lane.ready
+                # What is on its way is before what has a lower priority.
+                is_enough = is_enough or not lane.ready
                 self._load_if_low(lane)
-                if is_drained:
-                    # What is on its way is before what has a lower priority.
-                    break
-        if any(lane.ready for lane in self._lanes):
+            if is_enough:
+                break
+        if any(lane.ready or lane.stored for lane in self._lanes):
             for subscription in self.subscriptions:
                 subscription.waiting[self] = None
         return delivered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stompkit.frames import VERSIONS
 from stompkit.server import DestinationConfig
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.queues import numbered
@@ -39,6 +40,28 @@ def test_the_copies_are_kept_and_settled_each_for_itself(broker_with: MakeBroker
     consumer.ack(messages[-1])
     assert stored(broker, "/queue/a") == []
     assert stored(broker, "/queue/b") == stored(broker, "/queue/c") == numbered(1, 3)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_copies_that_meet_in_one_subscription_are_acknowledged_each_for_itself(
+    broker_with: MakeBroker, version: str, mode: str
+) -> None:
+    broker = broker_with(destinations=(TABLE,))
+    consumer = broker.client(version)
+    consumer.subscribe("/queue/*", ack=mode)
+    publish_all(broker.client(), FANOUT, numbered(1, 2))
+    messages = consumer.take("MESSAGE")
+    assert len(messages) == 6
+    for message in messages[:-1]:
+        consumer.ack(message)
+    assert consumer.error is None
+    consumer.drop()
+    left = {child: stored(broker, child) for child in CHILDREN}
+    last = messages[-1]
+    assert left == {
+        child: [last.body] if child == last.headers["destination"] else [] for child in CHILDREN
+    }
 
 
 def test_a_sender_cannot_forge_where_a_copy_comes_from(broker_with: MakeBroker) -> None:

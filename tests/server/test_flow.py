@@ -259,6 +259,27 @@ def test_what_was_delivered_before_unsubscribe_keeps_its_place(broker_with: Make
     assert client.bodies() == [b"2"]
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_a_long_backlog_comes_through_a_narrow_window(
+    broker_with: MakeBroker, window: int, most: int
+) -> None:
+    broker = broker_with(flow=FLOW, max_in_flight=most, window_messages=window)
+    publish_all(broker.client(), Q1, numbered(1, 20))
+    publish_all(broker.client(), Q2, numbered(21, 40))
+    client = broker.client()
+    client.stop_reading(room_bytes=1)
+    client.subscribe(Q1, id="1", ack="client-individual")
+    client.subscribe("/queue/*", id="2", ack="client-individual")
+    bodies = []
+    for _ in range(60):
+        client.read_waiting()
+        for message in client.take("MESSAGE"):
+            bodies.append(message.body)
+            client.ack(message)
+    assert sorted(bodies, key=int) == numbered(1, 40)
+
+
 def test_a_connection_that_does_not_read_gets_nothing_more(broker_with: MakeBroker) -> None:
     broker = broker_with(flow=FLOW, max_in_flight=2)
     client = broker.client()

@@ -50,6 +50,11 @@ class Proxy:
             self._sockets.pop().close()
         self._listener.close()
 
+    def cut(self) -> None:
+        """Cut all connections; new ones are taken."""
+        for each in self._sockets:
+            _shut(each)
+
     def cut_at(self, word: bytes, cut: Cut, *, stays_open: bool = True) -> None:
         """Cut the connection that says ``word`` next, and take new ones if it ``stays_open``."""
         self._word, self._cut, self._stays_open = word, cut, stays_open

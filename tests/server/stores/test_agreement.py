@@ -91,7 +91,9 @@ def empty(store: MessageStore) -> None:
 def test_stores_agree(place: Place) -> None:
     # The examples are made in here because pytest-twisted can't call a test with parameters of
     # its own that Hypothesis makes examples for.
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    examples = 40 if place.kind in ("lmdb", "sqlite") else 15
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(steps=steps, wanted=st.lists(bounds, min_size=3, max_size=3))
     def agree(steps: list[list[Operation] | str], wanted: list[tuple[int, int, int, int]]) -> None:
         store, model = place.store(), MemoryStore()

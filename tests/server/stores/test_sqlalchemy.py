@@ -306,7 +306,14 @@ def line(request: pytest.FixtureRequest, database: Callable[[SqlServer], str]) -
     proxy.close()
 
 
-def test_a_connection_that_was_lost_is_made_again(line: Line) -> None:
+def test_a_connection_that_was_lost_is_made_again_before_anybody_notices(line: Line) -> None:
+    line.proxy.cut()
+    line.store.apply([put(2)])
+    line.proxy.cut()
+    assert places(line.store) == [1, 2]
+
+
+def test_a_connection_that_was_lost_is_made_again_when_it_can_be(line: Line) -> None:
     line.proxy.close()
     for _ in range(2):
         with pytest.raises(StoreError, match="can't be used"):

@@ -266,6 +266,8 @@ def test_a_mark_goes_with_its_message(store: MessageStore, lane: int) -> None:
     store.apply([Remove(lane, 1)])
     store.apply([put(1)])
     assert deliveries(store) == [0, 0]
+    store.apply([Mark(lane, 2, 5), put(2)])
+    assert deliveries(store) == [0, 0]
 
 
 def test_what_is_delivered_up_to_a_place_was_delivered_once(store: MessageStore, lane: int) -> None:

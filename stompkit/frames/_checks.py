@@ -1,0 +1,154 @@
+"""What a decoder refuses: what breaks a limit, and what stands where it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stompkit.frames._commands import COMMANDS
+from stompkit.frames._errors import RemoteProtocolError, refusal
+from stompkit.frames._grammar import AFTER_LOGIN, BEFORE_LOGIN, Limits, Tolerance, Version
+from stompkit.frames._head import Head, parse_head, receipt_in
+
+__all__ = ["BODYLESS", "Checks", "check_nul", "no_blank_line"]
+
+#: Commands of frames that may not have a body.
+BODYLESS: Final = frozenset(name for name, row in COMMANDS.items() if not row.body)
+
+_NUL: Final = 0
+_LF: Final = 10
+#: More digits than any body that fits in a machine's address space.
+_MOST_DIGITS: Final = 19
+_TOO_LONG: Final = "header-too-large"
+_LONGEST_COMMAND: Final = max(map(len, COMMANDS))
+
+
+class Checks:
+    """The rules for what is read: those of one version, or of the handshake, with their limits.
+
+    Whatever breaks them raises :class:`RemoteProtocolError`. Nothing of the stream is kept here.
+    """
+
+    __slots__ = ("crlf", "limits", "small_head", "small_line", "tolerance", "version")
+
+    def __init__(
+        self, version: Version | None, limits: Limits | None, tolerance: Tolerance
+    ) -> None:
+        """Choose the limits if none are given, by whether this is the handshake."""
+        self.version = version
+        self.tolerance = tolerance
+        if limits is None:
+            limits = BEFORE_LOGIN if version is None else AFTER_LOGIN
+        self.limits = limits
+        #: Whether lines may end in CR LF.
+        self.crlf = version in (None, "1.2") or bool(tolerance & Tolerance.CRLF)
+        #: A head no longer than this can't break a limit: a header line has two octets at least,
+        #: and a command that is too long is none that there is.
+        self.small_head = min(
+            limits.max_header_line_bytes, 2 * limits.max_headers, limits.max_frame_bytes - 2
+        )
+        if limits.max_command_bytes < _LONGEST_COMMAND:
+            self.small_head = 0
+        #: Nor can a line, be it a command or a header, that is no longer than this.
+        self.small_line = min(limits.max_command_bytes, limits.max_header_line_bytes)
+
+    def parsed(self, head: bytes) -> Head:
+        """Parse a complete head; a broken limit goes before whatever else is wrong."""
+        if len(head) > self.small_head:
+            self.check_head(head)
+        try:
+            return parse_head(head, self.version, self.tolerance)
+        except RemoteProtocolError:
+            self.check_head(head)
+            raise
+
+    def check_head(self, head: bytes) -> None:
+        """Refuse a complete head that breaks a limit."""
+        broken = self.broken_limit(head.split(b"\n", self.limits.max_headers + 1), 0)
+        if broken is not None:
+            raise refusal(*broken, receipt=receipt_in(head))
+        if len(head) + 2 > self.limits.max_frame_bytes:
+            raise self.too_large(receipt_in(head))
+
+    def broken_limit(
+        self, lines: Sequence[bytes | bytearray], before: int
+    ) -> tuple[str, str] | None:
+        """What is wrong with lines of a head that come after ``before`` others, and its code."""
+        limits = self.limits
+        if before + len(lines) > limits.max_headers + 1:
+            return f"too many headers: at most {limits.max_headers}", "too-many-headers"
+        if not before and self._length(lines[0]) > limits.max_command_bytes:
+            return f"command too long: at most {limits.max_command_bytes} octets", _TOO_LONG
+        most = limits.max_header_line_bytes
+        if any(self._length(line) > most for line in (lines if before else lines[1:])):
+            return f"header line too long: at most {most} octets", _TOO_LONG
+        return None
+
+    def _length(self, line: bytes | bytearray) -> int:
+        """Octets in a line, without the carriage return that belongs to its end."""
+        return len(line) - (self.crlf and line.endswith(b"\r"))
+
+    def too_large(self, receipt: str | None) -> RemoteProtocolError:
+        """What refuses a frame for its length or that of its body; ``receipt`` is its header."""
+        limits = self.limits
+        when = " before login" if self.version is None else ""
+        return refusal(
+            f"frame too large: at most {limits.max_body_bytes} octets of body and"
+            f" {limits.max_frame_bytes} octets in all{when}",
+            "frame-too-large",
+            receipt=receipt,
+        )
+
+    def declared(self, headers: dict[str, str]) -> int:
+        """Length of the body by content-length, in octets."""
+        value = headers["content-length"]
+        if not (value.isascii() and value.isdigit()):
+            raise refusal(
+                f"content-length {value[:40]!a} is not a number of octets",
+                "bad-content-length",
+                receipt=headers.get("receipt"),
+            )
+        if len(value) > _MOST_DIGITS or int(value) > self.limits.max_body_bytes:
+            raise self.too_large(headers.get("receipt"))
+        return int(value)
+
+    def dropped_body(self, command: str, headers: dict[str, str]) -> bytes:
+        """Ignore, or refuse, the body of a frame that may not have one."""
+        if self.version == "1.0" or self.tolerance & Tolerance.BODY:
+            return b""  # 1.0, "SUBSCRIBE": the body is ignored
+        raise refusal(
+            f"a {command} frame must not have a body",
+            "body-not-allowed",
+            receipt=headers.get("receipt"),
+        )
+
+    def gap_missing(self, data: bytes, start: int, nul: int) -> tuple[int, int]:
+        """Deal with a NUL that comes before the blank line: end of head, start of body.
+
+        The grammar would allow NUL within a header value, but a receiver could then never tell
+        a missing blank line from a long header; no broker in the field accepts it.
+        """
+        if self.tolerance & Tolerance.NO_BLANK_LINE and data[nul - 1] == _LF:
+            return nul - 1, nul
+        head = data[start:nul]
+        self.check_head(head)
+        raise no_blank_line(head)
+
+
+def no_blank_line(head: bytes) -> RemoteProtocolError:
+    """What refuses a frame whose head NUL ends."""
+    return refusal(
+        "a NUL octet stands before the blank line that ends the headers",
+        "bad-header",
+        receipt=receipt_in(head),
+    )
+
+
+def check_nul(octet: int, receipt: str | None) -> None:
+    """Refuse a counted body that is followed by anything but NUL."""
+    if octet != _NUL:
+        raise refusal(
+            "the octet after the body that content-length declares is not NUL",
+            "bad-content-length",
+            receipt=receipt,
+        )

@@ -37,6 +37,10 @@ class Destination:
         #: Messages that it has dropped: it, or a slow reader of it, was full.
         self.dropped = 0
 
+    def configure(self, policy: Policy) -> None:
+        """Go by other settings from now on."""
+        self.policy = policy
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the destination were forgotten."""

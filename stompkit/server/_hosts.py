@@ -63,7 +63,7 @@ class VirtualHost:
             for index, each in enumerate(settings)
         ]
         for destination in [*self.destinations.values(), *self.durables.values()]:
-            destination.policy = self.policy(destination.name)
+            destination.configure(self.policy(destination.name))
             if isinstance(destination, Queue) and destination.blocked:
                 self.broker.has_room(destination)
         fanouts = {each.name for each in settings}

@@ -12,8 +12,10 @@ from stompkit.server._delays import Delays
 from stompkit.server._destinations import Destination
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Blocked, Refused
+from stompkit.server._expiry import Expiry
 from stompkit.server._lanes import DELAYED, Lane
 from stompkit.server._messages import Message
+from stompkit.server._sharing import Sharing
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._timeouts import AckTimeouts
 from stompkit.server.interfaces import (
@@ -37,10 +39,6 @@ __all__ = ["Queue"]
 _HIGHEST_PRIORITY: Final = 9
 _USUAL_PRIORITY: Final = 4
 _MANY: Final = sys.maxsize
-#: Owners of message groups that a queue remembers; the oldest is forgotten first.
-_MOST_GROUPS: Final = 10_000
-#: Seconds between two looks for messages whose time has passed behind the front of a queue.
-_SWEEP_S: Final = 30.0
 #: Seconds until a part of the store that could not be read is tried again.
 _RETRY_S: Final = 1.0
 
@@ -64,7 +62,8 @@ class Queue(Destination):
         if is_persistent is None:
             is_persistent = policy.storage == "persistent"
         self.is_persistent = is_persistent and host.broker.journal is not None
-        self.subscriptions: deque[Subscription] = deque()
+        self._sharing = Sharing(policy)
+        self.subscriptions = self._sharing.subscriptions
         #: Those that only look, and whether they have begun to.
         self.browsers: dict[Subscription, bool] = {}
         #: Connections that wait for room, in the order in which they are let in.
@@ -72,16 +71,10 @@ class Queue(Destination):
         #: Messages and octets in the queue, delivered but unsettled ones included.
         self.messages = 0
         self.octets = 0
-        self._lanes: list[Lane] = []
+        self.lanes: list[Lane] = []
         self._delays = Delays(self)
         self._timeouts = AckTimeouts(self)
-        self._groups: dict[str, Subscription] = {}
-        self._has_groups = False
-        self._is_picky = policy.exclusive
-        #: Expired messages that the dead letters had no room for.
-        self._overdue: list[Entry] = []
-        self._sweeping = False
-        self._swept_at = 0.0
+        self._expiry = Expiry(self)
         for state in states:
             self.messages += state.messages
             self.octets += state.octets
@@ -89,8 +82,13 @@ class Queue(Destination):
             if state.part == DELAYED:
                 self._delays.restore(lane)
             else:
-                self._lanes.append(lane)
-        self._lanes.sort(key=lambda lane: lane.index)
+                self.lanes.append(lane)
+        self.lanes.sort(key=lambda lane: lane.index)
+
+    def configure(self, policy: Policy) -> None:
+        """Go by other settings from now on."""
+        super().configure(policy)
+        self._sharing.take(policy)
 
     # What is in it.
 
@@ -126,10 +124,8 @@ class Queue(Destination):
             return
         # What has expired, or is to be dropped, has to be in memory for that.
         is_loading = self._load_low_lanes()
-        if self._sweeping and self._swept_at + 1 <= self.host.broker.now:
-            self._sweep()
-            if self._fits(messages, size):
-                return
+        if self._expiry.make_room() and self._fits(messages, size):
+            return
         possible = messages <= policy.max_queue_messages and size <= self.max_octets
         drops = possible and policy.when_full == "drop-oldest"
         if drops and self._would_fit(messages, size):
@@ -151,7 +147,7 @@ class Queue(Destination):
     def _would_fit(self, messages: int, size: int) -> bool:
         """Whether there is room once everything is dropped that nobody has."""
         kept, octets = self.messages, self.octets
-        for lane in self._lanes:
+        for lane in self.lanes:
             if lane.back:
                 lane.restore()
             kept -= len(lane.ready)
@@ -160,7 +156,7 @@ class Queue(Destination):
         return kept + messages <= policy.max_queue_messages and octets + size <= self.max_octets
 
     def _drop_oldest(self, messages: int, size: int) -> None:
-        for lane in reversed(self._lanes):
+        for lane in reversed(self.lanes):
             if lane.back:
                 lane.restore()
             while lane.ready and not self._fits(messages, size):
@@ -174,7 +170,7 @@ class Queue(Destination):
         Delivered ones stay with their consumers.
         """
         before = self.messages
-        for lane in self._lanes:
+        for lane in self.lanes:
             if lane.back:
                 lane.restore()
             while lane.ready:
@@ -183,8 +179,7 @@ class Queue(Destination):
                 lane.is_purged = True
             elif lane.stored:
                 self._purge_stored(lane)
-        overdue, self._overdue = self._overdue, []
-        for entry in overdue:
+        for entry in self._expiry.take_overdue():
             self._forget(entry)
         self.host.broker.touch(self)
         return before - self.messages
@@ -241,10 +236,9 @@ class Queue(Destination):
         lane.last_place += 1
         entry = Entry(message, self, lane.last_place)
         entry.lane = lane
-        if message.group and not self._has_groups:
-            self._has_groups = self._is_picky = True
+        self._sharing.notice(message)
         if message.expires:
-            self._sweep_later()
+            self._expiry.expect()
         if self.is_persistent:
             self.keep(lane, entry)
         else:
@@ -296,12 +290,12 @@ class Queue(Destination):
         self.host.broker.touch(self)
 
     def _lane(self, index: int) -> Lane:
-        for lane in self._lanes:
+        for lane in self.lanes:
             if lane.index == index:
                 return lane
         lane = Lane(index)
-        self._lanes.append(lane)
-        self._lanes.sort(key=lambda lane: lane.index)
+        self.lanes.append(lane)
+        self.lanes.sort(key=lambda lane: lane.index)
         return lane
 
     # Out.
@@ -309,9 +303,7 @@ class Queue(Destination):
     def add(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription."""
         subscription.homes[self] = None
-        self.subscriptions.append(subscription)
-        if subscription.selector is not None or subscription.is_exclusive:
-            self._is_picky = True
+        self._sharing.add(subscription)
 
     def browse(self, subscription: Subscription) -> None:
         """Show a subscription what is there, up to the end of the window; :meth:`pump` does it."""
@@ -325,53 +317,42 @@ class Queue(Destination):
         if subscription in self.browsers:
             del self.browsers[subscription]
             return
-        self.subscriptions.remove(subscription)
-        if self._has_groups:
-            gone = [name for name, owner in self._groups.items() if owner is subscription]
-            for name in gone:
-                del self._groups[name]
-        self._is_picky = (
-            self.policy.exclusive
-            or self._has_groups
-            or any(each.selector or each.is_exclusive for each in self.subscriptions)
-        )
+        self._sharing.remove(subscription)
 
     def put_last(self, subscription: Subscription) -> None:
         """Have a subscription wait until all others have had their turn."""
-        if subscription in self.subscriptions:
-            self.subscriptions.remove(subscription)
-            self.subscriptions.append(subscription)
+        self._sharing.put_last(subscription)
 
     def pump(self) -> None:
         """Deliver from the front, to the subscribers in turn."""
         for browser in list(self.browsers):
             self._show(browser)
         if self.subscriptions:
-            self._deliver(self._takers(), _MANY)
+            self._deliver(self._sharing.takers(), _MANY)
 
     def serve(self, subscription: Subscription) -> bool:
         """Deliver one message to one subscription, if it can be; says whether it was."""
-        if subscription not in self.subscriptions or subscription not in self._takers():
+        if subscription not in self.subscriptions or subscription not in self._sharing.takers():
             return False
         return self._deliver(deque([subscription]), 1) > 0
 
     def _deliver(self, takers: deque[Subscription], most: int) -> int:
         delivered = 0
-        for lane in self._lanes:
+        for lane in self.lanes:
             if lane.back:
                 lane.restore()
             is_enough = False
             if lane.ready:
-                pump = self._pump_picky if self._is_picky else self._pump
+                pump = self._pump_picky if self._sharing.is_picky else self._pump
                 delivered += pump(lane, takers, most - delivered)
-                is_enough = delivered >= most or (bool(lane.ready) and not self._is_picky)
+                is_enough = delivered >= most or (bool(lane.ready) and not self._sharing.is_picky)
             if lane.stored:
                 # What is on its way is before what has a lower priority.
                 is_enough = is_enough or not lane.ready
                 self._load_if_low(lane)
             if is_enough:
                 break
-        if any(lane.ready or lane.stored for lane in self._lanes):
+        if any(lane.ready or lane.stored for lane in self.lanes):
             for subscription in self.subscriptions:
                 subscription.waiting[self] = None
         return delivered
@@ -389,7 +370,7 @@ class Queue(Destination):
             unable = 0
             entry = lane.popleft()
             if entry.message.is_expired(now):
-                self._expire(entry)
+                self._expiry.expire(entry)
                 continue
             subscription.deliver(entry)
             delivered += 1
@@ -414,16 +395,16 @@ class Queue(Destination):
         now = self.host.broker.now
         delivered = 0
         left: deque[Entry] = deque()
-        eligible = self._takers()
+        eligible = self._sharing.takers()
         furthest = self.host.broker.config.window_messages
         while lane.ready and len(left) < furthest and delivered < most:
             if not any(taker.wants() for taker in takers):
                 break
             entry = lane.popleft()
             if entry.message.is_expired(now):
-                self._expire(entry)
+                self._expiry.expire(entry)
                 continue
-            subscription = self._taker(entry, takers, eligible)
+            subscription = self._sharing.taker(entry, takers, eligible)
             if subscription is None:
                 left.append(entry)
                 continue
@@ -441,36 +422,6 @@ class Queue(Destination):
         lane.ready.extendleft(reversed(left))
         return delivered
 
-    def _takers(self) -> deque[Subscription]:
-        """Those that get messages: all, or only the oldest one where it is to be alone."""
-        subscriptions = self.subscriptions
-        if self.policy.exclusive:
-            return deque([min(subscriptions, key=lambda each: each.serial)])
-        exclusive = [each for each in subscriptions if each.is_exclusive]
-        if exclusive:
-            return deque([min(exclusive, key=lambda each: each.serial)])
-        return subscriptions
-
-    def _taker(
-        self, entry: Entry, takers: deque[Subscription], eligible: deque[Subscription]
-    ) -> Subscription | None:
-        """The one of ``takers`` that gets an entry, unless another of ``eligible`` has to."""
-        message = entry.message
-        owner = self._groups.get(message.group) if message.group else None
-        if owner is not None and owner in eligible and owner.takes(message):
-            return owner if owner in takers and owner.wants() else None
-        for _ in range(len(takers)):
-            subscription = takers[0]
-            takers.rotate(-1)
-            if not (subscription.wants() and subscription.takes(message)):
-                continue
-            if message.group:
-                if len(self._groups) >= _MOST_GROUPS:
-                    del self._groups[next(iter(self._groups))]
-                self._groups[message.group] = subscription
-            return subscription
-        return None
-
     def _show(self, browser: Subscription) -> None:
         """Write to a browser what it has not seen; the end is marked, and it gets no more."""
         backlog = browser.backlog
@@ -478,7 +429,7 @@ class Queue(Destination):
             if self._load_low_lanes():
                 return
             self.browsers[browser] = True
-            for lane in self._lanes:
+            for lane in self.lanes:
                 if lane.back:
                     lane.restore()
                 backlog.extend(entry for entry in lane.ready if browser.takes(entry.message))
@@ -497,10 +448,15 @@ class Queue(Destination):
 
     def _load_low_lanes(self) -> bool:
         """Load what there is room for in the windows; says whether something is on its way."""
-        for lane in self._lanes:
+        for lane in self.lanes:
             if lane.stored:
                 self._load_if_low(lane)
-        return any(lane.is_loading for lane in self._lanes)
+        return any(lane.is_loading for lane in self.lanes)
+
+    def refill(self, lane: Lane) -> None:
+        """Load more of a lane if its window has run low."""
+        if lane.stored:
+            self._load_if_low(lane)
 
     def _load_if_low(self, lane: Lane) -> None:
         config = self.host.broker.config
@@ -525,14 +481,13 @@ class Queue(Destination):
                 entry = Entry(Message.from_store(each), self, each.place)
                 entry.deliveries = each.deliveries
                 entry.lane = lane
-                if entry.message.group and not self._has_groups:
-                    self._has_groups = self._is_picky = True
+                self._sharing.notice(entry.message)
                 if entry.message.expires:
-                    self._sweep_later()
+                    self._expiry.expect()
                     has_expired = has_expired or entry.message.is_expired(now)
                 lane.append(entry)
             if has_expired:
-                broker.later(0.0, self._drop_expired)
+                broker.later(0.0, self._expiry.drop)
             lane.stored = max(0, lane.stored - len(stored)) if stored else 0
             if lane.is_purged:
                 lane.is_purged = False
@@ -593,7 +548,7 @@ class Queue(Destination):
             entry.subscription = None
             self._timeouts.forget(entry)
             if entry.message.expires:
-                self._sweep_later()
+                self._expiry.expect()
             lane = entry.lane
             assert lane is not None  # every entry of a queue has one
             lane.back.append(entry)
@@ -609,54 +564,6 @@ class Queue(Destination):
         self.returned([entry])
         self.host.broker.touch(self)
 
-    def _expire(self, entry: Entry) -> None:
-        if self.policy.expired == "discard":
-            self._forget(entry)
-        elif not self.host.bury(entry, "expired"):
-            # Nobody gets it any more; each sweep looks whether there is room by then.
-            self._overdue.append(entry)
-            self._sweep_later()
-
-    def _sweep_later(self) -> None:
-        if not self._sweeping:
-            self._sweeping = True
-            self.host.broker.later(_SWEEP_S, self._on_sweep)
-
-    def _on_sweep(self) -> None:
-        self._sweeping = False
-        self._drop_expired()
-
-    def _drop_expired(self) -> None:
-        if self._sweep():
-            self._sweep_later()
-
-    def _sweep(self) -> bool:
-        """Drop what has expired in memory; says whether something is left that will."""
-        now = self._swept_at = self.host.broker.now
-        will = False
-        overdue, self._overdue = self._overdue, []
-        for entry in overdue:
-            self._expire(entry)
-        for lane in self._lanes:
-            if lane.back:
-                lane.restore()
-            expired = []
-            for entry in lane.ready:
-                if entry.message.is_expired(now):
-                    expired.append(entry)
-                elif entry.message.expires:
-                    will = True
-            if expired:
-                gone = set(map(id, expired))
-                lane.ready = deque(entry for entry in lane.ready if id(entry) not in gone)
-                lane.window_octets -= sum(entry.message.size for entry in expired)
-                for entry in expired:
-                    self._expire(entry)
-                if lane.stored:
-                    self._load_if_low(lane)
-                self.host.broker.touch(self)
-        return will or bool(self._overdue)
-
     def clear(self) -> None:
         """Let go of who is subscribed or waits for room: the queue is being removed."""
         for subscription in [*self.subscriptions, *self.browsers]:
@@ -668,7 +575,7 @@ class Queue(Destination):
     def drop_lanes(self) -> None:
         """Have the store forget the queue; it is empty, or to be removed with its messages."""
         journal = self.host.broker.journal
-        for lane in [*self._lanes, *self._delays.lanes]:
+        for lane in [*self.lanes, *self._delays.lanes]:
             if lane.number and journal is not None:
                 journal.apart(DropLane(lane.number))
                 lane.number = 0

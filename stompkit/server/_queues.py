@@ -334,7 +334,11 @@ class Queue(Destination):
         """Deliver one message to one subscription, if it can be; says whether it was."""
         if subscription not in self.subscriptions or subscription not in self._sharing.takers():
             return False
-        return self._deliver(deque([subscription]), 1) > 0
+        is_served = self._deliver(deque([subscription]), 1) > 0
+        if is_served and self._is_picky:
+            # Others see further now.
+            self.host.broker.touch(self)
+        return is_served
 
     def _deliver(self, takers: deque[Subscription], most: int) -> int:
         delivered = 0

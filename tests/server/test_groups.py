@@ -156,7 +156,8 @@ def test_a_group_goes_to_who_takes_it_by_its_selector(broker_with: MakeBroker) -
     producer.publish(QUEUE, b"1", JMSXGroupID="g", colour="blue")
     any_colour.subscribe(QUEUE)
     producer.publish(QUEUE, b"2", JMSXGroupID="g", colour="red")
-    assert blue.bodies() == [b"1"]
+    producer.publish(QUEUE, b"3", JMSXGroupID="g", colour="blue")
+    assert blue.bodies() == [b"1", b"3"]
     assert any_colour.bodies() == [b"2"]
 
 

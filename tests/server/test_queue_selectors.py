@@ -175,6 +175,20 @@ def test_what_is_behind_the_window_waits_until_the_front_is_taken(
     assert broker.destinations == {}
 
 
+def test_what_one_takes_in_its_turn_lets_others_see_further(broker_with: MakeBroker) -> None:
+    broker = broker_with(flow="one-in-flight", window_messages=3)
+    busy, blue, producer = (broker.client() for _ in range(3))
+    busy.subscribe("/queue/other", id="1", ack="client")
+    busy.subscribe(QUEUE, id="2", ack="client", selector=RED)
+    blue.subscribe(QUEUE, selector=BLUE)
+    producer.publish("/queue/other", b"first")
+    send(producer, "r1", "r2", "r3", "b1")
+    assert blue.bodies() == []
+    busy.ack(take_one(busy))
+    assert take_one(busy).body == b"r1"
+    assert blue.bodies() == [b"b1"]
+
+
 def test_a_narrow_window_moves_on_past_what_is_taken(broker_with: MakeBroker) -> None:
     broker = broker_with(window_messages=4)
     send(broker.client(), *(["b1", "b2", "b3"] * 10), "r1")

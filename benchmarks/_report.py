@@ -1,0 +1,113 @@
+"""Figures, bounds and progress: what the programs that measure a broker have to say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from stompkit import __version__
+
+__all__ = ["Bound", "Figure", "broken", "make_parser", "positive", "progress", "report", "unusable"]
+
+_WIDTH: Final = 79
+
+
+class Figure(NamedTuple):
+    """One thing that was measured."""
+
+    name: str
+    """Its key in the JSON, with the unit."""
+    title: str
+    """What a reader is told that it is, with the unit."""
+    value: float
+    form: str = ",.0f"
+    """How it is printed, in the language of ``format``."""
+
+
+class Bound(NamedTuple):
+    """What a figure must not exceed."""
+
+    figure: Figure
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether it does not."""
+        return self.figure.value <= self.limit
+
+    def sentence(self) -> str:
+        """The bound in words, and what became of it."""
+        figure, limit = self.figure, self.limit
+        verdict = "holds" if self.holds else "BROKEN"
+        return f"{verdict}: {figure.title}: {figure.value:{figure.form}}, at most {limit:g}"
+
+
+def make_parser(program: str, text: str) -> argparse.ArgumentParser:
+    """Make a parser with the options that all programs have."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{program}", description=text)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
+    return parser
+
+
+def positive(text: str) -> int:
+    """Read a positive whole number from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
+def progress(text: str = "") -> None:
+    """Show on a terminal what is being done, in a line that the next call rewrites."""
+    if sys.stderr.isatty():
+        end = "" if text else "\r"
+        print(f"\r{text[:_WIDTH]:<{_WIDTH}}", end=end, file=sys.stderr, flush=True)
+
+
+def unusable(reason: str) -> SystemExit:
+    """Make the end of a program that can't measure here: exit status 2."""
+    progress()
+    print(reason, file=sys.stderr)
+    return SystemExit(2)
+
+
+def broken(reason: str) -> SystemExit:
+    """Make the end of a program whose broker does wrong: exit status 1."""
+    progress()
+    return SystemExit(f"BROKEN: {reason}")
+
+
+def report(
+    parser: argparse.ArgumentParser, path: Path | None, figures: list[Figure], bounds: list[Bound]
+) -> int:
+    """Print everything and write it to ``path``; gives the exit status."""
+    progress()
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    print(f"stompkit {__version__}, {python}, {os.cpu_count()} cores\n")
+    width = max(len(figure.title) for figure in figures)
+    for figure in figures:
+        print(f"{figure.title:<{width}}  {figure.value:>12{figure.form}}")
+    print()
+    for bound in bounds:
+        print(bound.sentence())
+    made: dict[str, Any] = {
+        "program": parser.prog,
+        "arguments": sys.argv[1:],
+        "stompkit": __version__,
+        "python": python,
+        "cores": os.cpu_count(),
+        "figures": {figure.name: figure.value for figure in figures},
+        "bounds": [
+            {"figure": bound.figure.name, "at_most": bound.limit, "holds": bound.holds}
+            for bound in bounds
+        ],
+    }
+    if path is not None:
+        path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(bound.holds for bound in bounds) else 1

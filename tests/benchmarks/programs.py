@@ -1,0 +1,51 @@
+"""Run the programs that measure a broker, and read what they have measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["figures", "run"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(
+    name: str,
+    *arguments: str,
+    before: Callable[[], None] | None = None,
+    stderr: int = subprocess.PIPE,
+) -> subprocess.CompletedProcess[str]:
+    """Run one to its end; ``before`` is called in its process first, ``stderr`` is as in Popen."""
+    return subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        timeout=120,
+        preexec_fn=before,
+    )
+
+
+def figures(done: subprocess.CompletedProcess[str], path: Path) -> dict[str, float]:
+    """What a run has written to ``path``, once it agrees with its status and its output.
+
+    Whether a bound holds may be a matter of time, and decides no test.
+    """
+    assert done.stderr == "", "progress is for terminals"
+    made: dict[str, Any] = json.loads(path.read_text())
+    holds = [bound["holds"] for bound in made["bounds"]]
+    assert done.returncode == (0 if all(holds) else 1), done.stdout
+    assert done.stdout.count("\nholds: ") == holds.count(True)
+    assert done.stdout.count("\nBROKEN: ") == holds.count(False)
+    measured: dict[str, float] = made["figures"]
+    for bound in made["bounds"]:
+        assert bound["holds"] == (measured[bound["figure"]] <= bound["at_most"])
+    return measured

@@ -335,7 +335,7 @@ class Queue(Destination):
         if subscription not in self.subscriptions or subscription not in self._sharing.takers():
             return False
         is_served = self._deliver(deque([subscription]), 1) > 0
-        if is_served and self._is_picky:
+        if is_served and self._sharing.is_picky:
             # Others see further now.
             self.host.broker.touch(self)
         return is_served

@@ -82,14 +82,16 @@ class Sharing:
         """The one of ``takers`` that gets an entry, unless another of ``eligible`` has to."""
         message = entry.message
         owner = self._groups.get(message.group) if message.group else None
-        if owner is not None and owner in eligible and owner.takes(message):
+        if owner not in eligible:
+            owner = None
+        if owner is not None and owner.takes(message):
             return owner if owner in takers and owner.wants() else None
         for _ in range(len(takers)):
             subscription = takers[0]
             takers.rotate(-1)
             if not (subscription.wants() and subscription.takes(message)):
                 continue
-            if message.group:
+            if message.group and owner is None:
                 if len(self._groups) >= _MOST_GROUPS:
                     del self._groups[next(iter(self._groups))]
                 self._groups[message.group] = subscription

@@ -110,7 +110,16 @@ def test_sdist_has_what_its_tests_need(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {"tox.ini", "Makefile", "conformance/pytest.ini", "tests/test_packaging.py", "LICENSE"}
+    wanted = {
+        "LICENSE",
+        "Makefile",
+        "conformance/pytest.ini",
+        "docs/examples/stompkit.toml",
+        "tests/integration/clients/stompjs/package-lock.json",
+        "tests/integration/crashes/power.c",
+        "tests/test_packaging.py",
+        "tox.ini",
+    }
     assert wanted <= inside
 
 
@@ -118,6 +127,13 @@ def test_installed_wheel_offers_the_twistd_plugin(installed: Path, tmp_path: Pat
     assert "A STOMP 1.0, 1.1 and 1.2 broker." in run(installed / "twistd", "--help", cwd=tmp_path)
     assert "--endpoint" in run(installed / "twistd", "stompkit", "--help", cwd=tmp_path)
     assert "--endpoint" in run(installed / "twist", "stompkit", "--help", cwd=tmp_path)
+
+
+def test_installed_wheel_has_the_command(installed: Path, tmp_path: Path) -> None:
+    assert "check-config" in run(installed / "stompkit", "--help", cwd=tmp_path)
+    settings = run(installed / "stompkit", "show-config", cwd=tmp_path)
+    (tmp_path / "stompkit.toml").write_text(settings)
+    run(installed / "stompkit", "check-config", "stompkit.toml", cwd=tmp_path)
 
 
 def test_installed_wheel_tests_its_own_broker(installed: Path, tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ class Destination:
         self.policy = policy
 
     @property
+    def settings_name(self) -> str:
+        """The name by which it finds its settings."""
+        return self.name
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the destination were forgotten."""
         raise NotImplementedError

@@ -89,6 +89,11 @@ class DurableQueue(Queue):
         self.selector = Selector(record.selector) if record.selector else None
 
     @property
+    def settings_name(self) -> str:
+        """Those of its topic are its settings, too."""
+        return self.record.topic
+
+    @property
     def is_idle(self) -> bool:
         """Never: it collects whether or not somebody is there."""
         return False

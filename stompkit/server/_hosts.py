@@ -63,7 +63,7 @@ class VirtualHost:
             for index, each in enumerate(settings)
         ]
         for destination in [*self.destinations.values(), *self.durables.values()]:
-            destination.configure(self.policy(destination.name))
+            destination.configure(self.policy(destination.settings_name))
             if isinstance(destination, Queue) and destination.blocked:
                 self.broker.has_room(destination)
         fanouts = {each.name for each in settings}
@@ -258,7 +258,7 @@ class VirtualHost:
             raise Refused(
                 f"too many durable subscriptions: at most {limit}", "too-many-subscriptions"
             )
-        made = DurableQueue(record, self.broker.config, self)
+        made = DurableQueue(record, self.policy(topic), self)
         self.take_durable(made)
         self._save(made, record)
         return made
@@ -321,7 +321,7 @@ class VirtualHost:
         """Make the queues that the store knows; ``queues`` are lanes by the names of queues."""
         for record in records:
             states = queues.pop(durable_name(record.key), [])
-            self.take_durable(DurableQueue(record, self.broker.config, self, states))
+            self.take_durable(DurableQueue(record, self.policy(record.topic), self, states))
         journal = self.broker.journal
         for name, states in queues.items():
             if any(state.messages for state in states) and not name.startswith("/durable/"):

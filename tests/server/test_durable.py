@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from stompkit.frames import VERSIONS
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server._stores.memory import MemoryStore
-from stompkit.server.interfaces import Action, Credentials, Decision, Request, User
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, take_one
 from tests.server.queues import numbered
@@ -529,6 +526,21 @@ def test_it_survives_the_broker(spelling: str, topic: str) -> None:
     assert client.bodies() == [b"2", b"3"]
 
 
+def test_the_settings_of_the_topic_are_those_of_its_durable_subscriptions() -> None:
+    settings = DestinationConfig(name="/topic/small", max_queue_messages=2)
+    broker = MemoryBroker(BrokerConfig(destinations=(settings,)))
+    for topic in ("/topic/small", "/topic/large"):
+        headers = {"durable": "true", "x-queue-name": topic}
+        reader = broker.client()
+        reader.subscribe(topic, **headers)
+        reader.close()
+        publish_all(broker.client(), topic, numbered(1, 3))
+        reader = broker.client()
+        reader.subscribe(topic, **headers)
+        # When it is full, the oldest are dropped.
+        assert reader.bodies() == numbered(2 if topic == "/topic/small" else 1, 3)
+
+
 def test_one_that_was_removed_stays_removed() -> None:
     store = MemoryStore()
     broker = MemoryBroker(store=store)
@@ -541,81 +553,3 @@ def test_one_that_was_removed_stays_removed() -> None:
     assert broker.destinations == {}
     assert store.lanes() == []
     assert store.records() == {}
-
-
-# Whose name it is does not say who may use it.
-
-
-class Named:
-    """Everybody is who they say they are."""
-
-    def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Take the login."""
-        answer(User(credentials.login or ""))
-
-
-class OnlyOwn:
-    """Everybody may read the topics that begin with their names; answers when it is told to."""
-
-    def __init__(self) -> None:
-        """Ask at once, at first."""
-        self.is_late = False
-        self.waiting: list[Callable[[], None]] = []
-
-    def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-        """Answer now or later."""
-        own = request.destination.startswith(f"/topic/{request.user.name}")
-        decision = Decision(own or request.action is not Action.READ)
-        if self.is_late:
-            self.waiting.append(lambda: answer(decision))
-        else:
-            answer(decision)
-
-    def go_on(self) -> None:
-        """Answer all that is asked."""
-        while self.waiting:
-            self.waiting.pop(0)()
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("topic", ["/topic/ann", "/topic/ann.>"])
-@pytest.mark.parametrize("way", ["unsubscribe", "replace"])
-def test_only_who_may_read_its_topic_can_remove_it(way: str, topic: str, *, late: bool) -> None:
-    rights = OnlyOwn()
-    broker = MemoryBroker(authenticator=Named(), authoriser=rights)
-    ann, bob = broker.client(login="ann"), broker.client(login="bob")
-    subscribe(ann, "rabbitmq", topic=topic)
-    ann.close()
-    ann = broker.client(login="ann")
-    ann.publish("/topic/ann.a" if "." in topic else topic, b"kept")
-    rights.is_late = late
-    if way == "unsubscribe":
-        unsubscribe(bob, "rabbitmq", durably=True)
-    else:
-        subscribe(bob, "rabbitmq", topic="/topic/bob")
-    rights.go_on()
-    assert refusal(bob) == "not-authorised"
-    subscribe(ann, "rabbitmq", topic=topic)
-    rights.go_on()
-    assert ann.bodies() == [b"kept"]
-    unsubscribe(ann, "rabbitmq", durably=True)
-    rights.go_on()
-    assert broker.destinations == {}
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_who_may_read_both_topics_can_put_one_in_place_of_the_other(*, late: bool) -> None:
-    rights = OnlyOwn()
-    broker = MemoryBroker(authenticator=Named(), authoriser=rights)
-    client = broker.client(login="ann")
-    subscribe(client, "rabbitmq", topic="/topic/ann.1")
-    client.close()
-    client = broker.client(login="ann")
-    rights.is_late = late
-    subscribe(client, "rabbitmq", topic="/topic/ann.2", receipt="r")
-    rights.go_on()
-    assert client.take("RECEIPT")
-    rights.is_late = False
-    client.publish("/topic/ann.1", b"1")
-    client.publish("/topic/ann.2", b"2")
-    assert client.bodies() == [b"2"]

@@ -16,6 +16,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 __all__ = ["Authority"]
 
 _numbers = count(1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -29,6 +40,8 @@ class Authority:
         certificate = (
             self._builder(self._name, self._key, -1, 1)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            # Clients on Python 3.13 want it said what the key is for.
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         #: The authority's certificate, as PEM.

@@ -1,0 +1,134 @@
+r"""Transcripts of what passed between clients and a broker: files, comparison and replay.
+
+A transcript comes from the ``frames`` of a broker or a proxy (``frames.transcript()``), or from a
+file. ``play_client`` does to a broker what the clients of a transcript did, ``ReplayServer``
+answers clients as its broker did, and ``assert_golden`` compares what has happened with a file.
+
+The format
+----------
+
+A ``.stomp`` file is text in UTF-8, made to be read, compared and edited by people, and it loses
+nothing of what it tells: any header and any octets come back as they were::
+
+    STOMP transcript 1
+
+    === connection 1 opened at 0.000000 s
+
+    === connection 1 received at 0.000310 s
+    CONNECT
+    accept-version:1.2
+    host:localhost
+
+    ^@
+
+    === connection 1 sent at 0.000562 s
+    CONNECTED
+    version:1.2
+
+    ^@
+
+    === connection 1 closed by the client at 2.104388 s: it ended
+
+The first line names the format and its version; nothing but 1 exists. Blank lines and lines that
+begin with ``#`` may stand between events, where they mean nothing and are not kept. If the events
+are not all that there were, ``=== N earlier events forgotten`` comes before the first.
+
+Each event begins with a line ``=== connection N WHAT``. Connections are numbered from 1 in the
+order in which clients opened them. ``at S s`` is the time in seconds since the log began, to the
+microsecond; either all events have it or none. WHAT is one of these:
+
+``opened``
+    A client connected.
+``received`` or ``sent``
+    A frame, seen from the broker: it ``received`` it from the client or ``sent`` it. The frame
+    follows as the specifications of STOMP print it: the command, headers, a blank line, the body,
+    and ``^@`` for the NUL, which ends the line. With ``, N octets cut`` the body was too long to be
+    kept, and so many octets are missing at its end.
+``received octets`` or ``sent octets``
+    What was no frame: octets up to ``^@``, which is not one of them.
+``closed``, ``closed by the client`` or ``closed by the broker``
+    The connection ended. A colon and a reason may follow.
+
+Headers are written without the escapes of STOMP, which depend on its version, and content-length
+is a header like any other. In headers, reasons and octets these stand for what could not be seen
+or might get lost: ``\\`` for a backslash, ``\n``, ``\r`` and ``\t`` for line feed, carriage return
+and tabulator, ``\c`` for a colon in the name of a header, and ``\xHH`` for any other octet by its
+hexadecimal number: those that are not UTF-8, those of characters that don't print, a blank at
+the end of a line, and the caret of a ``^@`` that is none. A line feed in a body is an end of line.
+Ends of lines may be CR LF: some tools make that of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from stompkit.testing._events import Closed, Event, Octets, Opened, SeenFrame
+from stompkit.testing._frame_log import FrameLog
+from stompkit.testing._replay_client import play_client
+from stompkit.testing._replay_server import ReplayServer
+from stompkit.testing._replaying import ReplayFailed
+from stompkit.testing._transcript import Transcript
+from stompkit.testing._transcript_format import TranscriptError
+
+__all__ = [
+    "Closed",
+    "Event",
+    "Octets",
+    "Opened",
+    "ReplayFailed",
+    "ReplayServer",
+    "SeenFrame",
+    "Transcript",
+    "TranscriptDiffers",
+    "TranscriptError",
+    "assert_golden",
+    "play_client",
+]
+
+_UPDATE_VARIABLE: Final = "STOMPKIT_UPDATE_GOLDEN"
+
+
+class TranscriptDiffers(AssertionError):
+    """What happened is not what the golden file says; the message has the difference."""
+
+
+def assert_golden(
+    seen: Transcript | FrameLog,
+    path: str | Path,
+    *,
+    update: bool = False,
+    replacements: Mapping[str, str] | None = None,
+) -> None:
+    """Compare what has happened with a golden file.
+
+    Both are normalised, with ``replacements`` in what has happened, and put into the order of
+    connections: see ``Transcript.normalised`` and ``Transcript.by_connection``. With ``update``,
+    or with ``STOMPKIT_UPDATE_GOLDEN=1`` in the environment, the file is written instead.
+
+    Raises TranscriptDiffers with the difference of the texts, or where there is no such file, and
+    TranscriptError for a file that is no transcript.
+    """
+    path = Path(path)
+    transcript = seen.transcript() if isinstance(seen, FrameLog) else seen
+    actual = transcript.by_connection().normalised(replacements)
+    if update or os.environ.get(_UPDATE_VARIABLE, "") not in ("", "0"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        actual.save(path)
+        return
+    remedy = (
+        "to write it anew run pytest with --mq-update-golden, or anything with "
+        f"{_UPDATE_VARIABLE}=1 in the environment"
+    )
+    if not path.exists():
+        raise TranscriptDiffers(f"there is no golden file {path}; {remedy}")
+    expected = Transcript.load(path).by_connection().normalised()
+    if str(actual) != str(expected):
+        difference = difflib.unified_diff(
+            str(expected).split("\n"), str(actual).split("\n"), str(path), "seen", lineterm=""
+        )
+        lines = [f"what was seen is not what {path} says; {remedy}", *difference]
+        raise TranscriptDiffers("\n".join(lines))

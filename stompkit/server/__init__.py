@@ -3,12 +3,18 @@
 ``twistd stompkit`` runs it; :class:`BrokerFactory` embeds it in another Twisted program.
 """
 
+from stompkit.server._acks import Ledger
 from stompkit.server._broker import Broker
 from stompkit.server._config import BrokerConfig, DestinationConfig, Policy
 from stompkit.server._connection import Connection
 from stompkit.server._destinations import Destination
+from stompkit.server._entries import Entry
+from stompkit.server._errors import Refused
+from stompkit.server._handlers import Handler
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._stores.runner import InlineRunner
+from stompkit.server._subscriptions import Subscription
+from stompkit.server._transactions import Settlement
 from stompkit.server.interfaces import (
     Action,
     Authenticator,
@@ -34,11 +40,17 @@ __all__ = [
     "Decision",
     "Destination",
     "DestinationConfig",
+    "Entry",
+    "Handler",
     "InlineRunner",
+    "Ledger",
     "MessageStore",
     "Outlet",
     "Policy",
+    "Refused",
     "Request",
+    "Settlement",
     "StoreRunner",
+    "Subscription",
     "User",
 ]

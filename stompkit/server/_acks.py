@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from stompkit.frames import Frame, Version
@@ -45,6 +46,10 @@ class Ledger:
     def __len__(self) -> int:
         """How many deliveries wait."""
         return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The deliveries that wait, oldest first."""
+        return iter(self._entries.values())
 
     def add(self, entry: Entry, subscription: Subscription) -> str:
         """Enter a delivery; gives the header lines that tell the client how to name it."""

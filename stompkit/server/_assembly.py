@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
@@ -19,12 +19,16 @@ from stompkit.server._stores.lmdb import LmdbStore
 from stompkit.server._stores.runner import ThreadRunner
 from stompkit.server.interfaces import Authenticator, Authoriser, MessageStore
 
-__all__ = ["Access", "access", "factory", "has_lmdb", "store"]
+__all__ = ["Access", "MakeFactory", "access", "factory", "has_lmdb", "store"]
 
 #: Seconds that one thread may keep the others from running. A store's thread lets go of the
 #: interpreter with each of its many short calls, and with Python's 5 ms it would wait for the
 #: busy thread of the reactor each time: persistent messages come in at half the rate.
 _SWITCH_S: Final = 0.0005
+
+
+#: Makes what makes the protocols: :class:`BrokerFactory`, or what is called as it is.
+MakeFactory: TypeAlias = Callable[..., BrokerFactory]
 
 
 class Access(NamedTuple):
@@ -86,15 +90,21 @@ def has_lmdb(directory: Path) -> bool:
     return (directory / DIRECTORY / DATA_FILE).is_file()
 
 
-def factory(settings: Settings, decided_by: Access, reactor: IReactorTime) -> BrokerFactory:
-    """Make a broker that listens nowhere yet, and whose store is not open."""
+def factory(
+    settings: Settings,
+    decided_by: Access,
+    reactor: IReactorTime,
+    clock: IReactorTime,
+    make: MakeFactory = BrokerFactory,
+) -> BrokerFactory:
+    """Make a broker that listens nowhere yet, and whose store is not open; it goes by ``clock``."""
     messages = store(settings.store)
     if messages is not None:
         sys.setswitchinterval(_SWITCH_S)
     from_thread = cast("IReactorFromThreads", reactor).callFromThread
-    return BrokerFactory(
+    return make(
         settings.config,
-        reactor,
+        clock,
         store=messages,
         runner=None if messages is None else ThreadRunner(from_thread),
         sync_interval_s=settings.store.sync_interval_s,

@@ -29,6 +29,7 @@ from stompkit.server.interfaces import (
     Clock,
     LaneState,
     MessageStore,
+    StoreError,
     StoreRunner,
     Timer,
 )
@@ -72,12 +73,9 @@ class Broker:
         self.connections: set[Connection] = set()
         #: The time of this turn.
         self.now = clock.seconds()
-        self.journal: Journal | None = None
-        if store is not None:
-            assert runner is not None, "a store needs a runner"
-            self.journal = Journal(
-                store, runner, clock, self.flush, sync_interval_s=sync_interval_s
-            )
+        self._runner = runner
+        self._sync_interval_s = sync_interval_s
+        self.journal = self._new_journal()
         self._addresses: Counter[str] = Counter()
         #: Distinguishes this process's message and session ids from those of the one before.
         self._boot = secrets.token_hex(4)
@@ -98,6 +96,14 @@ class Broker:
         self.hosts: dict[str, VirtualHost] = {}
         for name in self.config.hosts or ("",):
             self.hosts[name] = VirtualHost(name, self)
+
+    def _new_journal(self) -> Journal | None:
+        store, runner = self.store, self._runner
+        if store is None:
+            return None
+        assert runner is not None, "a store needs a runner"
+        interval_s = self._sync_interval_s
+        return Journal(store, runner, self.clock, self.flush, sync_interval_s=interval_s)
 
     # Beginning, change and end.
 
@@ -138,12 +144,40 @@ class Broker:
         for connection in list(self.connections):
             connection.lost()
         self.flush()
+        self._cancel_timers()
+        if self.journal is not None:
+            self.journal.close()
+
+    def _cancel_timers(self) -> None:
         for timer in self._timers:
             if timer.active():
                 timer.cancel()
         self._timers.clear()
+
+    def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
+        """Be as new, with the settings of now: clients are closed with an ERROR, all else is gone.
+
+        Messages, destinations, durable subscriptions and what the store has are forgotten;
+        identifiers go on, so that no late frame names anything new. ``done`` is called, at once
+        or later, when the store is empty, or with what has kept it from that: then it still has
+        what it had, for a broker that opens it. To be called between two turns, not by what the
+        broker calls.
+        """
+        for connection in list(self.connections):
+            connection.fail("the broker was reset", "reset")
+            connection.lost()
+        self._cancel_timers()
         if self.journal is not None:
-            self.journal.close()
+            self.journal.abandon()
+        self.journal = journal = self._new_journal()
+        for host in self.hosts.values():
+            host.reset()
+        self.flush()
+        told = done or (lambda _: None)
+        if journal is None:
+            told(None)
+        else:
+            journal.empty(told)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         """Have something done after a time, in a turn of its own."""

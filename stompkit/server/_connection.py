@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar, TypeVar
 
 from stompkit.frames import (
     Frame,
@@ -22,7 +22,7 @@ from stompkit.server._broker import Broker
 from stompkit.server._destinations import Destination
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Blocked, Refused
-from stompkit.server._handlers import HANDLERS
+from stompkit.server._handlers import HANDLERS, Handler
 from stompkit.server._messages import header_line
 from stompkit.server._queues import Queue
 from stompkit.server._subscriptions import Subscription
@@ -43,6 +43,10 @@ class Connection:
     out through the ``outlet``. Its owner calls :meth:`Broker.flush` after each call. What each
     frame does is in :mod:`stompkit.server._handlers`.
     """
+
+    #: What the frame of each command does. A subclass can have a table of its own, for
+    #: :class:`BrokerFactory` to use in place of this class.
+    handlers: ClassVar[Mapping[str, Handler]] = HANDLERS
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
         """Begin with nothing received."""
@@ -116,7 +120,7 @@ class Connection:
                 if not self._work():
                     return
         except RemoteProtocolError as error:
-            self._send_error(error)
+            self.refuse(error)
 
     def _work(self) -> bool:
         """Handle the frames that have been read; says whether more can be."""
@@ -131,7 +135,7 @@ class Connection:
         if self.is_logged:
             self._log("<", frame)
         try:
-            HANDLERS[frame.command](self, frame)
+            self.handlers[frame.command](self, frame)
         except Blocked as blocked:
             self._wait_for_room(frame, blocked)
             return
@@ -146,8 +150,7 @@ class Connection:
         receipt = frame.headers.get("receipt")
         if frame.command in _NO_RECEIPT:
             receipt = None
-        if frame.command == "DISCONNECT":
-            self._leave(frame)
+        if self._leaving is not None:
             return
         journal = self.broker.journal
         if journal is not None and journal.cut(lambda error: self._committed(receipt, error)):
@@ -166,14 +169,14 @@ class Connection:
         elif receipt is not None and not self._closing:
             self._send_receipt(receipt)
         if self._leaving is not None:
-            self._leave(self._leaving)
+            self.leave(self._leaving)
 
     def _send_receipt(self, receipt: str) -> None:
         self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), b"\n\0")
         if self.is_logged:
             self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
 
-    def _leave(self, frame: Frame) -> None:
+    def leave(self, frame: Frame) -> None:
         """End the session in good order; a receipt, if asked for, is the last frame."""
         if self._closing:
             return
@@ -313,11 +316,11 @@ class Connection:
         except RemoteProtocolError as error:
             # Only one direction is closed: the other one has room for an ERROR.
             self.session.state = state
-            self._send_error(error)
+            self.refuse(error)
             return
         # As if it had said DISCONNECT, without a receipt.
         self.release()
-        self._leave(Frame("DISCONNECT"))
+        self.leave(Frame("DISCONNECT"))
 
     def lost(self) -> None:
         """Note the end of the stream: what was not settled goes back to its destination."""
@@ -392,9 +395,10 @@ class Connection:
 
     def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
         """Send ERROR and close (1.2, "ERROR")."""
-        self._send_error(refusal(message, code, receipt=receipt))
+        self.refuse(refusal(message, code, receipt=receipt))
 
-    def _send_error(self, error: RemoteProtocolError) -> None:
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """Close, with the ERROR frame that is the error's reply, if it has one."""
         if self._closing:
             return
         self._closing = True

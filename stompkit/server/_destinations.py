@@ -47,6 +47,21 @@ class Destination:
         return self.name
 
     @property
+    def ready(self) -> int:
+        """Messages that wait to be delivered, and could be to one who takes them."""
+        return 0
+
+    @property
+    def delayed(self) -> int:
+        """Messages whose time has not come."""
+        return 0
+
+    @property
+    def consumers(self) -> int:
+        """Subscriptions that get its messages; those that only look are not counted."""
+        return 0
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the destination were forgotten."""
         raise NotImplementedError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import stompkit
 from stompkit.frames import COMMANDS, Frame, Role
@@ -18,7 +18,10 @@ from stompkit.server.interfaces import Action, Credentials, User
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "Handler"]
+
+#: What a frame of one command does; raises :class:`Refused` where it can't be done.
+Handler: TypeAlias = "Callable[[Connection, Frame], None]"
 
 
 # CONNECT.
@@ -203,9 +206,10 @@ def _ended(connection: Connection, frame: Frame) -> Transaction:
 def on_disconnect(connection: Connection, frame: Frame) -> None:
     """Give everything back; the answer, if asked for, is the last frame."""
     connection.release()
+    connection.leave(frame)
 
 
-_BY_NAME: Final[dict[str, Callable[[Connection, Frame], None]]] = {
+_BY_NAME: Final[dict[str, Handler]] = {
     handler.__name__: handler
     for handler in (
         on_connect,
@@ -220,6 +224,7 @@ _BY_NAME: Final[dict[str, Callable[[Connection, Frame], None]]] = {
         on_disconnect,
     )
 }
-HANDLERS: Final = {
+#: The functions by the commands of clients.
+HANDLERS: Final[Mapping[str, Handler]] = {
     row.name: _BY_NAME[row.handler] for row in COMMANDS.values() if row.sender is Role.CLIENT
 }

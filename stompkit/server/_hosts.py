@@ -80,6 +80,17 @@ class VirtualHost:
                     fanout = Fanout(each.name, policy, self, list(each.children))
                     self.destinations[each.name] = fanout
 
+    def reset(self) -> None:
+        """Forget everything but what the configuration makes; the store is not told.
+
+        Subscriptions have ended with their connections.
+        """
+        self.destinations.clear()
+        self.durables.clear()
+        self._evicted_at = float("-inf")
+        self._is_checking = False
+        self.configure()
+
     def stored_name(self, name: str) -> str:
         """What the store calls a queue."""
         return f"{self.name}\n{name}"

@@ -15,9 +15,11 @@ from twisted.logger import Logger
 
 from stompkit.server.interfaces import (
     Clock,
+    DropLane,
     MessageStore,
     Operation,
     Put,
+    SetRecord,
     StoredMessage,
     StoreError,
     StoreRunner,
@@ -80,6 +82,7 @@ class Journal:
         self._lazy: list[Operation] = []
         self._busy = False
         self._closed = False
+        self._is_abandoned = False
         self._unsynced = False
         self._timer: Timer | None = None
         self._sync_timer: Timer | None = None
@@ -174,6 +177,8 @@ class Journal:
         self._wake()
 
     def _finish(self, unit: Unit, error: StoreError | None) -> None:
+        if self._is_abandoned:
+            return
         self.octets -= unit.octets
         for entry in unit.puts:
             entry.home.put_done(entry, error)
@@ -200,7 +205,7 @@ class Journal:
         self._one_by_one(deque([marks, *units] if lazy else units))
 
     def _one_by_one(self, units: deque[Unit]) -> None:
-        if not units:
+        if not units or self._is_abandoned:
             self._busy = False
             self._sync_later()
             self._wake()
@@ -291,9 +296,7 @@ class Journal:
             return
         self.cut()
         self._closed = True
-        for timer in (self._timer, self._sync_timer):
-            if timer is not None and timer.active():
-                timer.cancel()
+        self._cancel_timers()
         units = self._owed + self._pending
         self._owed, self._pending = [], []
         steps = [*self._lazy, *(step for unit in units for step in unit.operations)]
@@ -306,6 +309,44 @@ class Journal:
             self._runner.run(lambda: self._store.apply(steps), did, self._lost)
         self._runner.run(self._store.close, lambda _: None, self._lost)
         self._runner.stop()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._sync_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
+
+    def abandon(self) -> None:
+        """Leave undone what is left, and tell nobody of what is being done; the store stays open.
+
+        Another journal can use the store and its runner from now on.
+        """
+        self._closed = self._is_abandoned = True
+        self._cancel_timers()
+        self._unit = None
+        for left in (self._pending, self._owed, self._lazy):
+            left.clear()
+
+    def empty(self, done: Callable[[StoreError | None], None]) -> None:
+        """Have the store forget all that it has, ahead of everything else; all of it or nothing."""
+        store = self._store
+
+        def forget() -> None:
+            operations: list[Operation] = [DropLane(state.lane) for state in store.lanes()]
+            operations += [SetRecord(key, None) for key in store.records()]
+            if operations:
+                store.apply(operations)
+
+        def did(_: object) -> None:
+            self._unsynced = True
+            self._sync_later()
+            done(None)
+
+        def failed(error: StoreError) -> None:
+            self.failure = error
+            _log.error("the store can't be emptied: {error}", error=error)
+            done(error)
+
+        self._runner.run(forget, did, failed)
 
     @staticmethod
     def _lost(error: StoreError) -> None:

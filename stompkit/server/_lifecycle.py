@@ -24,9 +24,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from stompkit.server._assembly import Access, access, factory
+from stompkit.server._assembly import Access, MakeFactory, access, factory
 from stompkit.server._lock import DirectoryLock
 from stompkit.server._logs import log_frame
+from stompkit.server._protocol import BrokerFactory
 from stompkit.server._settings import Settings
 from stompkit.server.interfaces import StoreError
 
@@ -47,17 +48,27 @@ class _StartError(Exception):
 class Lifecycle:
     """One broker, from its start to its end; it can't be started a second time."""
 
-    def __init__(self, settings: Settings, announce: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        announce: Path | None = None,
+        *,
+        clock: IReactorTime | None = None,
+        make: MakeFactory = BrokerFactory,
+    ) -> None:
         """Make the broker; ``announce`` is the file to write once it listens.
 
-        Raises ValueError or OSError for what can't be made of the settings.
+        What clients and messages wait for goes by ``clock``, the reactor's if not given; ``make``
+        is called as :class:`BrokerFactory` is. Raises ValueError or OSError for what can't be
+        made of the settings.
         """
         from twisted.internet import reactor
 
         self._reactor = cast("IReactorTime", reactor)
         self.settings = settings
         self.access = access(settings)
-        self.factory = factory(settings, self.access, self._reactor)
+        clock = self._reactor if clock is None else clock
+        self.factory = factory(settings, self.access, self._reactor, clock, make)
         self._announce = announce
         path = settings.store.path
         self._lock = None if path is None else DirectoryLock(Path(path).absolute())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, cast
 from typing import Protocol as TypingProtocol
 
@@ -29,6 +30,7 @@ from stompkit.server.interfaces import (
     Authoriser,
     Clock,
     MessageStore,
+    StoreError,
     StoreRunner,
 )
 
@@ -56,12 +58,24 @@ class _StreamTransport(TypingProtocol):
 class BrokerProtocol(Protocol):
     """One client's transport, as the outlet of a :class:`Connection`."""
 
-    def __init__(self, broker: Broker, clock: IReactorTime, peer: str = "") -> None:
-        """Wait for the transport; ``peer`` is the address that the client is counted under."""
+    def __init__(
+        self,
+        broker: Broker,
+        clock: IReactorTime,
+        peer: str = "",
+        *,
+        connection: type[Connection] = Connection,
+        closing_clock: IReactorTime | None = None,
+    ) -> None:
+        """Wait for the transport; ``peer`` is the address that the client is counted under.
+
+        ``connection`` and ``closing_clock`` are as in :class:`BrokerFactory`.
+        """
         self._broker = broker
         self._clock = clock
+        self._closing_clock = clock if closing_clock is None else closing_clock
         self.peer = peer
-        self._connection = Connection(broker, self, clock.seconds())
+        self._connection = connection(broker, self, clock.seconds())
         self._timer: IDelayedCall | None = None
         self._paused = False
         self._closing = False
@@ -207,7 +221,7 @@ class BrokerProtocol(Protocol):
         if self._paused:
             # The last frame waits behind others; resumeProducing tells when they are gone.
             timeout_s = self._broker.config.drain_timeout_s
-            self._timer = self._clock.callLater(timeout_s, stream.abortConnection)
+            self._timer = self._closing_clock.callLater(timeout_s, stream.abortConnection)
         else:
             self._close_stream()
 
@@ -222,7 +236,8 @@ class BrokerProtocol(Protocol):
             stream.loseWriteConnection()
         else:
             stream.loseConnection()
-        self._timer = self._clock.callLater(self._broker.config.linger_s, stream.abortConnection)
+        linger_s = self._broker.config.linger_s
+        self._timer = self._closing_clock.callLater(linger_s, stream.abortConnection)
 
     # Deadlines.
 
@@ -268,8 +283,16 @@ class BrokerFactory(Factory):
         sync_interval_s: float | None = None,
         authenticator: Authenticator | None = None,
         authoriser: Authoriser | None = None,
+        connection: type[Connection] = Connection,
+        closing_clock: IReactorTime | None = None,
     ) -> None:
-        """Make a broker; ``clock`` is the reactor if not given, the rest as in :class:`Broker`."""
+        """Make a broker; ``clock`` is the reactor if not given.
+
+        ``connection`` is what answers a client: a subclass can do some of it in another way.
+        ``closing_clock`` is what tells how long a connection that is being closed may take to
+        get its last frame to the client, ``clock`` if not given. The rest is as in
+        :class:`Broker`.
+        """
         if clock is None:
             from twisted.internet import reactor
 
@@ -284,10 +307,18 @@ class BrokerFactory(Factory):
             authoriser=authoriser,
         )
         self._clock = clock
+        self._closing_clock = closing_clock
+        self._connection = connection
 
-    def buildProtocol(self, addr: IAddress | None) -> BrokerProtocol:
+    def buildProtocol(self, addr: IAddress | None) -> Protocol:
         """Make the protocol of one client."""
-        protocol = BrokerProtocol(self.broker, self._clock, getattr(addr, "host", ""))
+        protocol = BrokerProtocol(
+            self.broker,
+            self._clock,
+            getattr(addr, "host", ""),
+            connection=self._connection,
+            closing_clock=self._closing_clock,
+        )
         protocol.factory = self
         return protocol
 
@@ -296,3 +327,7 @@ class BrokerFactory(Factory):
         for connection in list(self.broker.connections):
             connection.fail(message, code)
         self.broker.flush()
+
+    def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
+        """Have the broker be as new, as :meth:`Broker.reset` says."""
+        self.broker.reset(done)

@@ -93,6 +93,21 @@ class Queue(Destination):
     # What is in it.
 
     @property
+    def ready(self) -> int:
+        """Messages that wait to be delivered, in memory or only in the store."""
+        return sum(len(lane.ready) + len(lane.back) + lane.stored for lane in self.lanes)
+
+    @property
+    def delayed(self) -> int:
+        """Messages whose time has not come."""
+        return len(self._delays)
+
+    @property
+    def consumers(self) -> int:
+        """Subscriptions that get its messages; those that only look are not counted."""
+        return len(self.subscriptions)
+
+    @property
     def is_idle(self) -> bool:
         """Whether the queue has neither messages nor subscribers."""
         return not (self.messages or self.subscriptions or self.browsers or self.blocked)

@@ -35,6 +35,21 @@ class Topic(Destination):
         self._last_place = 0
 
     @property
+    def ready(self) -> int:
+        """Copies that are kept for subscribers who could not take them at once."""
+        return sum(each.home is self for taker in self.subscriptions for each in taker.backlog)
+
+    @property
+    def delayed(self) -> int:
+        """Messages whose time has not come."""
+        return len(self._delays)
+
+    @property
+    def consumers(self) -> int:
+        """Subscriptions; each durable one is a queue of its own."""
+        return len(self.subscriptions)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody listens and nothing waits for its time."""
         return not (self.subscriptions or self.durables or len(self._delays))

@@ -11,10 +11,12 @@ from twisted.application.service import Service
 from twisted.cred.credentials import IAnonymous, IUsernameHashedPassword, IUsernamePassword
 from twisted.cred.strcred import AuthOptionMixin
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.usage import Options as UsageOptions
 from twisted.python.usage import UsageError
 
 from stompkit.frames import AFTER_LOGIN, parse_heart_beat
+from stompkit.server._assembly import MakeFactory
 from stompkit.server._auth import checkers_from
 from stompkit.server._checks import check_endpoint, check_sync
 from stompkit.server._lifecycle import Lifecycle
@@ -274,11 +276,13 @@ class BrokerService(Service):
         return Deferred.fromCoroutine(self._lifecycle.stop())
 
 
-def makeService(options: Options) -> BrokerService:
-    """Make the service that twistd runs."""
+def makeService(
+    options: Options, *, clock: IReactorTime | None = None, make: MakeFactory = BrokerFactory
+) -> BrokerService:
+    """Make the service that twistd runs; ``clock`` and ``make`` are those of the lifecycle."""
     announce = Path(options["announce"]).absolute() if options["announce"] else None
     try:
-        lifecycle = Lifecycle(options["settings"], announce)
+        lifecycle = Lifecycle(options["settings"], announce, clock=clock, make=make)
     except (ValueError, OSError) as error:
         raise SystemExit(f"stompkit: {error}") from None
     log = options["log"]

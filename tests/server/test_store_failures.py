@@ -2,89 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from stompkit.frames import Frame
-from stompkit.server import BrokerConfig, DestinationConfig, InlineRunner
+from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server._stores.lmdb import LmdbStore
-from stompkit.server._stores.memory import MemoryStore
-from stompkit.server.interfaces import (
-    Operation,
-    Put,
-    StoredMessage,
-    StoreError,
-    StoreFull,
-)
+from stompkit.server.interfaces import Put
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.server.failing import FailingStore, HeldRunner, everything
 from tests.server.queues import QUEUE, left, numbered
 
 MEMORY = "/queue/memory"
 CONFIG = BrokerConfig(destinations=(DestinationConfig(name=MEMORY, storage="memory"),))
 #: Longer than the pause after which a store that failed is tried again.
 LONG_S = 2.0
-
-
-class FailingStore(MemoryStore):
-    """A store that fails when it is told to."""
-
-    def __init__(self) -> None:
-        """Work, for now."""
-        super().__init__()
-        #: Given the operations that are to be done; says whether they fail.
-        self.fails: Callable[[Sequence[Operation]], bool] = lambda _: False
-        self.reads_fail = False
-        self.applied = 0
-
-    def apply(self, operations: Sequence[Operation]) -> None:
-        """Do all or nothing."""
-        if self.fails(operations):
-            raise StoreFull("no space left on device")
-        self.applied += 1
-        super().apply(operations)
-
-    def read(
-        self, lane: int, after: int, max_messages: int, max_octets: int
-    ) -> Sequence[StoredMessage]:
-        """Read, if it works."""
-        if self.reads_fail:
-            raise StoreError("input/output error")
-        return super().read(lane, after, max_messages, max_octets)
-
-
-def everything(_: Sequence[Operation]) -> bool:
-    """Fail always."""
-    return True
-
-
-class HeldRunner(InlineRunner):
-    """Calls the store when it is told to, so that many frames share a commit."""
-
-    def __init__(self) -> None:
-        """Hold nothing yet."""
-        super().__init__()
-        self.is_held = False
-        self._waiting: list[Callable[[], None]] = []
-
-    def run(
-        self,
-        work: Callable[[], object],
-        done: Callable[[object], None],
-        failed: Callable[[StoreError], None],
-    ) -> None:
-        """Call now or later."""
-        if self.is_held:
-            self._waiting.append(lambda: InlineRunner.run(self, work, done, failed))
-        else:
-            super().run(work, done, failed)
-
-    def go_on(self) -> None:
-        """Call what has waited, and wait no more."""
-        self.is_held = False
-        while self._waiting:
-            self._waiting.pop(0)()
 
 
 @pytest.fixture

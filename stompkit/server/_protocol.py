@@ -84,6 +84,7 @@ class BrokerProtocol(Protocol):
         self._is_suspended = False
         self._is_choked = False
         self._read_ended = False
+        self._half_closed = False
         self._is_new = True
 
     @property
@@ -129,6 +130,10 @@ class BrokerProtocol(Protocol):
     def readConnectionLost(self) -> None:
         """Answer what the client has sent before it closed its end, then close ours."""
         self._read_ended = True
+        if self._half_closed:
+            # Ours was closed first. Twisted leaves it to the protocol to see that nothing is left.
+            self._stream.loseConnection()
+            return
         self._connection.ended(self._clock.seconds())
         self._broker.flush()
 
@@ -233,6 +238,7 @@ class BrokerProtocol(Protocol):
             # Closing at once would reset the connection where octets of the client are still
             # unread, and the reset would overtake the last frame. TLS can't be half closed: its
             # transport offers what that of TCP beneath it can do.
+            self._half_closed = True
             stream.loseWriteConnection()
         else:
             stream.loseConnection()

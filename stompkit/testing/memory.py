@@ -18,7 +18,7 @@ Everything has happened when a call returns, except what waits for a time: that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from twisted.internet.address import IPv4Address
@@ -76,17 +76,19 @@ class MemoryBroker:
         runner: StoreRunner | None = None,
         authenticator: Authenticator | None = None,
         authoriser: Authoriser | None = None,
+        make: Callable[..., BrokerFactory] = BrokerFactory,
     ) -> None:
         """Make a broker without clients; one with a ``store`` opens it.
 
         ``half_close`` says whether its transports can close one way only, as those of TCP can
         and those of TLS can't.  ``runner`` is one that calls the store at once if not given.  A
-        broker that begins where another has ended is given the other's ``clock``.
+        broker that begins where another has ended is given the other's ``clock``. ``make`` is
+        called as :class:`stompkit.server.BrokerFactory` is, and may make another one.
         """
         self.clock = Clock() if clock is None else clock
         if store is not None and runner is None:
             runner = InlineRunner()
-        self._factory = BrokerFactory(
+        self._factory = make(
             config,
             cast("IReactorTime", self.clock),
             store=store,
@@ -282,7 +284,10 @@ class MemoryTransport:
         """Close both ways once the client has read what was written."""
         self.disconnecting = True
         self.is_read = False
-        self._close_write()
+        if self.eof:
+            self._lose_soon(ConnectionDone())
+        else:
+            self._close_write()
 
     def abortConnection(self) -> None:
         """Close both ways at once."""
@@ -336,11 +341,8 @@ class _HalfCloseableTransport(MemoryTransport):
         self._close_write()
 
     def _end_read(self, protocol: IProtocol) -> None:
-        """Tell the protocol; once both directions are closed, the connection is."""
-        if self.eof:
-            self.lose(ConnectionDone())
-        else:
-            IHalfCloseableProtocol(protocol).readConnectionLost()
+        """Tell the protocol, which has to close the other direction, as with Twisted's."""
+        IHalfCloseableProtocol(protocol).readConnectionLost()
 
     def readConnectionLost(self, reason: Failure) -> None:
         """Not called: this is what Twisted's reactor tells a transport."""

@@ -18,6 +18,7 @@ import stompkit
 from stompkit._commands import COMMANDS, main
 from stompkit.server.operations import DirectoryLock, Settings, parse_settings, read_settings
 from stompkit.testing._polling import wait_until
+from stompkit.testing.transcripts import SeenFrame, Transcript
 from tests.server.processes import LOOPBACK, TWIST, Client, Start, announced, processes
 
 DEADLINE_S = 30.0
@@ -437,12 +438,62 @@ def test_run_hands_arguments_on_to_the_broker(tmp_path: Path) -> None:
     assert "< CONNECT {'accept-version': '1.2'" in log.read_text()
 
 
+def test_run_keeps_the_frames_without_passcodes(tmp_path: Path) -> None:
+    frames = tmp_path / "seen.stomp"
+    login = ["--login", "joe", "--passcode", "s3cret"]
+    run_process("run", *login, "--frames", frames, "--", sys.executable, "-c", TALK)
+    events = Transcript.load(frames).events
+    seen = [event.frame for event in events if isinstance(event, SeenFrame)]
+    assert [frame.command for frame in seen] == ["CONNECT", "CONNECTED"]
+    assert seen[0].headers["login"] == "joe"
+    assert "s3cret" not in frames.read_text()
+
+
+#: Prints the names of the headers of CONNECTED.
+HEADERS = """
+import os
+from stompkit.testing.client import StompClient
+client = StompClient.connect(os.environ["STOMPKIT_HOST"], int(os.environ["STOMPKIT_PORT"]))
+print(*client.connected)
+"""
+
+
+@pytest.mark.parametrize("option", ["--quirk", "--broker"])
+def test_run_has_a_broker_played(option: str) -> None:
+    printed = run_process("run", option, "morbidq", "--", sys.executable, "-c", HEADERS)
+    assert printed == "session\n"
+
+
+def test_run_tells_of_a_quirk_that_there_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where the log is kept of a broker that did not start.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    text = run_process("run", "--quirk", "nonsense", "--", "true", status=125)
+    assert "Error: --quirk: 'nonsense' is neither a broker nor a rule" in text
+
+
+def test_run_takes_any_broker_by_its_command() -> None:
+    endpoint = "tcp:{port}:interface={host}"
+    broker = f"command:{sys.executable} -m twisted stompkit --endpoint {endpoint}"
+    talk = ["--broker", broker, "--", sys.executable, "-c", TALK]
+    assert run_process("run", *talk).startswith("CONNECTED stomp://127.0.0.1:")
+
+
+def test_run_tells_what_it_could_not_keep(tmp_path: Path) -> None:
+    nowhere = tmp_path / "missing" / "file"
+    for option in ("--log", "--frames"):
+        text = run_process("run", option, nowhere, "--", "sh", "-c", "exit 7", status=7)
+        assert text == f"stompkit run: {nowhere}: {os.strerror(2)}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "problem"),
     [
         (["--", "/nonexistent/command"], 127, os.strerror(2)),
         (["--", "/etc/passwd"], 126, os.strerror(13)),
         (["--broker", "nonsense", "--", "true"], 125, "no broker is called 'nonsense'"),
+        (["--broker", "command:mq", "--", "true"], 125, "tells its broker where to listen"),
         ([], 2, "what is to be run?"),
         (["--"], 2, "what is to be run?"),
     ],

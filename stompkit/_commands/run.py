@@ -28,6 +28,11 @@ The command finds the broker by these variables of its environment:
 
   stompkit run -- ./integration-tests
   stompkit run --broker rabbitmq -- sh -c 'my-client --port "$STOMPKIT_PORT"'
+  stompkit run --broker 'command:/opt/mq/bin/mq --listen {host}:{port}' -- ./integration-tests
+  stompkit run --quirk rabbitmq --frames seen.stomp -- ./integration-tests
+
+In a command of a broker {port}, {host}, {directory}, {login} and {passcode} stand for what they
+say; it stays in the foreground.
 
 The broker is ready when the command begins, and gone when this command ends, with all of its
 files. Signals go to the command: SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2.
@@ -60,12 +65,13 @@ def main(arguments: list[str]) -> int:
         login=options.login,
         passcode=options.passcode,
         arguments=tuple(options.broker_argument),
+        quirks=options.quirk,
+        frames=options.frames is not None,
     )
     try:
         with _ended_in_order(), launch(config) as broker:
             status = _run(options.command, _environment(broker))
-            if options.log is not None:
-                options.log.write_text(broker.log, encoding="utf-8")
+            _keep(broker, options)
             return status
     except BrokerError as error:
         print(f"stompkit run: {error}", file=sys.stderr)
@@ -84,7 +90,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--broker",
         default="stompkit",
         metavar="NAME",
-        help="stompkit (the default), coilmq, activemq or rabbitmq",
+        help="stompkit (the default), coilmq, activemq, rabbitmq or morbidq, or 'command:...'",
+    )
+    parser.add_argument(
+        "--quirk",
+        metavar="NAMES",
+        help="deviate from STOMP as other brokers do: a list, with commas, of brokers and rules; "
+        "-RULE takes one away again. For stompkit only",
     )
     parser.add_argument(
         "--port", type=int, default=0, help="the port to listen on; by default a free one"
@@ -99,6 +111,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         help="one for the broker's command line, as in --broker-argument=--log-frames",
     )
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep the broker's log here")
+    parser.add_argument(
+        "--frames",
+        type=Path,
+        metavar="FILE",
+        help="keep all frames here, as a transcript, with passcodes masked",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.command[:1] == ["--"]:
@@ -119,6 +137,17 @@ def _environment(broker: RunningBroker) -> dict[str, str]:
     }
     said = {f"STOMPKIT_{name}": value for name, value in settings.items() if value is not None}
     return {**os.environ, **said}
+
+
+def _keep(broker: RunningBroker, options: argparse.Namespace) -> None:
+    """Write what was to be kept of the broker; what can't be written is told, and no more."""
+    try:
+        if options.log is not None:
+            options.log.write_text(broker.log, encoding="utf-8")
+        if options.frames is not None:
+            broker.frames.transcript().save(options.frames)
+    except OSError as error:
+        print(f"stompkit run: {error.filename}: {error.strerror}", file=sys.stderr)
 
 
 class _Ended(BaseException):

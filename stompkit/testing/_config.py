@@ -16,7 +16,15 @@ class LaunchConfig:
     """
 
     name: str = "stompkit"
-    """The broker: ``stompkit``, ``coilmq``, ``activemq`` or ``rabbitmq``."""
+    """The broker: ``stompkit``, ``coilmq``, ``activemq``, ``rabbitmq`` or ``morbidq``, or any other
+    by its command.
+
+    Such a command begins with ``command:`` and goes on with the words of a shell, in which
+    ``{port}``, ``{host}``, ``{directory}``, ``{login}`` and ``{passcode}`` stand for the other
+    settings, as in ``command:/opt/mq --listen {host}:{port}``. It stays in the foreground, and is
+    run where the tests are. MorbidQ is the real one where it is found, for a Python 2.7, else
+    stompkit's broker with MorbidQ's quirks; ``RunningBroker.is_emulated`` tells.
+    """
     host: str = "127.0.0.1"
     """The address to listen on, as an IPv4 or IPv6 literal."""
     port: int = 0
@@ -43,3 +51,32 @@ class LaunchConfig:
     A directory that is named here is made if need be, and kept; a broker that is launched in it
     again finds its data.  By default a temporary one, removed when the broker has stopped.
     """
+    persistent: bool = False
+    """Whether persistent messages survive ``restart()``: those with the header ``persistent:true``.
+
+    Those of ActiveMQ and RabbitMQ do in any case, and CoilMQ and stompkit take all messages for
+    persistent. With a command of one's own it is up to that.
+    """
+    control: bool = False
+    """Whether tests have a say in the broker: ``reset()`` of all that it has, and ``clock``.
+
+    stompkit only.
+    """
+    quirks: str | None = None
+    """The deviations from STOMP that the broker shall have; stompkit only.
+
+    A list, with commas, of rules, and of brokers that each stand for all of their rules; a minus
+    sign takes a rule away: ``"rabbitmq,-receipt-order"``.
+    """
+    frames: bool = False
+    """Whether to record all frames, by a proxy in front of the broker; ``port`` is then its."""
+    queue_template: str = "/queue/{}"
+    """The destination of a queue, ``{}`` standing for its name; see ``RunningBroker.queue()``."""
+    topic_template: str = "/topic/{}"
+    """The destination of a topic, likewise."""
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no record of frames may show."""
+        # A passcode that is the login, as RabbitMQ's guest has, is none.
+        return [self.passcode] if self.passcode and self.passcode != self.login else []

@@ -1,6 +1,7 @@
 """Run a command that must not outlive whoever asked for it.
 
-    python -I _guard.py [--grace SECONDS] [--remove DIRECTORY] -- COMMAND [ARGUMENT ...]
+    python -I _guard.py [--grace SECONDS] [--remove DIRECTORY] [--answers DESCRIPTOR]
+        -- COMMAND [ARGUMENT ...]
 
 The command runs in a session of its own.  It is ended, with everything that it started, when
 
@@ -13,6 +14,14 @@ SIGKILL.  The letter ``k``, for kill, means SIGKILL at once.  A command that end
 goes to the background, is over: what it left behind gets SIGKILL too.  This program then ends as
 the command did, by the same exit status or the same signal.  If by then whoever asked is gone, the
 directory of ``--remove`` is removed with all that is in it: nobody is left to want it.
+
+Four more letters do something to the command and everything that it started, and let it live:
+
+- ``p``, pause: all get SIGSTOP;  ``c``, continue: all get SIGCONT;
+- ``f``, full: none can write a file any more, as if the disk were full;  ``e``, empty: all can.
+
+Each of these is answered by one line on the descriptor of ``--answers``: an empty one when it is
+done, else one that says why it can't be done.
 
 Processes that leave the group, as daemons do, are found on Linux only, where this program makes
 itself the one that orphans are handed to.  Standard library only: it runs under ``python -I``.
@@ -35,7 +44,10 @@ from enum import Enum
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_USAGE = "usage: _guard.py [--grace SECONDS] [--remove DIRECTORY] -- COMMAND [ARGUMENT ...]"
+_USAGE = (
+    "usage: _guard.py [--grace SECONDS] [--remove DIRECTORY] [--answers DESCRIPTOR]"
+    " -- COMMAND [ARGUMENT ...]"
+)
 _GRACE_S = 10.0
 _STDIN = 0
 #: How often to look whether the parent has changed: a process that the parent forked may have
@@ -45,6 +57,12 @@ _PARENT_CHECK_S = 0.5
 _GROUP_CHECK_S = 0.05
 #: How long to try to kill: a process in an uninterruptible wait may not die at all.
 _KILL_S = 10.0
+#: How long to wait until all processes have stopped, for the same reason.
+_PAUSE_S = 5.0
+#: How often to look whether they have.
+_PAUSE_CHECK_S = 0.002
+#: How /proc calls the states of a thread that is stopped, traced, or at its end.
+_STANDING = (b"T", b"t", b"Z", b"X", b"x")
 
 
 class Why(Enum):
@@ -58,9 +76,16 @@ class Why(Enum):
 class Guard:
     """One command and everything that it started."""
 
-    def __init__(self, command: list[str], grace_s: float) -> None:
+    def __init__(self, command: list[str], grace_s: float, answers: int | None = None) -> None:
         """Start ``command``; OSError where it can't be run."""
         self._grace_s = grace_s
+        self._answers = answers
+        self._words: dict[bytes, Callable[[], None]] = {
+            b"p": self._pause,
+            b"c": self._resume,
+            b"f": self._fill,
+            b"e": self._empty,
+        }
         self._parent = os.getppid()
         self._status: int | None = None
         self._stop = False
@@ -116,10 +141,84 @@ class Guard:
             self._input_ended = word == b""
             if self._stop or word in (b"s", b"") or self._has_other_parent():
                 return Why.STOP
+            act = self._words.get(word or b"")
+            if act is not None:
+                self._do(act)
+
+    def _do(self, act: Callable[[], None]) -> None:
+        """Do what a letter means, and tell how it went."""
+        answer = ""
+        try:
+            act()
+        except OSError as error:
+            answer = error.strerror or str(error)
+        if self._answers is not None:
+            # An error means that nobody is left to read it.
+            with contextlib.suppress(OSError):
+                os.write(self._answers, f"{answer}\n".encode())
+
+    def _pause(self) -> None:
+        """Stop all processes; return when none of them runs any more."""
+        deadline = time.monotonic() + _PAUSE_S
+        while True:
+            # Again each time: one that has not stopped yet may have started another.
+            self._signal_all(signal.SIGSTOP)
+            if not any(_is_running(pid) for pid in self._family()):
+                return
+            if time.monotonic() >= deadline:
+                self._resume()
+                raise OSError(f"a process has not stopped in {_PAUSE_S:g} seconds")
+            time.sleep(_PAUSE_CHECK_S)
+
+    def _resume(self) -> None:
+        """Let all processes run again."""
+        self._signal_all(signal.SIGCONT)
+
+    def _fill(self) -> None:
+        """Let no process write to a file."""
+        self._limit_files(0)
+
+    def _empty(self) -> None:
+        """Let all processes write to files as far as their hard limits go."""
+        self._limit_files(None)
+
+    def _limit_files(self, limit_bytes: int | None) -> None:
+        """Bound the size of the files that all processes write, below their hard limits."""
+        if sys.platform != "linux":
+            raise OSError("only Linux can bound the files of a process that runs")
+        done: set[int] = set()
+        # Until there is no new one, which may have been started before its parent's turn.
+        while pids := set(self._family()) - done:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+                    soft = hard if limit_bytes is None else limit_bytes
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+            done |= pids
+
+    def _signal_all(self, number: int) -> None:
+        """Send a signal to the process group and to what has left it."""
+        self._signal_group(number)
+        for pid in self._family():
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+
+    def _family(self) -> list[int]:
+        """The command and all that it started, as far as /proc tells."""
+        children: dict[int, list[int]] = {}
+        for pid, parent in _processes():
+            children.setdefault(parent, []).append(pid)
+        found = children.get(os.getpid(), [])
+        for pid in found:
+            # The list grows while it is gone through.
+            found += children.get(pid, [])
+        return found
 
     def _terminate(self) -> None:
         """Ask the process group to end, and give it time to."""
         self._signal_group(signal.SIGTERM)
+        # One that is paused would not notice.
+        self._resume()
         deadline = time.monotonic() + self._grace_s
         while time.monotonic() < deadline:
             self._reap()
@@ -177,30 +276,52 @@ def _prepare_processes() -> Callable[[], None] | None:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def die_with_guard() -> None:
-        """Have the command killed when the guard itself is."""
+    def prepare() -> None:
+        """Have the command killed when the guard itself is, and not by a disk that is full."""
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        # Writing beyond the bound is to fail, as it does on a full disk, and not to be fatal.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    return die_with_guard
+    return prepare
 
 
-def _children() -> list[int]:
-    """The direct children of this process, as far as /proc tells."""
+def _processes() -> list[tuple[int, int]]:
+    """All processes, each with its parent, as far as /proc tells."""
     found = []
     try:
         numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
     except OSError:
         return []
     for pid in numbers:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name, in parentheses, can hold anything; the parent is second after it.
-                parent = int(file.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        if parent == os.getpid():
-            found.append(pid)
+        stat = _stat(f"/proc/{pid}/stat")
+        if stat is not None:
+            found.append((pid, int(stat[1])))
     return found
+
+
+def _children() -> list[int]:
+    """The direct children of this process."""
+    return [pid for pid, parent in _processes() if parent == os.getpid()]
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a thread of a process is neither stopped nor at its end."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    stats = [_stat(f"/proc/{pid}/task/{thread}/stat") for thread in threads]
+    return any(stat is not None and stat[0] not in _STANDING for stat in stats)
+
+
+def _stat(path: str) -> list[bytes] | None:
+    """State, parent and more of a process or a thread; ``None`` when it is gone."""
+    try:
+        with open(path, "rb") as file:
+            # The name, in parentheses, can hold anything.
+            return file.read().rpartition(b")")[2].split() or None
+    except OSError:
+        return None
 
 
 def _end_like(status: int | None) -> int:
@@ -220,7 +341,7 @@ def _end_like(status: int | None) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run the program; return its exit status, 2 for wrong usage, 127 for no such command."""
-    options = {"--grace": str(_GRACE_S), "--remove": ""}
+    options = {"--grace": str(_GRACE_S), "--remove": "", "--answers": ""}
     try:
         while arguments[0] != "--":
             options[arguments[0]] = arguments[1]
@@ -228,13 +349,15 @@ def main(arguments: list[str]) -> int:
         command = arguments[1:]
         grace_s = float(options.pop("--grace"))
         remove = options.pop("--remove")
+        answers = options.pop("--answers")
+        descriptor = int(answers) if answers else None
         if options or not command:
             raise ValueError
     except (ValueError, IndexError):
         print(_USAGE, file=sys.stderr)
         return 2
     try:
-        guard = Guard(command, grace_s)
+        guard = Guard(command, grace_s, descriptor)
     except OSError as error:
         print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
         return 127

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import tempfile
-import time
 from dataclasses import replace
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from stompkit.testing._brokers import LAUNCHERS, Launcher
+from stompkit.testing._brokers import LAUNCHERS, Launcher, launcher_for, short_name
 from stompkit.testing._config import LaunchConfig
-from stompkit.testing._errors import (
-    Attempt,
-    BrokerError,
-    BrokerMissing,
-    BrokerStartError,
-    describe_exit,
-)
-from stompkit.testing._polling import wait_until
-from stompkit.testing._ports import Ports, is_taken
-from stompkit.testing._probe import NotReady, Probe
-from stompkit.testing._running import LOG_NAME, GuardedProcess, RunningBroker
+from stompkit.testing._errors import BrokerError, BrokerMissing, BrokerStartError
+from stompkit.testing._installation import Installation, check_port, port_was_taken
+from stompkit.testing._running import RunningBroker
+
+if TYPE_CHECKING:
+    from stompkit.testing.proxy import Proxy
 
 __all__ = ["RunningBroker", "given", "launch"]
 
 #: How often to take another port when somebody else was faster.
 _PORT_ATTEMPTS: Final = 3
-#: How long one CONNECT may go unanswered before another is tried, in seconds.
-_PROBE_S: Final = 5.0
-#: How long the last CONNECT may take, in seconds, when the time is nearly over.
-_LEAST_PROBE_S: Final = 0.1
-#: How long to believe that a broker that refuses CONNECT is still starting, in seconds.
-_REFUSED_S: Final = 3.0
-_PORT_TAKEN: Final = re.compile(r"eaddrinuse|address already in use|BindException", re.IGNORECASE)
+#: Where a proxy listens that records the frames of somebody else's broker.
+_LOOPBACK: Final = "127.0.0.1"
 
 
 def launch(config: LaunchConfig) -> RunningBroker:
@@ -44,34 +28,35 @@ def launch(config: LaunchConfig) -> RunningBroker:
     Raises BrokerMissing where the server software is not installed, BrokerStartError where it
     does not start, and BrokerError for an unknown name or a setting that the broker lacks.
     """
-    launcher = LAUNCHERS.get(config.name)
-    if launcher is None:
-        known = ", ".join(LAUNCHERS)
-        raise BrokerError(f"no broker is called {config.name!r}; known: {known}")
-    return launch_with(launcher, config)
+    launcher = launcher_for(config.name)
+    return launch_with(launcher, replace(config, name=short_name(config.name)))
 
 
 def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
     """Start a broker by the given launcher, whatever the configuration's ``name``."""
+    _check(launcher, config)
     missing = launcher.missing()
     if missing is not None:
         raise BrokerMissing(config.name, missing)
     config = _complete(launcher, config)
-    attempts = 1 if config.port or launcher.chooses_port else _PORT_ATTEMPTS
-    while True:
-        attempts -= 1
-        launching = _Launching(launcher, config)
-        try:
-            return launching.run()
-        except BrokerStartError as error:
-            launching.end()
-            if not attempts or not _PORT_TAKEN.search(error.attempt.log):
-                raise
-            launching.remove_directory()
-        except BaseException:
-            launching.end()
-            launching.remove_directory()
-            raise
+    # With a proxy in front it is the proxy that listens where the configuration says.
+    if config.frames:
+        check_port(config)
+    own = replace(config, port=0) if config.frames else config
+    installation = _started(launcher, own)
+    try:
+        tap = _tapped((config.host, installation.port), config) if config.frames else None
+    except BaseException:
+        installation.close(kill=True)
+        installation.remove_directory()
+        raise
+    return RunningBroker(
+        config,
+        installation.port,
+        versions=launcher.versions,
+        installation=installation,
+        tap=tap,
+    )
 
 
 def given(
@@ -82,16 +67,48 @@ def given(
     login: str | None = None,
     passcode: str | None = None,
     vhost: str | None = None,
+    frames: bool = False,
+    queue_template: str = LaunchConfig.queue_template,
+    topic_template: str = LaunchConfig.topic_template,
 ) -> RunningBroker:
-    """Describe a broker that is already running; nothing is started, asked or stopped.
+    """Describe a broker that is already running; it is not started, asked or stopped.
 
     For the name of a known broker, its usual login, passcode and virtual host are taken where
-    none are given; an empty login stands for none.
+    none are given; an empty login stands for none.  With ``frames`` a proxy is started in front
+    of it, on a free port of 127.0.0.1, to which ``host`` and ``port`` of the result lead.
     """
     config = LaunchConfig(
-        name=name, host=host, port=port, login=login, passcode=passcode, vhost=vhost
+        name=name,
+        host=host,
+        port=port,
+        login=login,
+        passcode=passcode,
+        vhost=vhost,
+        frames=frames,
+        queue_template=queue_template,
+        topic_template=topic_template,
     )
-    return RunningBroker(_complete(LAUNCHERS.get(name), config), port)
+    launcher = LAUNCHERS.get(name)
+    config = _complete(launcher, config)
+    tap = _tapped((host, port), replace(config, host=_LOOPBACK, port=0)) if frames else None
+    versions = None if launcher is None else launcher.versions
+    return RunningBroker(config, port, versions=versions, tap=tap)
+
+
+def _check(launcher: Launcher, config: LaunchConfig) -> None:
+    """Refuse what the broker does not have."""
+    wanted = {
+        "persistent": config.persistent,
+        "control": config.control,
+        "quirks": config.quirks is not None,
+    }
+    for feature, is_wanted in wanted.items():
+        if is_wanted and feature not in launcher.features:
+            having = ", ".join(name for name, each in LAUNCHERS.items() if feature in each.features)
+            raise BrokerError(
+                f"{config.name} can't be launched with LaunchConfig({feature}=...), which is for "
+                f"{having}"
+            )
 
 
 def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:
@@ -106,158 +123,46 @@ def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:
         config,
         login=login or None,
         passcode=passcode if login else None,
-        vhost=launcher.vhost(config.host) if config.vhost is None else config.vhost,
+        vhost=launcher.vhost(config) if config.vhost is None else config.vhost,
         start_timeout_s=(
             launcher.start_timeout_s if config.start_timeout_s is None else config.start_timeout_s
         ),
     )
 
 
-class _GivenUpError(Exception):
-    """The broker won't become ready however long one waits."""
-
-
-class _Launching:
-    """One attempt to start a broker."""
-
-    def __init__(self, launcher: Launcher, config: LaunchConfig) -> None:
-        """Take a complete configuration; nothing is done yet."""
-        self._launcher = launcher
-        self._config = config
-        self._timeout_s = config.start_timeout_s or 0.0
-        self._ports = Ports(config.host)
-        self._process: GuardedProcess | None = None
-        self._announce: Path | None = None
-        self._last = "was not asked"
-        self._refused_since: float | None = None
-        self._temporary = config.directory is None
-        if config.directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix=f"stompkit-{config.name}-"))
-        else:
-            self._directory = config.directory.absolute()
-            self._directory.mkdir(parents=True, exist_ok=True)
-
-    def run(self) -> RunningBroker:
-        """Start the broker and wait until it is ready; raises BrokerStartError."""
-        config = replace(self._config, port=self._choose_port())
-        prepared = self._launcher.prepare(config, self._directory, self._ports.take)
-        self._announce = prepared.announce
-        started = time.monotonic()
-        self._process = GuardedProcess(
-            prepared.command,
-            prepared.environment,
-            self._directory,
-            config.stop_timeout_s,
-            temporary=self._temporary,
-        )
-        port = self._wait_until_ready(self._process, config)
-        if port is None:
-            raise self._failed(self._process, time.monotonic() - started)
-        return RunningBroker(
-            config,
-            port,
-            process=self._process,
-            ports=self._ports,
-            directory=self._directory,
-            temporary=self._temporary,
-        )
-
-    def end(self) -> None:
-        """Stop what was started."""
-        if self._process is not None:
-            self._process.kill()
-        self._ports.close()
-
-    def remove_directory(self) -> None:
-        """Forget the attempt's files, if nobody else wants them."""
-        if self._temporary:
-            shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _choose_port(self) -> int:
-        """The port that the broker shall be told."""
-        config = self._config
+def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
+    """Start a broker, at another port if somebody else was faster."""
+    attempts = 1 if config.port or launcher.chooses_port else _PORT_ATTEMPTS
+    while True:
+        attempts -= 1
+        installation = Installation(launcher, config)
         try:
-            if not config.port:
-                return 0 if self._launcher.chooses_port else self._ports.take()
-            problem = "is in use" if is_taken(config.host, config.port) else None
-        except OSError as error:
-            problem = f"can't be listened on ({error.strerror})"
-        if problem is None:
-            return config.port
-        remedies = ["leave the port out (or make it 0) to have a free one chosen"]
-        where = f"{config.host} port {config.port}"
-        self.remove_directory()
-        raise BrokerStartError(
-            Attempt(config.name, f"was not run: {where} {problem}", remedies=remedies)
-        )
+            installation.start()
+            return installation
+        except BrokerStartError as error:
+            installation.close(kill=True)
+            is_last = not attempts or not port_was_taken(error)
+            # Whoever reads the message wants to read the log, if there is one.
+            if not is_last or error.attempt.log_path is None:
+                installation.remove_directory()
+            if is_last:
+                raise
+        except BaseException:
+            installation.close(kill=True)
+            installation.remove_directory()
+            raise
 
-    def _wait_until_ready(self, process: GuardedProcess, config: LaunchConfig) -> int | None:
-        """Return the port once CONNECT is answered there, ``None`` when that is not to be."""
-        probe = Probe(
-            self._launcher.versions, config.vhost or config.host, config.login, config.passcode
-        )
-        deadline = time.monotonic() + self._timeout_s
 
-        def ready_port() -> int | None:
-            """Ask the broker once."""
-            port = self._announced(config.port)
-            if port is not None:
-                remaining_s = max(deadline - time.monotonic(), _LEAST_PROBE_S)
-                try:
-                    probe.run(config.host, port, min(_PROBE_S, remaining_s))
-                except NotReady as reason:
-                    self._note(reason)
-                    port = None
-            # Also after an answer: it could have been somebody else's broker that gave it.
-            if process.status() is not None:
-                raise _GivenUpError
-            return port
+def _tapped(server: tuple[str, int], config: LaunchConfig) -> Proxy:
+    """Start a proxy that records frames, where the configuration says that clients connect."""
+    from stompkit.testing._frame_log import FrameLog
+    from stompkit.testing.proxy import Proxy
 
-        try:
-            return wait_until(ready_port, self._timeout_s)
-        except _GivenUpError:
-            return None
-
-    def _note(self, reason: NotReady) -> None:
-        """Remember why the broker is not ready, and for how long it has been refusing."""
-        self._last = str(reason)
-        now = time.monotonic()
-        if not reason.refused:
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = now
-        elif now - self._refused_since > _REFUSED_S:
-            raise _GivenUpError
-
-    def _announced(self, port: int) -> int | None:
-        """The port to ask at, if it is known yet."""
-        if self._announce is None:
-            return port
-        try:
-            document = json.loads(self._announce.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            self._last = "did not tell its port"
-            return None
-        announced: int = document["endpoints"][0]["port"]
-        return announced
-
-    def _failed(self, process: GuardedProcess, waited_s: float) -> BrokerStartError:
-        """Say why the broker is not ready, once it has been stopped and its log is complete."""
-        status = process.status()
-        process.kill()
-        log_path = self._directory / LOG_NAME
-        log = process.log()
-        if status is not None:
-            problem = f"ended after {waited_s:.1f} s with {describe_exit(status)}"
-            remedies = ["run the command by hand, in the directory of its log"]
-        else:
-            problem = f"was not ready after {waited_s:.1f} s: it {self._last}"
-            remedies = ["give a slow machine more time: LaunchConfig(start_timeout_s=...)"]
-        if _PORT_TAKEN.search(log):
-            remedies.insert(0, "the port is in use: leave it out to have a free one chosen")
-        if self._config.arguments:
-            arguments = " ".join(self._config.arguments)
-            remedies.append(f"leave out the arguments that were added: {arguments}")
-        return BrokerStartError(
-            Attempt(self._config.name, problem, process.command, log_path, log, remedies)
-        )
+    frames = FrameLog(secrets=config.secrets)
+    try:
+        return Proxy(*server, host=config.host, port=config.port, frames=frames).start()
+    except OSError as error:
+        raise BrokerError(
+            f"{config.name} can't be put behind a proxy at {config.host} port {config.port}: "
+            f"{error.strerror}"
+        ) from error

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -118,11 +119,14 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return sys.platform != "linux"
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    return state(pid) not in ("Z", "X") if sys.platform == "linux" else True
+
+
+def state(pid: int) -> str:
+    """How /proc calls what a process does."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
 
 
 def all_gone(pids: list[int]) -> bool:
@@ -157,7 +161,15 @@ def test_says_which_command_can_not_be_run(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--"], ["true"], ["--grace"], ["--grace", "x", "--", "true"], ["--x", "y", "--", "true"]],
+    [
+        [],
+        ["--"],
+        ["true"],
+        ["--grace"],
+        ["--grace", "x", "--", "true"],
+        ["--answers", "x", "--", "true"],
+        ["--x", "y", "--", "true"],
+    ],
 )
 def test_wrong_usage_is_told(scene: Scene, arguments: list[str]) -> None:
     guard = scene.start([sys.executable, "-I", str(GUARD), *arguments])
@@ -294,3 +306,154 @@ def test_the_command_ends_when_the_guard_is_killed(scene: Scene) -> None:
     guard.kill()
     guard.wait(LONG_S)
     assert all_gone([pid])
+
+
+# What is done to a command that goes on living.
+
+
+class Talk:
+    """A guard that answers, and whose command prints into a pipe."""
+
+    def __init__(self, scene: Scene, command: list[str]) -> None:
+        """Start it."""
+        ours, theirs = os.pipe()
+        self._answers = open(ours, encoding="ascii")
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", str(GUARD), "--answers", str(theirs), "--", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[theirs],
+        )
+        os.close(theirs)
+        scene.started.append(self.process)
+
+    def ask(self, word: bytes) -> str:
+        """What the guard answers to a letter."""
+        tell(self.process, word)
+        return self._answers.readline()
+
+    def printed(self) -> str:
+        """The next line that the command prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+    def close(self) -> None:
+        """Hear no more answers."""
+        self._answers.close()
+
+
+@pytest.fixture
+def talk(scene: Scene) -> Iterator[list[Talk]]:
+    """The guards of a test that answer."""
+    talks: list[Talk] = []
+    yield talks
+    for each in talks:
+        each.close()
+
+
+@linux_only
+def test_a_pause_stops_all_that_the_command_started(scene: Scene, talk: list[Talk]) -> None:
+    names = ("a.pid", "member.pid", "daemon.pid")
+    talk.append(guard := Talk(scene, scene.script(FAMILY + WAITING, *names)))
+    pids = scene.pids(*names)
+    assert guard.ask(b"p") == "\n"
+    assert [state(pid) for pid in pids] == ["T", "T", "T"]
+    assert guard.ask(b"c") == "\n"
+    assert wait_until(lambda: all(state(pid) == "S" for pid in pids), LONG_S)
+
+
+@linux_only
+@pytest.mark.parametrize(("word", "status"), [(b"s", 7), (b"k", -signal.SIGKILL)])
+def test_a_paused_command_ends_as_any_other(
+    scene: Scene, talk: list[Talk], word: bytes, status: int
+) -> None:
+    talk.append(guard := Talk(scene, scene.script(CLEAN + WAITING, "a.pid", "cleaned")))
+    pid = scene.pid("a.pid")
+    assert guard.ask(b"p") == "\n"
+    assert state(pid) == "T"
+    tell(guard.process, word)
+    assert guard.process.wait(LONG_S) == status
+    assert scene.file("cleaned").exists() is (word == b"s")
+
+
+#: Has the parent pause the command at SIGUSR1.
+PAUSING = """
+import signal
+def pause(*_):
+    child.stdin.write(b"p")
+    child.stdin.flush()
+signal.signal(signal.SIGUSR1, pause)
+"""
+
+
+@linux_only
+def test_a_paused_family_ends_when_the_parent_is_killed(scene: Scene) -> None:
+    names = ("a.pid", "member.pid", "daemon.pid")
+    command = guarded(scene.script(FAMILY + WAITING, *names), 5.0)
+    parent = scene.start([*scene.script(PARENT + PAUSING + WAITING, "parent.pid"), *command])
+    pids = scene.pids(*names)
+    os.kill(scene.pid("parent.pid"), signal.SIGUSR1)
+    assert wait_until(lambda: all(state(pid) == "T" for pid in pids), LONG_S)
+    parent.kill()
+    parent.wait(LONG_S)
+    assert all_gone(pids)
+
+
+#: Tries to write to a file at SIGUSR1, by itself and by a child, and prints how that went.
+WRITER = """
+import errno, os, signal, sys
+def attempt():
+    try:
+        with open(sys.argv[2], "ab", buffering=0) as file:
+            file.write(b"x")
+        print("written", flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+def write(*_):
+    attempt()
+    if os.fork() == 0:
+        attempt()
+        os._exit(0)
+    os.wait()
+signal.signal(signal.SIGUSR1, write)
+"""
+
+
+@linux_only
+def test_nothing_can_be_written_while_the_disk_is_full(scene: Scene, talk: list[Talk]) -> None:
+    talk.append(guard := Talk(scene, scene.script(WRITER + WAITING, "a.pid", "file")))
+    pid = scene.pid("a.pid")
+
+    def attempts() -> list[str]:
+        os.kill(pid, signal.SIGUSR1)
+        return [guard.printed(), guard.printed()]
+
+    assert attempts() == ["written", "written"]
+    assert guard.ask(b"f") == "\n"
+    assert attempts() == ["EFBIG", "EFBIG"]
+    assert guard.ask(b"e") == "\n"
+    assert attempts() == ["written", "written"]
+    assert scene.file("file").read_bytes() == b"xxxx"
+
+
+@linux_only
+def test_a_full_disk_is_not_fatal_to_what_knows_nothing_of_it(
+    scene: Scene, talk: list[Talk]
+) -> None:
+    """By default the signal of a bound that is passed ends a process."""
+    script = 'echo $$ > "$0".part; mv "$0".part "$0"; while :; do echo x >> "$1"; done 2>/dev/null'
+    command = ["sh", "-c", script, str(scene.file("a.pid")), str(scene.file("file"))]
+    talk.append(guard := Talk(scene, command))
+    pid = scene.pid("a.pid")
+    assert guard.ask(b"f") == "\n"
+    size = scene.file("file").stat().st_size
+    assert guard.ask(b"e") == "\n"
+    assert wait_until(lambda: scene.file("file").stat().st_size > size, LONG_S)
+    assert alive(pid)
+
+
+def test_an_answer_that_nobody_wants_is_not_given(scene: Scene) -> None:
+    guard = scene.guard(scene.script(CLEAN + WAITING, "a.pid", "cleaned"))
+    scene.pid("a.pid")
+    tell(guard, b"pcs")
+    assert guard.wait(LONG_S) == 7

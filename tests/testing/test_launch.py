@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import stompkit
 from stompkit.frames import Frame, FrameDecoder, LocalProtocolError, encode
 from stompkit.testing import (
     BrokerError,
@@ -25,27 +26,24 @@ from stompkit.testing import (
     given,
     launch,
 )
-from stompkit.testing._brokers import LAUNCHERS, Prepared
+from stompkit.testing._brokers import LAUNCHERS
 from stompkit.testing._launch import launch_with
 from stompkit.testing._polling import wait_until
 from stompkit.testing._ports import Ports, is_listening
-
-LONG_S = 30.0
-ROOT = Path(stompkit.__file__).resolve().parents[1]
-BROKERS = list(LAUNCHERS)
-needs_proc = pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc"
+from tests.testing.launching import (
+    ANSWERING,
+    CONNECTED,
+    LONG_S,
+    ROOT,
+    Scripted,
+    needs_proc,
+    processes_below,
+    require,
 )
 
-
-def require(name: str) -> str:
-    """Skip the test where the broker's server is not installed, saying how to get it."""
-    missing = LAUNCHERS[name].missing()
-    if missing is not None and os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
-        pytest.fail(f"{name} is not installed: {missing}")
-    if missing is not None:
-        pytest.skip(f"{name} is not installed: {missing}")
-    return name
+EVERY_BROKER = list(LAUNCHERS)
+#: MorbidQ gives no receipts and spoils bodies: see test_morbidq_launcher.py.
+BROKERS = [name for name in EVERY_BROKER if name != "morbidq"]
 
 
 @pytest.fixture
@@ -57,20 +55,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     return path
-
-
-def processes_below(directory: Path) -> list[str]:
-    """The processes of brokers whose directory is below this one, as they show themselves."""
-    variable = f"STOMPKIT_BROKER_DIRECTORY={directory}/".encode()
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if variable in (process / "environ").read_bytes():
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
-                found.append(f"{process.name}: {command.decode()}")
-        except OSError:
-            continue
-    return found
 
 
 class Client:
@@ -154,7 +138,7 @@ def test_a_broker_from_start_to_stop(name: str, temporary: Path) -> None:
 
 
 @needs_proc
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize("name", EVERY_BROKER)
 def test_a_broker_listens_on_loopback_only(name: str) -> None:
     if shutil.which("ss") is None:
         pytest.skip("the program 'ss' shows who listens where: apt-get install iproute2")
@@ -172,7 +156,7 @@ def test_a_broker_listens_on_loopback_only(name: str) -> None:
 
 
 @needs_proc
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize("name", EVERY_BROKER)
 def test_nothing_is_left_when_the_tests_are_killed(name: str, temporary: Path) -> None:
     program = (
         "import signal, sys\n"
@@ -287,48 +271,82 @@ def test_an_unknown_broker_is_told_with_the_known_ones() -> None:
         launch(LaunchConfig(name="hornetq"))
 
 
-# Brokers that misbehave.
+# Brokers that are given by their command.
 
-#: Listens where it is told, and answers every CONNECT with the frame in its second argument.
-ANSWERING = r"""
-import socket, sys
-server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-while True:
-    connection, _ = server.accept()
-    connection.recv(4096)
-    connection.sendall(sys.argv[2].encode() + b"\0")
+#: Listens where it is told, and leaves behind what else it was told, and where it runs.
+TOLD = """
+import os, pathlib, sys
+pathlib.Path(sys.argv[3], "told").write_text(repr([os.getcwd(), *sys.argv[4:]]))
 """
-CONNECTED = "CONNECTED\nversion:1.2\n\n"
 
 
-class Scripted:
-    """A launcher for a Python program that is given its port."""
+def test_any_broker_is_launched_by_its_command(tmp_path: Path) -> None:
+    script = tmp_path / "its own.py"
+    script.write_text(TOLD + ANSWERING)
+    command = (
+        f"command:{sys.executable} '{script}' {{port}} '{CONNECTED}' {{directory}} "
+        "--user={login}@{host} '{passcode} {{}}'"
+    )
+    config = LaunchConfig(name=command, login="a b", passcode="c'd", arguments=("--last",))
+    with launch(config) as broker:
+        assert broker.name == Path(sys.executable).name
+        assert (broker.login, broker.passcode) == ("a b", "c'd")
+        assert broker.directory is not None
+        told = (broker.directory / "told").read_text()
+        assert told == repr([os.getcwd(), "--user=a b@127.0.0.1", "c'd {}", "--last"])
+    assert not broker.directory.exists()
 
-    chooses_port = False
-    versions = "1.2"
-    start_timeout_s = LONG_S
-    login: str | None = None
-    passcode: str | None = None
 
-    def __init__(self, program: str, *arguments: str) -> None:
-        """Launch ``program`` with its port and these arguments."""
-        self._program = program
-        self._arguments = arguments
+def test_a_real_broker_by_its_command(temporary: Path) -> None:
+    require("stompkit")
+    endpoint = "tcp:{port}:interface={host}"
+    command = f"command:{sys.executable} -m twisted stompkit --endpoint {endpoint}"
+    with launch(LaunchConfig(name=command)) as broker:
+        assert exchange(broker).body == b"a\0b"
+        assert "listening on" in broker.log
 
-    def vhost(self, host: str) -> str:
-        """Have a virtual host like any other."""
-        return host
 
-    def missing(self) -> str | None:
-        """Miss nothing."""
-        return None
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("", "takes a command that tells its broker where to listen, as in command:/opt"),
+        ("mq --port 61613", "takes a command that tells its broker where to listen"),
+        ("mq '{port}", "No closing quotation"),
+        ("mq {port} --x={prot}", "'--x={prot}' has {prot}, which stands for nothing; there are {p"),
+        ("mq {port} {", "'{' is no word of a command: "),
+        ("/no/such/mq {port}", "there is no program '/no/such/mq' to run"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_told(command: str, problem: str, temporary: Path) -> None:
+    with pytest.raises(BrokerError, match=re.escape(problem)):
+        launch(LaunchConfig(name=f"command:{command}"))
+    assert list(temporary.iterdir()) == []
 
-    def prepare(
-        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
-    ) -> Prepared:
-        """Run the program by this interpreter."""
-        command = [sys.executable, "-c", self._program, str(config.port), *self._arguments]
-        return Prepared(command, os.environ)
+
+# What not every broker has.
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "problem"),
+    [
+        (
+            "rabbitmq",
+            {"control": True},
+            r"rabbitmq can't .*\(control=...\), which is for stompkit$",
+        ),
+        ("coilmq", {"quirks": "morbidq"}, r"coilmq can't .*quirks=...\), which is for stompkit$"),
+        ("morbidq", {"persistent": True}, r"which is for stompkit, coilmq, activemq, rabbitmq$"),
+        ("command:sh -c {port}", {"control": True}, r"^sh can't be launched"),
+    ],
+)
+def test_a_broker_is_not_launched_with_what_it_lacks(
+    name: str, config: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(BrokerError, match=problem):
+        launch(LaunchConfig(name=name, **config))
+
+
+# Brokers that misbehave.
 
 
 def failure(launcher: Scripted, config: LaunchConfig | None = None) -> str:
@@ -470,7 +488,6 @@ def test_a_given_broker_is_described_and_never_stopped(running: RunningBroker) -
         assert broker.name == "given"
         assert (broker.login, broker.passcode, broker.directory) == (None, None, None)
         assert broker.log == ""
-        broker.kill()
         broker.stop()
     assert exchange(running).body == b"a\0b"
 

@@ -23,6 +23,14 @@ class Prepared:
     """The environment variables of the command, all of them."""
     announce: Path | None = None
     """Where the broker writes which port it chose; ``None``: it listens where it was told."""
+    control: Path | None = None
+    """The Unix socket at which tests have a say in the broker; ``None``: there is none."""
+    working_directory: Path | None = None
+    """Where the command is run; ``None``: in the directory of the broker's files."""
+    is_emulated: bool = False
+    """Whether another broker plays the one that was asked for."""
+    note: str = ""
+    """What to say of the broker at the beginning of its log."""
 
 
 class Launcher(Protocol):
@@ -38,9 +46,11 @@ class Launcher(Protocol):
     """The user of a broker that was launched without one being named; ``None``: any or none."""
     passcode: str | None
     """That user's password."""
+    features: frozenset[str]
+    """What it has of ``persistent``, ``control`` and ``quirks``, by LaunchConfig's names."""
 
-    def vhost(self, host: str) -> str:
-        """The virtual host of a broker that listens on ``host``, if none is named."""
+    def vhost(self, config: LaunchConfig) -> str:
+        """The virtual host of a broker that is launched like this, if none is named."""
         ...
 
     def missing(self) -> str | None:

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from stompkit.testing._brokers._launcher import Prepared, inherited_environment
 from stompkit.testing._config import LaunchConfig
@@ -16,8 +17,25 @@ from stompkit.testing._errors import BrokerError
 __all__ = ["CoilMQ"]
 
 
+#: Its catalogue of messages is written with each message: by default it is with every hundredth,
+#: and an end by SIGTERM, not to speak of SIGKILL, forgets the others.
+_PERSISTENT: Final = """\
+qstore.factory = coilmq.store.dbm:make_dbm
+qstore.dbm.data_dir = {data}
+qstore.dbm.checkpoint_operations = 0"""
+#: Only with the last of Python's databases is what is written on the disk everywhere: Debian's
+#: ndbm keeps it until the database is closed, which such an end does not do.
+_START: Final = """\
+import sys
+for name in ("gnu", "ndbm", "sqlite3"):
+    sys.modules["dbm." + name] = None
+from coilmq.start import main
+main()
+"""
+
+
 class CoilMQ:
-    """CoilMQ with its messages in memory."""
+    """CoilMQ with its messages in memory, or in the simplest of its stores."""
 
     chooses_port = False
     # With 1.2 on offer it insists on a host header with the machine's full name.
@@ -25,8 +43,9 @@ class CoilMQ:
     start_timeout_s = 20.0
     login: str | None = None
     passcode: str | None = None
+    features = frozenset({"persistent"})
 
-    def vhost(self, host: str) -> str:
+    def vhost(self, config: LaunchConfig) -> str:
         """The only name that it takes in 1.2; to 1.0 and 1.1 it does not matter."""
         return socket.getfqdn()
 
@@ -51,9 +70,17 @@ class CoilMQ:
             _write_users(users, config.login, config.passcode or "")
             lines += ["auth.factory = coilmq.auth.simple:make_simple"]
             lines += [f"auth.simple.file = {users}"]
+        command = self._command() or ["coilmq"]
+        if config.persistent:
+            if importlib.util.find_spec("coilmq") is None:
+                raise BrokerError(f"CoilMQ keeps messages only as a package of {sys.executable}")
+            data = directory / "data"
+            data.mkdir(exist_ok=True)
+            lines += [_PERSISTENT.format(data=data)]
+            command = [sys.executable, "-c", _START]
         settings = directory / "coilmq.ini"
         settings.write_text("\n".join([*lines, ""]), encoding="utf-8")
-        command = [*(self._command() or ["coilmq"]), "-c", str(settings)]
+        command += ["-c", str(settings)]
         command += ["-b", config.host, "-p", str(config.port), *config.arguments]
         return Prepared(command, inherited_environment() | {"PYTHONUNBUFFERED": "1"})
 

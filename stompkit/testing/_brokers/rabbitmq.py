@@ -34,8 +34,9 @@ class RabbitMQ:
     start_timeout_s = 120.0
     login: str | None = _GUEST
     passcode: str | None = _GUEST
+    features = frozenset({"persistent"})
 
-    def vhost(self, host: str) -> str:
+    def vhost(self, config: LaunchConfig) -> str:
         """RabbitMQ's default one."""
         return "/"
 

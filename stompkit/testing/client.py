@@ -1,0 +1,236 @@
+"""A plain, synchronous STOMP client for tests: it says exactly what happens on the wire.
+
+Every method returns when the broker has answered, or raises a :class:`ClientFailure` that says
+what came instead. There is no thread: frames are read, and heart-beats sent, only while a method
+is being called, so a test that has negotiated heart-beats of its own must keep calling.
+
+Brokers keep less to the specification than one might expect. What is done for the sake of one is
+said where it is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import count
+
+from stompkit.frames import Frame
+from stompkit.testing._client_errors import (
+    BrokerSaidError,
+    ClientFailure,
+    ConnectionLost,
+    NothingReceived,
+    Refused,
+    UnexpectedMessage,
+)
+from stompkit.testing._client_session import ClientSession
+from stompkit.testing._client_stream import ClientStream
+
+__all__ = [
+    "BrokerSaidError",
+    "ClientFailure",
+    "ConnectionLost",
+    "NothingReceived",
+    "Refused",
+    "StompClient",
+    "UnexpectedMessage",
+]
+
+_Headers = Mapping[str, str] | None
+
+
+class StompClient(ClientSession):
+    """One STOMP session, made by :meth:`connect`, or a bare connection, made by :meth:`open`.
+
+    Headers are given as keywords, with ``_`` for ``-``, or in ``headers`` where they are called
+    something else, and win over those of the method. ``receipt`` says whether the RECEIPT of the
+    frame is waited for: it is, unless the frame is part of a transaction, where RabbitMQ gives it
+    only after COMMIT. For a broker that gives none, ``receipt=False``.
+
+    Each frame goes out in one write, and a body always has its ``content-length``: CoilMQ drops
+    connections over less. A context manager: leaving it closes the connection.
+    """
+
+    def __init__(self, stream: ClientStream, address: str) -> None:
+        """Use a connection on which nothing has been said yet; better use a class method."""
+        super().__init__(stream, address)
+        self._receipts = count(1)
+        self._names = count(1)
+        self._destinations: dict[str, str] = {}
+
+    # Requests. All raise BrokerSaidError, ConnectionLost or NothingReceived if they fail.
+
+    def send(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        *,
+        receipt: bool | None = None,
+        transaction: str | None = None,
+        headers: _Headers = None,
+        **more: str,
+    ) -> None:
+        """Send a message; a body that is text goes as UTF-8."""
+        own = {"destination": destination}
+        octets = body.encode() if isinstance(body, str) else body
+        self._request("SEND", own, headers, more, octets, receipt=receipt, transaction=transaction)
+
+    def subscribe(
+        self,
+        destination: str,
+        *,
+        id: str | None = None,
+        ack: str = "auto",
+        receipt: bool | None = None,
+        headers: _Headers = None,
+        **more: str,
+    ) -> str:
+        """Subscribe, and return the subscription's id: by default one that is not in use."""
+        name = f"s{next(self._names)}" if id is None else id
+        self._destinations[name] = destination
+        own = {"destination": destination, "id": name, "ack": ack}
+        self._request("SUBSCRIBE", own, headers, more, receipt=receipt)
+        return name
+
+    def unsubscribe(
+        self, id: str, *, receipt: bool | None = None, headers: _Headers = None, **more: str
+    ) -> None:
+        """End a subscription; its destination is named too, since CoilMQ wants both."""
+        own = {"id": id}
+        if id in self._destinations:
+            own["destination"] = self._destinations.pop(id)
+        self._request("UNSUBSCRIBE", own, headers, more, receipt=receipt)
+
+    def ack(
+        self,
+        message: Frame,
+        *,
+        receipt: bool | None = None,
+        transaction: str | None = None,
+        headers: _Headers = None,
+        **more: str,
+    ) -> None:
+        """Acknowledge a MESSAGE, by the headers that the version of the session wants.
+
+        A message of 1.2 that has no header ``ack`` gets what CoilMQ wants in that case:
+        ``message-id``, and the subscription's id as ``id``. On 1.0 CoilMQ wants the latter, too,
+        but that would be no header of 1.0's: name it, as in ``ack(message, id="s1")``.
+        """
+        own = self._settling(message)
+        self._request("ACK", own, headers, more, receipt=receipt, transaction=transaction)
+
+    def nack(
+        self,
+        message: Frame,
+        *,
+        receipt: bool | None = None,
+        transaction: str | None = None,
+        headers: _Headers = None,
+        **more: str,
+    ) -> None:
+        """Say that a MESSAGE was not consumed; the headers are those of :meth:`ack`."""
+        own = self._settling(message)
+        self._request("NACK", own, headers, more, receipt=receipt, transaction=transaction)
+
+    def _settling(self, message: Frame) -> dict[str, str]:
+        """The headers of ACK and NACK that say which message is meant."""
+        headers = message.headers
+        if self.version == "1.2" and "ack" in headers:
+            return {"id": headers["ack"]}
+        own = {"message-id": headers.get("message-id", "")}
+        if self.version != "1.0":
+            name = "id" if self.version == "1.2" else "subscription"
+            own[name] = headers.get("subscription", "")
+        return own
+
+    def begin(self, transaction: str, *, receipt: bool | None = None) -> None:
+        """Begin a transaction."""
+        self._request("BEGIN", {"transaction": transaction}, receipt=receipt)
+
+    def commit(self, transaction: str, *, receipt: bool | None = None) -> None:
+        """Commit a transaction."""
+        self._request("COMMIT", {"transaction": transaction}, receipt=receipt)
+
+    def abort(self, transaction: str, *, receipt: bool | None = None) -> None:
+        """Abort a transaction."""
+        self._request("ABORT", {"transaction": transaction}, receipt=receipt)
+
+    def disconnect(self, *, receipt: bool | None = None) -> None:
+        """Send DISCONNECT, wait for its RECEIPT, and close the connection."""
+        self._request("DISCONNECT", {}, receipt=receipt)
+        self.close()
+
+    def call(self, command: str, headers: _Headers = None, body: bytes = b"") -> Frame:
+        """Send any frame with a receipt, and return its RECEIPT."""
+        receipt = f"r{next(self._receipts)}"
+        self.write_frame(Frame(command, {**(headers or {}), "receipt": receipt}, body))
+        return self._stream.wait(
+            lambda frame: frame.command == "RECEIPT" and frame.headers.get("receipt-id") == receipt,
+            f"RECEIPT {receipt} of {command}",
+        )
+
+    def _request(
+        self,
+        command: str,
+        own: dict[str, str],
+        headers: _Headers = None,
+        more: _Headers = None,
+        body: bytes = b"",
+        *,
+        receipt: bool | None,
+        transaction: str | None = None,
+    ) -> None:
+        """Send a frame with all its headers, and wait for its RECEIPT if that is wanted."""
+        if transaction is not None:
+            own["transaction"] = transaction
+        own.update(headers or {})
+        own.update({name.replace("_", "-"): value for name, value in (more or {}).items()})
+        if receipt is None:
+            receipt = transaction is None
+        if receipt:
+            self.call(command, own, body)
+        else:
+            self.write_frame(Frame(command, own, body))
+
+    # Answers.
+
+    def receive(self, timeout_s: float | None = None) -> Frame:
+        """The next MESSAGE.
+
+        Raises :class:`BrokerSaidError` where an ERROR comes first, and :class:`NothingReceived`
+        or :class:`ConnectionLost` where nothing comes.
+        """
+        return self._stream.wait(_is_message, "MESSAGE", timeout_s)
+
+    def receive_many(self, number: int, timeout_s: float | None = None) -> list[Frame]:
+        """The next so many MESSAGE frames, each in its time; raises as :meth:`receive` does."""
+        return [
+            self._stream.wait(_is_message, f"MESSAGE {n} of {number}", timeout_s)
+            for n in range(1, number + 1)
+        ]
+
+    def receive_nothing(self, for_s: float = 0.0) -> None:
+        """Raise :class:`UnexpectedMessage` if a MESSAGE comes before the answer to a round trip.
+
+        The round trip is a transaction that is begun and aborted. Some brokers deliver on their
+        own time: RabbitMQ can answer it first and then send what it had before. ``for_s`` seconds
+        more are waited for such a MESSAGE. If one has come, :meth:`receive` still gives it.
+        """
+        name = f"t{next(self._names)}"
+        self.begin(name)
+        self.abort(name)
+        until = time.monotonic() + for_s
+        is_over = False
+        while True:
+            for frame in filter(_is_message, self._stream.inbox):
+                source = frame.headers.get("destination")
+                reason = f"a MESSAGE came from {source!r}, where none was expected"
+                raise self._stream.trail.failure(UnexpectedMessage, reason, frame)
+            if is_over:
+                return
+            is_over = not self._stream.pump(until)
+
+
+def _is_message(frame: Frame) -> bool:
+    """Whether this is what subscribers get."""
+    return frame.command == "MESSAGE"

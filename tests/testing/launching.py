@@ -1,0 +1,103 @@
+"""What tests that launch brokers have in common."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import stompkit
+from stompkit.testing import LaunchConfig, RunningBroker
+from stompkit.testing._brokers import LAUNCHERS, Prepared
+
+LONG_S = 30.0
+ROOT = Path(stompkit.__file__).resolve().parents[1]
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc"
+)
+
+
+def require(name: str) -> str:
+    """Skip the test where the broker's server is not installed, saying how to get it."""
+    missing = LAUNCHERS[name].missing()
+    if missing is not None and os.environ.get("STOMPKIT_MQ_MISSING") == "fail":
+        pytest.fail(f"{name} is not installed: {missing}")
+    if missing is not None:
+        pytest.skip(f"{name} is not installed: {missing}")
+    return name
+
+
+def processes_below(directory: Path) -> list[str]:
+    """The processes of brokers whose directory is below this one, as they show themselves."""
+    return _processes(f"STOMPKIT_BROKER_DIRECTORY={directory}/")
+
+
+def pids(broker: RunningBroker) -> list[int]:
+    """The processes of a broker, its guard left out."""
+    processes = _processes(f"STOMPKIT_BROKER_DIRECTORY={broker.directory}\0")
+    return [int(each.partition(":")[0]) for each in processes if "_guard.py" not in each]
+
+
+def states(broker: RunningBroker) -> set[str]:
+    """What these processes do, as /proc calls it."""
+    stats = [Path(f"/proc/{pid}/stat").read_text() for pid in pids(broker)]
+    return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+
+def _processes(variable: str) -> list[str]:
+    """Number and command of the processes that have this in their environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if variable.encode() in (process / "environ").read_bytes():
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                found.append(f"{process.name}: {command.decode()}")
+        except OSError:
+            continue
+    return found
+
+
+#: Listens where it is told, and answers every CONNECT with the frame in its second argument.
+ANSWERING = r"""
+import socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection, _ = server.accept()
+    connection.recv(4096)
+    connection.sendall(sys.argv[2].encode() + b"\0")
+"""
+CONNECTED = "CONNECTED\nversion:1.2\n\n"
+
+
+class Scripted:
+    """A launcher for a Python program that is given its port."""
+
+    chooses_port = False
+    versions = "1.2"
+    start_timeout_s = LONG_S
+    login: str | None = None
+    passcode: str | None = None
+    features: frozenset[str] = frozenset()
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        """Launch ``program`` with its port and these arguments."""
+        self._program = program
+        self._arguments = arguments
+
+    def vhost(self, config: LaunchConfig) -> str:
+        """Have a virtual host like any other."""
+        return config.host
+
+    def missing(self) -> str | None:
+        """Miss nothing."""
+        return None
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Run the program by this interpreter."""
+        command = [sys.executable, "-c", self._program, str(config.port), *self._arguments]
+        return Prepared(command, os.environ)

@@ -23,9 +23,9 @@ import pytest
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from stompkit.testing._options import Settings
 from stompkit.testing._polling import wait_until
 from stompkit.testing._running import GuardedProcess
+from stompkit.testing.plugin import settings_of
 
 __all__ = ["MariaDb", "PostgreSql", "ServerMissing", "SqlServer", "mariadb", "postgresql"]
 
@@ -246,7 +246,7 @@ def _server(kind: type[SqlServer], config: pytest.Config) -> Iterator[SqlServer]
     try:
         server = kind()
     except ServerMissing as missing:
-        outcome = pytest.fail if Settings.read(config).missing == "fail" else pytest.skip
+        outcome = pytest.fail if settings_of(config).missing == "fail" else pytest.skip
         raise outcome.Exception(str(missing), pytrace=False) from None
     try:
         server.start()

@@ -6,107 +6,147 @@ another plug-in may want to choose, nor anything else that takes time.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from stompkit.testing import (
     BrokerError,
     BrokerMissing,
-    LaunchConfig,
+    FailoverPair,
     RunningBroker,
-    given,
-    launch,
 )
-from stompkit.testing._options import OPTIONS, Settings
-from stompkit.testing._polling import wait_until
-from stompkit.testing._ports import is_listening
+from stompkit.testing._failover import obtain_pair
+from stompkit.testing._obtaining import OwnBrokerNeeded, obtain
+from stompkit.testing._reporting import Reporting
+from stompkit.testing._settings import (
+    OPTIONS,
+    Option,
+    Settings,
+    SettingsError,
+    Source,
+    from_environment,
+)
 
-__all__ = ["BrokerFactory", "stomp_broker", "stomp_broker_factory"]
+if TYPE_CHECKING:
+    from stompkit.testing.client import StompClient
+    from stompkit.testing.proxy import Proxy
+
+__all__ = [
+    "BrokerFactory",
+    "settings_of",
+    "stomp_broker",
+    "stomp_broker_factory",
+    "stomp_client",
+    "stomp_failover",
+    "stomp_golden",
+    "stomp_proxy",
+]
+
+_T = TypeVar("_T", RunningBroker, FailoverPair)
 
 _SETTINGS = pytest.StashKey[Settings]()
-#: How long a given broker may take to listen, in seconds: it may have been started just before.
-_GIVEN_S = 2.0
-_SHOWN_LOG_LINES = 40
-#: Where a report keeps the name and the remedy of a server that was missing. Plain strings, so
-#: that they travel from the processes of pytest-xdist.
-_MISSING = "stompkit_missing"
+#: The brokers that are running for tests, of all factories.
+_RUNNING = pytest.StashKey[list[RunningBroker]]()
+_MARKER = "stomp_requires"
+_MARKER_HELP = (
+    f"{_MARKER}(*names): skip the test, with the reason, on a broker that lacks one of these, "
+    'as in stomp_requires("nack", "durable"); docs/testing.rst lists them'
+)
+#: Tests that have one of these use a broker that others have used before.
+_OF_BROKERS = ("stomp_broker", "stomp_broker_factory", "_stomp_requirements")
+_UPDATE_FLAG = "--mq-update-golden"
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """What the options of a run of pytest come to."""
+    return config.stash[_SETTINGS]
 
 
 class BrokerFactory:
     """Makes brokers: ``factory(name=None, **fields)``, the fields those of LaunchConfig."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Make brokers by the settings of this run of pytest."""
+    def __init__(self, settings: Settings, running: list[RunningBroker]) -> None:
+        """Make brokers by the settings; ``running`` is where they are noted until they stop."""
         self._settings = settings
+        self._running = running
         self._stack = ExitStack()
         self.brokers: list[RunningBroker] = []
 
     def __call__(self, name: str | None = None, **fields: Any) -> RunningBroker:
         """Return a broker, and stop it at the end of the run if not before.
 
-        Without a name it is what the options ask for: the given broker, which can't be told any
-        fields but login, passcode and vhost, or one launched with the options' login and so on.
-        With a name it is launched, whatever the options say.
+        Without a name it is what the options ask for: the given broker, which can't be told how
+        to run, or one launched with the options' login and so on. With a name it is launched,
+        whatever the options say.
         """
         __tracebackhide__ = True
-        settings = self._settings
-        if name is None:
-            fields = settings.credentials() | fields
-            if settings.address is not None:
-                return self._given(fields)
+        return self._note(self._get(lambda: obtain(self._settings, name, **fields)))
+
+    def pair(self, name: str | None = None, *, shared: bool = False, **fields: Any) -> FailoverPair:
+        """Return two brokers to fail over between, with ``shared`` on one store; else as above."""
+        __tracebackhide__ = True
+        pair = self._get(lambda: obtain_pair(self._settings, name, shared=shared, **fields))
+        self._stack.callback(pair.stop)
+        for broker in pair.brokers:
+            self._note(broker)
+        return pair
+
+    def _get(self, get: Callable[[], _T]) -> _T:
+        """Get brokers; what can't be had becomes an outcome of the test."""
+        __tracebackhide__ = True
         try:
-            broker = launch(LaunchConfig(name=name or settings.broker, **fields))
+            return get()
         except BrokerMissing as error:
-            outcome = pytest.fail if settings.missing == "fail" else pytest.skip
+            outcome = pytest.fail if self._settings.missing == "fail" else pytest.skip
             # The cause would be shown beside the same message; the context stays for the report.
             raise outcome.Exception(str(error), pytrace=False) from None
+        except OwnBrokerNeeded as error:
+            raise pytest.skip.Exception(str(error)) from None
+
+    def _note(self, broker: RunningBroker) -> RunningBroker:
         self._stack.callback(broker.stop)
         self.brokers.append(broker)
+        self._running.append(broker)
         return broker
-
-    def _given(self, fields: dict[str, Any]) -> RunningBroker:
-        """Return the broker that somebody else runs."""
-        __tracebackhide__ = True
-        assert self._settings.address is not None
-        host, port = self._settings.address
-        others = sorted(fields.keys() - {"login", "passcode", "vhost"})
-        if others:
-            pytest.skip(
-                f"needs a broker with {', '.join(others)} of its own choice, and --mq gave "
-                f"{host}:{port}"
-            )
-        if not wait_until(lambda: is_listening(host, port), _GIVEN_S, interval_s=0.1):
-            raise BrokerError(
-                f"nothing listens at {host}:{port}, where --mq (or mq, or STOMPKIT_MQ) says that "
-                "a broker runs: start it, or leave the option out to have one started"
-            )
-        return given(host, port, name=self._settings.broker_name or "given", **fields)
 
     def close(self) -> None:
         """Stop the brokers, the newest first."""
         self._stack.close()
+        self._running[:] = [broker for broker in self._running if broker not in self.brokers]
+
+
+# Fixtures.
 
 
 @pytest.fixture(scope="session")
-def stomp_broker_factory(pytestconfig: pytest.Config) -> Iterator[BrokerFactory]:
+def _stomp_settings(request: pytest.FixtureRequest) -> Settings:
+    """The settings, with the one broker that these tests run on, of several that were named."""
+    settings = settings_of(request.config)
+    name: str | None = getattr(request, "param", None)
+    return settings if name is None else replace(settings, broker_names=(name,))
+
+
+@pytest.fixture(scope="session")
+def stomp_broker_factory(
+    _stomp_settings: Settings, pytestconfig: pytest.Config
+) -> Iterator[BrokerFactory]:
     """Launch more STOMP brokers: ``factory(name=None, **fields)`` returns a RunningBroker.
 
-    The name is stompkit, coilmq, activemq or rabbitmq, by default what --mq-broker says; the
-    fields are those of stompkit.testing.LaunchConfig. All are stopped at the end of the run.
+    The name is one that --mq-broker takes, and by default what that says; the fields are those of
+    stompkit.testing.LaunchConfig. ``factory.pair()`` returns two, as stomp_failover is. All are
+    stopped at the end of the run.
     """
-    factory = BrokerFactory(pytestconfig.stash[_SETTINGS])
-    try:
+    with closing(BrokerFactory(_stomp_settings, pytestconfig.stash[_RUNNING])) as factory:
         yield factory
-    finally:
-        factory.close()
 
 
 @pytest.fixture(scope="session")
 def stomp_broker(stomp_broker_factory: BrokerFactory) -> RunningBroker:
-    """A STOMP broker, shared by all tests: attributes host, port, url, login, passcode, vhost, log.
+    """A STOMP broker, shared by all tests: host, port, url, login, frames, log, restart() and more.
 
     It is launched on a free port of 127.0.0.1 when it is first asked for, and stopped at the end;
     --mq-broker says which one, and --mq HOST:PORT names one that is already running instead.
@@ -117,6 +157,68 @@ def stomp_broker(stomp_broker_factory: BrokerFactory) -> RunningBroker:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
+@pytest.fixture
+def stomp_client(stomp_broker: RunningBroker) -> Iterator[StompClient]:
+    """A blocking client, logged in to stomp_broker; stomp_broker.client() makes more of them."""
+    with stomp_broker.client() as client:
+        yield client
+
+
+@pytest.fixture
+def stomp_proxy(stomp_broker: RunningBroker, _stomp_settings: Settings) -> Iterator[Proxy]:
+    """An address (host, port, url) in front of stomp_broker that breaks what you tell it to.
+
+    As in ``stomp_proxy.drop("MESSAGE", nth=3)``; stompkit.testing.proxy.Proxy lists the faults.
+    """
+    with stomp_broker.proxy(seed=_stomp_settings.seed) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def stomp_failover(
+    _stomp_settings: Settings, pytestconfig: pytest.Config
+) -> Iterator[FailoverPair]:
+    """Two STOMP brokers, for this test alone: addresses, url, active, fail_over().
+
+    ``stomp_broker_factory.pair(shared=True)`` makes two that share their messages.
+    """
+    with closing(BrokerFactory(_stomp_settings, pytestconfig.stash[_RUNNING])) as factory:
+        yield factory.pair()
+
+
+@pytest.fixture
+def stomp_golden(
+    stomp_broker: RunningBroker, request: pytest.FixtureRequest
+) -> Callable[[str], None]:
+    """Compare the frames of this test with a file: ``stomp_golden("login.stomp")``.
+
+    The file is beside the test module, in ``golden/``; --mq-update-golden writes it.
+    """
+    from stompkit.testing.transcripts import assert_golden
+
+    def compare(name: str) -> None:
+        """Raise AssertionError with the difference where there is one."""
+        __tracebackhide__ = True
+        path = request.path.parent / "golden" / name
+        assert_golden(stomp_broker.frames, path, update=request.config.getoption(_UPDATE_FLAG))
+
+    return compare
+
+
+@pytest.fixture
+def _stomp_requirements(request: pytest.FixtureRequest) -> None:
+    """Skip the test where the broker lacks what its markers name."""
+    names = _required(request.node)
+    broker: RunningBroker = request.getfixturevalue("stomp_broker")
+    for name in names:
+        if name not in broker.capabilities:
+            reason = broker.capabilities.why(name)
+            pytest.skip(f"{broker.name} at {broker.url} lacks {name}: {reason}")
+
+
+# Hooks.
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options, each also as a setting of the configuration file."""
     group = parser.getgroup("stompkit", "STOMP brokers for tests (stompkit)")
@@ -124,64 +226,86 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         # No defaults here: an option that was not given must not hide the others' values.
         group.addoption(option.flag, metavar=option.metavar, default=None, help=option.help)
         parser.addini(option.name, f"{option.help} (see {option.flag})", default=None)
+    group.addoption(
+        _UPDATE_FLAG, action="store_true", help="write the files that stomp_golden compares with"
+    )
+
+
+def _from(config: pytest.Config) -> Source:
+    """Read options from the command line, before the configuration file, before the environment."""
+
+    def read(option: Option) -> tuple[str | None, str]:
+        # An empty value on the command line counts: it takes back what the others say.
+        value: str | None = config.getoption(option.name)
+        if value is not None:
+            return value or None, option.flag
+        value = config.getini(option.name)
+        if value:
+            return value, f"{option.name} in {config.inipath or 'the configuration'}"
+        return from_environment(option)
+
+    return read
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the options, so that a mistake in them is told before any test runs."""
-    config.stash[_SETTINGS] = Settings.read(config)
+    try:
+        config.stash[_SETTINGS] = Settings.read(_from(config))
+    except SettingsError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.stash[_RUNNING] = []
+    config.addinivalue_line("markers", _MARKER_HELP)
+    config.pluginmanager.register(Reporting(config.stash[_RUNNING]), "stompkit-reporting")
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Say which broker is used, if anybody asked for one."""
-    return config.stash[_SETTINGS].header()
+    return settings_of(config).header()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note a missing server in the report, and add the broker's log to that of a failure."""
-    report = yield
-    missing = call.excinfo.value.__context__ if call.excinfo is not None else None
-    if isinstance(missing, BrokerMissing):
-        report.__dict__[_MISSING] = [missing.name, missing.reason]
-    elif report.failed:
-        for broker in _brokers_of(item):
-            last_lines = "\n".join(broker.log.splitlines()[-_SHOWN_LOG_LINES:])
-            if last_lines:
-                report.sections.append((f"log of {broker.name} at {broker.url}", last_lines))
-    return report
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that asks for a broker on each of those that were named."""
+    settings = settings_of(metafunc.config)
+    names = settings.broker_names
+    if len(names) > 1 and not settings.addresses and "_stomp_settings" in metafunc.fixturenames:
+        metafunc.parametrize("_stomp_settings", names, indirect=True, scope="session")
 
 
-def _brokers_of(item: pytest.Item) -> list[RunningBroker]:
-    """The brokers that a test got from fixtures, each once."""
-    found: list[RunningBroker] = []
-    for value in getattr(item, "funcargs", {}).values():
-        brokers = value.brokers if isinstance(value, BrokerFactory) else [value]
-        found += [
-            broker
-            for broker in brokers
-            if isinstance(broker, RunningBroker) and broker not in found
-        ]
-    return found
+def _required(node: pytest.Item) -> list[str]:
+    """The capabilities that a test's markers name, each once."""
+    names = [name for mark in node.iter_markers(_MARKER) for name in mark.args]
+    return list(dict.fromkeys(names))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List each server that was missing, with the number of tests that it cost."""
-    counts: dict[tuple[str, str], dict[str, int]] = {}
-    for outcome in ("skipped", "failed", "error"):
-        for report in terminalreporter.stats.get(outcome, []):
-            missing = getattr(report, _MISSING, None)
-            if missing is not None:
-                word = "skipped" if outcome == "skipped" else "failed"
-                tests = counts.setdefault((missing[0], missing[1]), {})
-                tests[word] = tests.get(word, 0) + 1
-    if not counts:
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have a test's needs looked at before any of its own fixtures is set up."""
+    names = _required(item)
+    if not names:
         return
-    terminalreporter.section("STOMP brokers that are not installed")
-    for (name, reason), tests in sorted(counts.items()):
-        total = ", ".join(
-            f"{number} test{'s' if number != 1 else ''} {word}" for word, number in tests.items()
+    from stompkit.testing._capabilities import Capabilities
+
+    unknown = [name for name in names if name not in Capabilities.names]
+    if unknown:
+        raise pytest.UsageError(
+            f"{item.nodeid}: {_MARKER} knows no {', '.join(map(repr, unknown))}; it knows "
+            + ", ".join(Capabilities.names)
         )
-        terminalreporter.line(f"{name}: {total}")
-        terminalreporter.line(f"  {reason}")
+    if isinstance(item, pytest.Function):
+        item.fixturenames.insert(0, "_stomp_requirements")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Keep the tests apart that share a broker."""
+    if not any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ())):
+        return
+    settings = settings_of(item.config)
+    for broker in item.config.stash[_RUNNING]:
+        if not broker.is_running:
+            continue
+        if settings.isolation == "reset":
+            broker.reset()
+        else:
+            broker.new_names()
+        if settings.frames:
+            broker.frames.clear()

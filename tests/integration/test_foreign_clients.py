@@ -10,7 +10,7 @@ import pytest
 
 from stompkit.frames import VERSIONS, Frame
 from stompkit.testing import LaunchConfig, RunningBroker, launch
-from stompkit.testing._options import Settings
+from stompkit.testing.plugin import settings_of
 from tests.integration.clients.driver import LIBRARIES, ForeignClient, LibraryMissing
 
 ALL_OCTETS = bytes(range(256))
@@ -39,7 +39,7 @@ def commands(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
                 found[name] = missing
         result = found[name]
         if isinstance(result, LibraryMissing):
-            outcome = pytest.fail if Settings.read(pytestconfig).missing == "fail" else pytest.skip
+            outcome = pytest.fail if settings_of(pytestconfig).missing == "fail" else pytest.skip
             outcome(f"{name} is not installed: {result}")
         return result
 

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import stompkit
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._polling import wait_until
 from stompkit.testing._ports import is_listening
+from stompkit.testing._settings import OPTIONS
+from tests.testing.plugin_runs import alone, run
+
+__all__ = ["alone"]
 
 LONG_S = 30.0
-ROOT = Path(stompkit.__file__).resolve().parents[1]
 USAGE_ERROR = 4
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the runs find this package, and nothing of the settings of this one."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-    for name in list(os.environ):
-        if name.startswith("STOMPKIT_MQ"):
-            monkeypatch.delenv(name)
-
-
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """Run pytest with the plug-in, whether or not the package is installed."""
-    return pytester.runpytest_subprocess("-p", "stompkit.testing.plugin", *arguments)
 
 
 @pytest.fixture
@@ -54,7 +40,8 @@ def running() -> Iterator[RunningBroker]:
 SHOW = """
 def test_show(stomp_broker):
     b = stomp_broker
-    print("SHOWN", b.name, b.url, b.login, b.passcode, b.vhost, "END")
+    server = "{}:{}".format(*b.server_address)
+    print("SHOWN", b.name, server, b.login, b.passcode, b.vhost, "END")
 """
 
 
@@ -134,14 +121,16 @@ def test_nothing_is_left_when_pytest_is_killed(pytester: pytest.Pytester) -> Non
 def test_a_failure_shows_the_broker_s_log(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
+        def test_own(stomp_broker_factory): stomp_broker_factory("coilmq")
         def test_fails(stomp_broker): assert False
         def test_fails_too(stomp_broker_factory): assert not stomp_broker_factory()
         def test_passes(stomp_broker): pass
         """
     )
     result = run(pytester)
-    result.assert_outcomes(failed=2, passed=1)
+    result.assert_outcomes(failed=2, passed=2)
     result.stdout.fnmatch_lines(["*- log of stompkit at stomp://127.0.0.1:* -*"])
+    result.stdout.no_fnmatch_line("*log of coilmq*")
 
 
 def test_a_broker_that_does_not_start_fails_the_tests_with_its_log(
@@ -188,7 +177,7 @@ def test_a_given_broker_is_used_and_left_running(
     pytester.makepyfile(SHOW)
     result = run(pytester, "-s", "--mq", address)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([f"STOMP broker: at {address} (given)", f"*stomp://{address} *"])
+    result.stdout.fnmatch_lines([f"STOMP broker: at {address} (given)", f"* given {address} *"])
     assert is_listening("127.0.0.1", running.port)
 
 
@@ -196,11 +185,11 @@ def test_a_given_broker_of_a_known_kind_has_its_usual_login(
     pytester: pytest.Pytester, listening: list[int]
 ) -> None:
     mq = f"--mq=127.0.0.1:{listening[0]}"
-    url = f"stomp://127.0.0.1:{listening[0]}"
-    assert shown(pytester, mq) == f"given {url} None None 127.0.0.1"
-    assert shown(pytester, mq, "--mq-broker=rabbitmq") == f"rabbitmq {url} guest guest /"
+    server = f"127.0.0.1:{listening[0]}"
+    assert shown(pytester, mq) == f"given {server} None None 127.0.0.1"
+    assert shown(pytester, mq, "--mq-broker=rabbitmq") == f"rabbitmq {server} guest guest /"
     arguments = ("--mq-login=a", "--mq-passcode=b", "--mq-vhost=v", "--mq-broker=artemis")
-    assert shown(pytester, mq, *arguments) == f"artemis {url} a b v"
+    assert shown(pytester, mq, *arguments) == f"artemis {server} a b v"
 
 
 def test_an_ipv6_address_stands_in_brackets(pytester: pytest.Pytester) -> None:
@@ -209,8 +198,8 @@ def test_an_ipv6_address_stands_in_brackets(pytester: pytest.Pytester) -> None:
     except OSError:
         pytest.skip("this machine has no IPv6")
     with server:
-        url = f"[::1]:{server.getsockname()[1]}"
-        assert shown(pytester, "--mq", url) == f"given stomp://{url} None None ::1"
+        port = server.getsockname()[1]
+        assert shown(pytester, "--mq", f"[::1]:{port}") == f"given ::1:{port} None None ::1"
 
 
 def test_nobody_listening_at_the_given_address_is_told(pytester: pytest.Pytester) -> None:
@@ -228,14 +217,15 @@ def test_the_factory_can_not_shape_a_given_broker(
     pytester.makepyfile(
         """
         def test_same(stomp_broker_factory, stomp_broker):
-            assert stomp_broker_factory().url == stomp_broker.url
+            assert stomp_broker_factory().server_address == stomp_broker.server_address
             assert stomp_broker_factory(vhost="v").vhost == "v"
 
         def test_own(stomp_broker_factory):
             stomp_broker_factory(arguments=("--prefetch", "1"))
 
         def test_named(stomp_broker_factory, stomp_broker):
-            assert stomp_broker_factory("stompkit").url != stomp_broker.url
+            own = stomp_broker_factory("stompkit")
+            assert own.server_address != stomp_broker.server_address
         """
     )
     result = run(pytester, "-rs", f"--mq=127.0.0.1:{listening[0]}")
@@ -260,7 +250,7 @@ def test_the_factory_can_not_shape_a_given_broker(
         "[::1]",
         "[]:61613",
         "stomp://localhost:61613",
-        "a:1,b:2",
+        "a:1,b:2,",
     ],
 )
 def test_a_malformed_address_is_told_before_any_test_runs(
@@ -272,7 +262,7 @@ def test_a_malformed_address_is_told_before_any_test_runs(
     result.stderr.fnmatch_lines(
         ["ERROR: --mq: expected HOST:PORT, as in localhost:61613 or [[]::1]:61613, not *"]
     )
-    assert text in result.stderr.str()
+    assert text.rpartition(",")[2] in result.stderr.str()
 
 
 def test_an_unknown_broker_is_told_with_the_known_ones(pytester: pytest.Pytester) -> None:
@@ -302,34 +292,37 @@ def test_command_line_before_configuration_file_before_environment(
     monkeypatch.setenv("STOMPKIT_MQ", variable)
     monkeypatch.setenv("STOMPKIT_MQ_LOGIN", "from-environment")
     monkeypatch.setenv("STOMPKIT_MQ_VHOST", "v")
-    assert shown(pytester) == f"given stomp://{variable} from-environment None v"
+    assert shown(pytester) == f"given {variable} from-environment None v"
     pytester.makeini(f"[pytest]\nmq = {ini}\nmq_login = from-ini")
-    assert shown(pytester) == f"given stomp://{ini} from-ini None v"
+    assert shown(pytester) == f"given {ini} from-ini None v"
     arguments = ("--mq", line, "--mq-login", "from-line")
-    assert shown(pytester, *arguments) == f"given stomp://{line} from-line None v"
+    assert shown(pytester, *arguments) == f"given {line} from-line None v"
 
 
 def test_an_empty_value_on_the_command_line_takes_the_others_back(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STOMPKIT_MQ", "localhost:1")
-    assert shown(pytester, "--mq", "").startswith("stompkit stomp://127.0.0.1:")
+    assert shown(pytester, "--mq", "").startswith("stompkit 127.0.0.1:")
 
 
 def test_an_empty_variable_says_nothing(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STOMPKIT_MQ", "")
-    assert shown(pytester).startswith("stompkit stomp://127.0.0.1:")
+    assert shown(pytester).startswith("stompkit 127.0.0.1:")
 
 
 def test_options_and_fixtures_are_documented(pytester: pytest.Pytester) -> None:
     text = run(pytester, "--help").stdout.str()
-    for name in ("mq", "mq-broker", "mq-login", "mq-passcode", "mq-vhost", "mq-missing"):
-        assert f"--{name}=" in text
-        assert f"{name.replace('-', '_')} (string):" in text
+    for option in OPTIONS:
+        assert f"{option.flag}=" in text
+        assert f"{option.name} (string):" in text
     result = run(pytester, "--fixtures")
-    result.stdout.fnmatch_lines(["stomp_broker *", "*A STOMP broker, *", "stomp_broker_factory *"])
+    shown_fixtures = result.stdout.str()
+    for name in ("broker", "broker_factory", "client", "proxy", "failover", "golden"):
+        assert f"stomp_{name} " in shown_fixtures
+    assert "stomp_requires(" in run(pytester, "--markers").stdout.str()
 
 
 # Servers that are not installed: without any program on PATH there is neither Java nor Erlang.
@@ -389,7 +382,7 @@ def test_missing_servers_are_counted_across_processes(
     pytest.importorskip("xdist")
     monkeypatch.setenv("PATH", "")
     pytester.makepyfile(THREE)
-    result = run(pytester, "-n2", "--mq-broker=activemq")
+    result = run(pytester, "-p", "xdist", "-n2", "--mq-broker=activemq")
     result.assert_outcomes(passed=1, skipped=3)
     result.stdout.fnmatch_lines(["activemq: 2 tests skipped"])
     result.stdout.fnmatch_lines(["rabbitmq: 1 test skipped"])
@@ -411,4 +404,4 @@ def test_pytest_with_the_plug_in_imports_no_twisted(pytester: pytest.Pytester) -
     pytester.makepyfile(
         "import sys\n\ndef test_modules(stomp_broker): assert 'twisted' not in sys.modules"
     )
-    run(pytester, "-p", "no:twisted").assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(passed=1)

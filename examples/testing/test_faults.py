@@ -1,0 +1,21 @@
+"""What a program does when the network fails: here, where the broker's receipt is on its way."""
+
+from stompkit.testing.client import ClientFailure
+
+
+def place(order, orders, connect):
+    """The program: it sends an order until the broker has confirmed it."""
+    while True:
+        try:
+            with connect() as client:
+                return client.send(orders, order)
+        except ClientFailure:
+            continue
+
+
+def test_an_order_that_was_not_confirmed_is_sent_again(stomp_broker, stomp_proxy):
+    orders = stomp_broker.queue("orders")
+    with stomp_proxy.reset("RECEIPT", times=1) as fault:
+        place("one pizza", orders, lambda: stomp_broker.client(via=stomp_proxy))
+    assert fault.count == 1
+    assert len(stomp_proxy.frames.find("SEND", body="one pizza")) == 2

@@ -1,0 +1,210 @@
+"""The same broker for programs without pytest: blocking, and for asyncio."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from stompkit.testing._frame_log import SeenFrame
+from stompkit.testing._launch import RunningBroker
+from stompkit.testing._obtaining import obtain
+from stompkit.testing._settings import Settings, from_environment
+
+__all__ = ["AsyncBroker", "BrokerContext", "ThreadedBroker", "broker"]
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+def broker(name: str | None = None, **fields: Any) -> BrokerContext:
+    """A broker for the length of a block, of ``with`` or of ``async with``.
+
+    Without a name it is what ``STOMPKIT_MQ`` or ``STOMPKIT_MQ_BROKER`` in the environment say, and
+    one of stompkit's own if they say nothing; ``fields`` are those of LaunchConfig. Entering the
+    block raises what ``launch`` does.
+    """
+    return BrokerContext(name, fields)
+
+
+class BrokerContext:
+    """Starts a broker where its block begins, and stops it where it ends."""
+
+    def __init__(self, name: str | None, fields: dict[str, Any]) -> None:
+        """Note what is wanted; use ``broker`` to get one."""
+        self._name = name
+        self._fields = fields
+        self._running: RunningBroker | None = None
+
+    def _start(self) -> RunningBroker:
+        self._running = obtain(Settings.read(from_environment), self._name, **self._fields)
+        return self._running
+
+    def _stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def __enter__(self) -> RunningBroker:
+        """Start it."""
+        return self._start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        self._stop()
+
+    async def __aenter__(self) -> AsyncBroker:
+        """Start it, in a thread of its own."""
+        import asyncio  # pytest loads this module, and few of its users want this one
+
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start))
+        try:
+            return AsyncBroker(await asyncio.shield(starting))
+        except asyncio.CancelledError:
+            # A thread can't be cancelled, and what it starts must not be left running.
+            await asyncio.wait([starting])
+            await asyncio.to_thread(self._stop)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it, in a thread of its own."""
+        import asyncio
+
+        await asyncio.to_thread(self._stop)
+
+
+class ThreadedBroker(ABC):
+    """A RunningBroker whose methods that take time can be awaited: they run in threads."""
+
+    #: The broker itself, with the methods that have no counterpart here.
+    blocking: Final[RunningBroker]
+
+    def __init__(self, blocking: RunningBroker) -> None:
+        """Wrap a broker."""
+        self.blocking = blocking
+
+    @abstractmethod
+    def run(
+        self, function: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs
+    ) -> Awaitable[_T]:
+        """Call anything that blocks, such as a method of a proxy or a fault, in a thread."""
+
+    def __repr__(self) -> str:
+        """Name and address."""
+        return f"<{type(self).__name__} {self.name} {self.url}>"
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self.blocking.name
+
+    @property
+    def host(self) -> str:
+        """The address to connect to."""
+        return self.blocking.host
+
+    @property
+    def port(self) -> int:
+        """The TCP port to connect to."""
+        return self.blocking.port
+
+    @property
+    def url(self) -> str:
+        """Both as ``stomp://host:port``."""
+        return self.blocking.url
+
+    @property
+    def login(self) -> str | None:
+        """The user to log in as; ``None``: CONNECT needs no login."""
+        return self.blocking.login
+
+    @property
+    def passcode(self) -> str | None:
+        """That user's password."""
+        return self.blocking.passcode
+
+    @property
+    def vhost(self) -> str:
+        """What to put into CONNECT's ``host`` header."""
+        return self.blocking.vhost
+
+    @property
+    def log(self) -> str:
+        """What the broker has written."""
+        return self.blocking.log
+
+    def queue(self, name: str = "queue") -> str:
+        """A queue that no other test uses."""
+        return self.blocking.queue(name)
+
+    def topic(self, name: str = "topic") -> str:
+        """A topic that no other test uses."""
+        return self.blocking.topic(name)
+
+    def has(self, capability: str) -> Awaitable[bool]:
+        """Whether the broker has a capability, which is tried out the first time."""
+        return self.run(lambda: capability in self.blocking.capabilities)
+
+    def wait_for(self, command: str | None = None, /, **match: Any) -> Awaitable[SeenFrame]:
+        """Wait for a frame, as ``frames.wait_for`` does."""
+        return self.run(partial(self.blocking.frames.wait_for, command, **match))
+
+    def restart(self, *, kill: bool = False) -> Awaitable[None]:
+        """Start the broker again."""
+        return self.run(self.blocking.restart, kill=kill)
+
+    def kill(self) -> Awaitable[None]:
+        """End the broker as ``kill -9`` does."""
+        return self.run(self.blocking.kill)
+
+    def pause(self) -> Awaitable[None]:
+        """Have the broker stand still."""
+        return self.run(self.blocking.pause)
+
+    def resume(self) -> Awaitable[None]:
+        """Have it go on."""
+        return self.run(self.blocking.resume)
+
+    def fill_disk(self) -> Awaitable[None]:
+        """Let the broker write no file."""
+        return self.run(self.blocking.fill_disk)
+
+    def free_disk(self) -> Awaitable[None]:
+        """Let it write files again."""
+        return self.run(self.blocking.free_disk)
+
+    def reset(self) -> Awaitable[None]:
+        """Have the broker forget everything."""
+        return self.run(self.blocking.reset)
+
+    def advance(self, seconds: float) -> Awaitable[None]:
+        """Let time go by for the broker."""
+        return self.run(self.blocking.clock.advance, seconds)
+
+    def stop(self) -> Awaitable[None]:
+        """Shut the broker down."""
+        return self.run(self.blocking.stop)
+
+
+class AsyncBroker(ThreadedBroker):
+    """A broker for asyncio: ``await b.restart()``; ``AsyncBroker(stomp_broker)`` makes one."""
+
+    def run(
+        self, function: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs
+    ) -> Awaitable[_T]:
+        """Call anything that blocks in a thread of the running loop's executor."""
+        import asyncio
+
+        return asyncio.to_thread(function, *arguments, **keywords)

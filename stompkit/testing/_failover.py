@@ -1,0 +1,127 @@
+"""Two brokers, for clients that go to the other one when theirs ends."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from stompkit.testing._launch import RunningBroker
+from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, obtain_given
+from stompkit.testing._settings import Settings
+
+__all__ = ["FailoverPair", "obtain_pair"]
+
+
+class FailoverPair:
+    """Two addresses for one client; a context manager that stops both brokers.
+
+    Two brokers of their own by default, each with its own messages. Where they share a store, at
+    most one of them runs: the other address refuses connections until ``fail_over`` starts the
+    broker behind it, which finds all that its predecessor had kept.
+    """
+
+    brokers: tuple[RunningBroker, RunningBroker]
+    """Both, in the order in which a client is to try them."""
+    is_shared: bool
+    """Whether they share a store."""
+
+    def __init__(
+        self,
+        first: RunningBroker,
+        second: RunningBroker,
+        *,
+        is_shared: bool = False,
+        cleanup: ExitStack | None = None,
+    ) -> None:
+        """Take two brokers, of which the first runs; use ``stomp_failover`` to get a pair.
+
+        ``cleanup`` is left by ``stop``.
+        """
+        self.brokers = first, second
+        self.is_shared = is_shared
+        self._cleanup = ExitStack() if cleanup is None else cleanup
+        self._active = 0
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of both, in the form in which stomp.py and others take them."""
+        return [(broker.host, broker.port) for broker in self.brokers]
+
+    @property
+    def url(self) -> str:
+        """Both as ``failover:(stomp://...,stomp://...)``."""
+        return f"failover:({','.join(broker.url for broker in self.brokers)})"
+
+    @property
+    def active(self) -> RunningBroker:
+        """The broker that clients are to be at now: the first one, until ``fail_over``."""
+        return self.brokers[self._active]
+
+    def fail_over(self) -> RunningBroker:
+        """End the active broker as ``kill -9`` does; return the other one, which runs then.
+
+        The other one is started again if an earlier call ended it, with a shared store only after
+        the end of the active one. Brokers that somebody else runs are cut off instead: their
+        address refuses connections.
+        """
+        ending, self._active = self.active, 1 - self._active
+        if self.is_shared:
+            ending.cut_off()
+        self.active.bring_back()
+        ending.cut_off()
+        return self.active
+
+    def stop(self) -> None:
+        """Stop both, and remove what they shared."""
+        self._cleanup.close()
+
+    def __enter__(self) -> Self:
+        """Return the pair."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop both."""
+        self.stop()
+
+
+def obtain_pair(
+    settings: Settings, name: str | None = None, *, shared: bool = False, **fields: Any
+) -> FailoverPair:
+    """Return two brokers as the settings want them; with ``shared`` on one store.
+
+    Arguments and errors are those of ``obtain``; ``--mq`` has to give two addresses.
+    """
+    if name is None and settings.addresses:
+        if shared:
+            raise OwnBrokerNeeded("needs two brokers on one store, and --mq gave running ones")
+        if len(settings.addresses) == 1:
+            raise OwnBrokerNeeded("needs two brokers: --mq HOST:PORT,HOST:PORT")
+        return FailoverPair(
+            obtain_given(settings, 0, **fields), obtain_given(settings, 1, **fields)
+        )
+    with ExitStack() as undo:
+        # A client is to be refused by a broker that has ended, which takes the relay in front.
+        fields = {**fields, "frames": True}
+        if shared:
+            fields = {"directory": _directory(undo), "persistent": True, **fields}
+        second = undo.enter_context(obtain(settings, name, **fields))
+        if shared:
+            second.cut_off()
+        first = undo.enter_context(obtain(settings, name, **fields))
+        return FailoverPair(first, second, is_shared=shared, cleanup=undo.pop_all())
+
+
+def _directory(undo: ExitStack) -> Path:
+    """A directory for both, removed when both have stopped."""
+    directory = Path(tempfile.mkdtemp(prefix="stompkit-shared-"))
+    undo.callback(shutil.rmtree, directory, ignore_errors=True)
+    return directory

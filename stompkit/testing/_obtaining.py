@@ -1,0 +1,67 @@
+"""A broker as the settings want it: launched, or the one that is running already."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stompkit.testing._config import LaunchConfig
+from stompkit.testing._errors import BrokerError
+from stompkit.testing._launch import RunningBroker, given, launch
+from stompkit.testing._polling import wait_until
+from stompkit.testing._ports import is_listening
+from stompkit.testing._settings import Settings
+
+__all__ = ["OwnBrokerNeeded", "obtain", "obtain_given"]
+
+#: How long a given broker may take to listen, in seconds: it may have been started just before.
+_GIVEN_S: Final = 2.0
+#: The fields of LaunchConfig that say how to use a broker, and not how to run it.
+_OF_ANY: Final = frozenset(
+    {"login", "passcode", "vhost", "queue_template", "topic_template", "frames"}
+)
+#: The fields that only our own broker understands.
+_OF_OURS: Final = frozenset({"quirks"})
+_OURS: Final = "stompkit"
+
+
+class OwnBrokerNeeded(BrokerError):
+    """What was asked for can't be had of a broker that somebody else runs."""
+
+
+def obtain(settings: Settings, name: str | None = None, **fields: Any) -> RunningBroker:
+    """Return a broker; ``fields`` are those of LaunchConfig and stand over the settings.
+
+    Without a name it is the one of the settings: given, or launched. With a name it is launched,
+    whatever the settings say. Raises BrokerMissing, BrokerStartError, OwnBrokerNeeded, and
+    BrokerError for what makes no sense.
+    """
+    if name is None and settings.addresses:
+        return obtain_given(settings, 0, **fields)
+    if name is None:
+        name = settings.brokers[0]
+        fields = {**settings.fields, **fields}
+    if name == _OURS:
+        fields = {"control": True, **fields}
+    else:
+        fields = {key: value for key, value in fields.items() if key not in _OF_OURS}
+    return launch(LaunchConfig(name=name, **{"frames": settings.frames, **fields}))
+
+
+def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroker:
+    """Return the broker at one of the settings' addresses, the first of which has number 0."""
+    host, port = settings.addresses[number]
+    others = sorted(fields.keys() - _OF_ANY)
+    if others:
+        raise OwnBrokerNeeded(
+            f"needs a broker with {', '.join(others)} of its own choice, and --mq gave "
+            f"{host}:{port}"
+        )
+    if not wait_until(lambda: is_listening(host, port), _GIVEN_S, interval_s=0.1):
+        raise BrokerError(
+            f"nothing listens at {host}:{port}, where --mq (or mq, or STOMPKIT_MQ) says that "
+            "a broker runs: start it, or leave the option out to have one started"
+        )
+    said = {key: value for key, value in settings.fields.items() if key in _OF_ANY}
+    return given(
+        host, port, name=settings.given_name, **{"frames": settings.frames, **said, **fields}
+    )

@@ -1,0 +1,96 @@
+"""What the pytest plug-in adds to reports: logs, frames, and servers that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from stompkit.testing._errors import BrokerError, BrokerMissing
+from stompkit.testing._running import RunningBroker
+
+__all__ = ["Reporting"]
+
+_SHOWN_LOG_LINES = 40
+_SHOWN_FRAMES = 30
+#: Where a report keeps the name and the remedy of a server that was missing. Plain strings, so
+#: that they travel from the processes of pytest-xdist.
+_MISSING = "stompkit_missing"
+
+
+class Reporting:
+    """Hooks of pytest."""
+
+    def __init__(self, running: list[RunningBroker]) -> None:
+        """Report on the brokers that are ``running`` at the time of a failure."""
+        self._running = running
+        self._before: list[RunningBroker] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Note which brokers were running before the test."""
+        self._before = list(self._running)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note a missing server in the report; add the brokers' logs and frames to a failure."""
+        report = yield
+        missing = call.excinfo.value.__context__ if call.excinfo is not None else None
+        if isinstance(missing, BrokerMissing):
+            report.__dict__[_MISSING] = [missing.name, missing.reason]
+        elif report.failed:
+            for broker in self._brokers_of(item):
+                report.sections += _sections(broker)
+        return report
+
+    def _brokers_of(self, item: pytest.Item) -> list[RunningBroker]:
+        """The brokers that a test has used, as far as one can know, each once."""
+        mine: list[object] = []
+        for value in getattr(item, "funcargs", {}).values():
+            # A factory and a pair have some; those of a factory may be another test's.
+            mine += [value, *filter(self._is_used, getattr(value, "brokers", ()))]
+        return [broker for broker in self._running if broker in mine]
+
+    def _is_used(self, broker: RunningBroker) -> bool:
+        """Whether this test has started a broker, or talked to it."""
+        if broker not in self._before:
+            return True
+        try:
+            return bool(broker.frames.all)
+        except BrokerError:
+            return True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """List each server that was missing, with the number of tests that it cost."""
+        counts: dict[tuple[str, str], dict[str, int]] = {}
+        for outcome in ("skipped", "failed", "error"):
+            for report in terminalreporter.stats.get(outcome, []):
+                missing = getattr(report, _MISSING, None)
+                if missing is not None:
+                    word = "skipped" if outcome == "skipped" else "failed"
+                    tests = counts.setdefault((missing[0], missing[1]), {})
+                    tests[word] = tests.get(word, 0) + 1
+        if not counts:
+            return
+        terminalreporter.section("STOMP brokers that are not installed")
+        for (name, reason), tests in sorted(counts.items()):
+            total = ", ".join(
+                f"{number} test{'s' if number != 1 else ''} {word}"
+                for word, number in tests.items()
+            )
+            terminalreporter.line(f"{name}: {total}")
+            terminalreporter.line(f"  {reason}")
+
+
+def _sections(broker: RunningBroker) -> list[tuple[str, str]]:
+    """The end of a broker's log and the last frames, as far as there are any."""
+    where = f"{broker.name} at {broker.url}"
+    found = [(f"log of {where}", "\n".join(broker.log.splitlines()[-_SHOWN_LOG_LINES:]))]
+    try:
+        found.append((f"last frames of {where}", broker.frames.text(_SHOWN_FRAMES)))
+    except BrokerError:
+        # Not recorded.
+        pass
+    return [(title, text) for title, text in found if text]

@@ -1,0 +1,227 @@
+"""Which broker tests get: the settings, wherever they come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Self
+
+from stompkit.testing._address import parse_address
+from stompkit.testing._brokers import LAUNCHERS
+from stompkit.testing._brokers._launcher import url_host
+from stompkit.testing._errors import BrokerError
+
+__all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
+
+_DEFAULT_BROKER: Final = "stompkit"
+#: Begins the name of a broker that is a command of the user's.
+_COMMAND: Final = "command:"
+_KNOWN: Final = ", ".join(LAUNCHERS)
+
+
+class SettingsError(BrokerError):
+    """A setting makes no sense; the message says where it was made."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting, by its three names."""
+
+    name: str
+    """Its name in pytest's configuration file."""
+    metavar: str
+    """What stands for its value in the help."""
+    help: str
+    """What it does."""
+
+    @property
+    def flag(self) -> str:
+        """Its name on pytest's command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return "STOMPKIT_" + self.name.upper()
+
+
+#: Gives the value of an option, ``None`` if it is nowhere, and where it was found.
+Source = Callable[[Option], tuple[str | None, str]]
+
+
+def from_environment(option: Option) -> tuple[str | None, str]:
+    """Read an option from the environment; an empty variable says nothing."""
+    return os.environ.get(option.variable) or None, f"environment variable {option.variable}"
+
+
+_MQ: Final = Option(
+    "mq",
+    "HOST:PORT",
+    "test with the broker that runs at this address instead of starting one; a second address "
+    "after a comma is the one to fail over to",
+)
+_BROKER: Final = Option(
+    "mq_broker",
+    "NAME",
+    f"start this broker: {_KNOWN}, or 'command:PROGRAM --port {{port}}' for any other "
+    f"(default: {_DEFAULT_BROKER}); with several names, after commas, each test runs on each",
+)
+_QUIRK: Final = Option(
+    "mq_quirk",
+    "NAMES",
+    "have the stompkit broker behave like another one, as in --mq-quirk artemis",
+)
+_LOGIN: Final = Option("mq_login", "USER", "log in to the broker as this user")
+_PASSCODE: Final = Option("mq_passcode", "PASSWORD", "the password of that user")
+_VHOST: Final = Option("mq_vhost", "NAME", "the broker's virtual host, for CONNECT's host header")
+_QUEUE: Final = Option(
+    "mq_queue_template", "TEMPLATE", "how the broker names queues (default: /queue/{})"
+)
+_TOPIC: Final = Option(
+    "mq_topic_template", "TEMPLATE", "how the broker names topics (default: /topic/{})"
+)
+_FRAMES: Final = Option(
+    "mq_frames",
+    "on|off",
+    "record the frames, which takes a relay between tests and broker (default: on)",
+)
+_ISOLATION: Final = Option(
+    "mq_isolation",
+    "names|reset",
+    "what keeps tests apart: names of destinations that are new for each, or the broker's reset "
+    "before each (default: names)",
+)
+_SEED: Final = Option("mq_seed", "NUMBER", "what the faults of stomp_proxy draw from (default: 0)")
+_MISSING: Final = Option(
+    "mq_missing",
+    "skip|fail",
+    "what becomes of tests whose broker is not installed (default: skip)",
+)
+OPTIONS: Final = (
+    _MQ,
+    _BROKER,
+    _QUIRK,
+    _LOGIN,
+    _PASSCODE,
+    _VHOST,
+    _QUEUE,
+    _TOPIC,
+    _FRAMES,
+    _ISOLATION,
+    _SEED,
+    _MISSING,
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the options come to."""
+
+    addresses: tuple[tuple[str, int], ...]
+    """Host and TCP port of each broker that is already running, if any was given."""
+    broker_names: tuple[str, ...]
+    """The brokers that were named, if any were."""
+    fields: dict[str, str]
+    """The fields of LaunchConfig that were set by options of their own."""
+    frames: bool
+    """Whether frames are recorded."""
+    isolation: str
+    """What keeps tests apart: ``names`` or ``reset``."""
+    seed: int
+    """What the faults of ``stomp_proxy`` draw from."""
+    missing: str
+    """What a missing server does to a test: ``skip`` or ``fail``."""
+
+    @classmethod
+    def read(cls, source: Source) -> Self:
+        """Read the options; raises SettingsError for one that makes no sense."""
+        addresses = _addresses(*source(_MQ))
+        fields = {
+            "login": source(_LOGIN)[0],
+            "passcode": source(_PASSCODE)[0],
+            "vhost": source(_VHOST)[0],
+            "queue_template": _template(*source(_QUEUE)),
+            "topic_template": _template(*source(_TOPIC)),
+            "quirks": source(_QUIRK)[0],
+        }
+        return cls(
+            addresses=addresses,
+            broker_names=_names(*source(_BROKER), is_given=bool(addresses)),
+            fields={name: value for name, value in fields.items() if value is not None},
+            frames=_choice(*source(_FRAMES), "on", "off") == "on",
+            isolation=_choice(*source(_ISOLATION), "names", "reset"),
+            seed=_number(*source(_SEED)),
+            missing=_choice(*source(_MISSING), "skip", "fail"),
+        )
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers to launch: each test runs on each."""
+        return self.broker_names or (_DEFAULT_BROKER,)
+
+    @property
+    def given_name(self) -> str:
+        """What the brokers are called that are already running."""
+        return self.broker_names[0] if self.broker_names else "given"
+
+    def header(self) -> str | None:
+        """A line for the head of pytest's output; ``None`` when no option was given."""
+        if self.addresses:
+            where = ", ".join(f"{url_host(host)}:{port}" for host, port in self.addresses)
+            name = f"{self.given_name} " if self.broker_names else ""
+            return f"STOMP broker: {name}at {where} (given)"
+        if self.broker_names:
+            names = ", ".join(self.broker_names)
+            return f"STOMP broker: {names} (launched when a test wants it)"
+        return None
+
+
+def _addresses(text: str | None, where: str) -> tuple[tuple[str, int], ...]:
+    found = []
+    for part in [] if text is None else text.split(","):
+        try:
+            found.append(parse_address(part.strip()))
+        except ValueError:
+            raise SettingsError(
+                f"{where}: expected HOST:PORT, as in localhost:61613 or [::1]:61613, not {part!r}"
+            ) from None
+    return tuple(found)
+
+
+def _names(text: str | None, where: str, *, is_given: bool) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    if text.startswith(_COMMAND):
+        # A command line may have commas of its own.
+        return (text,)
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if is_given:
+        # A broker that runs already needs no launcher, only a name for messages and reports.
+        return names
+    for name in names:
+        if name not in LAUNCHERS:
+            raise SettingsError(f"{where}: no broker is called {name!r}; known: {_KNOWN}")
+    return names
+
+
+def _template(text: str | None, where: str) -> str | None:
+    if text is not None and text.count("{}") != 1:
+        raise SettingsError(f"{where}: expected {{}} once, for the name, as in /queue/{{}}")
+    return text
+
+
+def _choice(text: str | None, where: str, *choices: str) -> str:
+    """One of the choices, of which the first is taken where nothing is said."""
+    if text is None:
+        return choices[0]
+    if text not in choices:
+        raise SettingsError(f"{where}: expected {' or '.join(choices)}, not {text!r}")
+    return text
+
+
+def _number(text: str | None, where: str) -> int:
+    try:
+        return int(text or "0")
+    except ValueError:
+        raise SettingsError(f"{where}: expected a whole number, not {text!r}") from None

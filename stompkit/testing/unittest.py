@@ -1,0 +1,57 @@
+"""A broker for test cases of ``unittest`` and ``twisted.trial``."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from typing import Any, ClassVar
+
+from stompkit.testing._errors import BrokerMissing
+from stompkit.testing._launch import RunningBroker
+from stompkit.testing._obtaining import OwnBrokerNeeded, obtain
+from stompkit.testing._settings import Settings, from_environment
+
+__all__ = ["StompBrokerMixin"]
+
+
+class StompBrokerMixin:
+    """Gives a test case ``self.stomp_broker``; to be named before the TestCase class.
+
+    ::
+
+        class TestOrders(StompBrokerMixin, unittest.TestCase):
+            def test_one(self):
+                connect(self.stomp_broker.host, self.stomp_broker.port)
+
+    The broker is launched with the first test, shared by all test cases that want the same one,
+    and stopped when the process ends. Its destinations have other names in each test. The
+    environment steers it: ``STOMPKIT_MQ=host:port``, ``STOMPKIT_MQ_BROKER=rabbitmq`` and so on.
+    """
+
+    #: What the broker is to be like: fields of stompkit.testing.LaunchConfig.
+    stomp_broker_fields: ClassVar[dict[str, Any]] = {}
+    stomp_broker: RunningBroker
+
+    _brokers: ClassVar[dict[str, RunningBroker]] = {}
+
+    def setUp(self) -> None:
+        """Get the broker; the test is skipped where it is not installed."""
+        settings = Settings.read(from_environment)
+        key = json.dumps(self.stomp_broker_fields, sort_keys=True, default=str)
+        broker = self._brokers.get(key)
+        if broker is None or not broker.is_running:
+            try:
+                broker = obtain(settings, **self.stomp_broker_fields)
+            except BrokerMissing as error:
+                if settings.missing == "fail":
+                    raise
+                raise unittest.SkipTest(str(error)) from None
+            except OwnBrokerNeeded as error:
+                raise unittest.SkipTest(str(error)) from None
+            self._brokers[key] = broker
+        broker.new_names()
+        if settings.frames:
+            broker.frames.clear()
+        self.stomp_broker = broker
+        # The next class in line is that of the test case.
+        super().setUp()  # type: ignore[misc]

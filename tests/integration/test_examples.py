@@ -1,0 +1,72 @@
+"""The examples of the guide to testing: they run, everywhere, and are what the guide shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stompkit.testing import LaunchConfig, launch
+from stompkit.testing._capabilities import Capabilities
+from stompkit.testing._settings import OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "testing"
+GUIDE = ROOT / "docs" / "testing.rst"
+LONG_S = 240.0
+MOST_LINES = 20
+
+
+def run(*arguments: str) -> str:
+    """Run the examples as a user would, and return what pytest says; all have to pass."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_MQ")
+    }
+    path = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra", *arguments, "."],
+        cwd=EXAMPLES,
+        env={**environment, "PYTHONPATH": path, "STOMPKIT_MQ_MISSING": "fail"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LONG_S,
+    )
+    assert result.returncode == 0, result.stdout
+    assert " 6 passed" in f" {result.stdout.splitlines()[-1].strip('= ')}", result.stdout
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", ["stompkit", "activemq", "rabbitmq"])
+def test_the_examples_pass_on(name: str) -> None:
+    assert name in run("--mq-broker", name)
+
+
+def test_the_examples_pass_on_brokers_that_were_started_by_hand() -> None:
+    with launch(LaunchConfig()) as first, launch(LaunchConfig()) as second:
+        said = run("--mq", f"127.0.0.1:{first.port},127.0.0.1:{second.port}")
+        assert "(given)" in said
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("test_*.py")), ids=lambda path: path.stem)
+def test_the_guide_shows_the_example(example: Path) -> None:
+    _, _, code = example.read_text(encoding="utf-8").split('"""', 2)
+    shown = re.search(
+        rf"^\.\. examples/testing/{example.name}\n\n\.\. code-block:: python\n\n((?: .*\n|\n)*)",
+        GUIDE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert shown is not None
+    assert re.sub("^    ", "", shown[1], flags=re.MULTILINE).strip() == code.strip()
+    assert len([line for line in code.splitlines() if line]) <= MOST_LINES
+
+
+def test_the_guide_names_all_options_and_capabilities() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    assert [option.flag for option in OPTIONS if f"``{option.flag}``" not in guide] == []
+    table = guide.partition(".. capabilities\n")[2]
+    assert [name for name in Capabilities.names if f"``{name}``" not in table] == []

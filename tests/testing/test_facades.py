@@ -1,0 +1,247 @@
+"""The broker without pytest's fixtures: blocking, for asyncio, for Twisted, for unittest."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stompkit.testing import (
+    AsyncBroker,
+    BrokerError,
+    BrokerStartError,
+    LaunchConfig,
+    RunningBroker,
+    broker,
+    launch,
+)
+from stompkit.testing._polling import wait_until
+from stompkit.testing._ports import is_listening
+from tests.testing.launching import LONG_S, ROOT, processes_below
+
+
+@pytest.fixture(autouse=True)
+def unsteered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the settings that this run of the tests was given."""
+    for name in list(os.environ):
+        if name.startswith("STOMPKIT_MQ"):
+            monkeypatch.delenv(name)
+
+
+# Blocking.
+
+
+def test_a_block_has_a_broker() -> None:
+    with broker() as running:
+        assert isinstance(running, RunningBroker)
+        with running.client() as client:
+            client.send(running.queue(), "x")
+        assert running.frames.find("SEND", body="x")
+    assert not is_listening(*running.server_address)
+
+
+def test_a_block_takes_the_fields_of_a_launch() -> None:
+    with broker("stompkit", login="me", passcode="sesame", frames=False) as running:
+        assert (running.login, running.passcode) == ("me", "sesame")
+        assert running.server_address == (running.host, running.port)
+        running.client().close()
+
+
+def test_the_environment_steers_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    with launch(LaunchConfig()) as given:
+        monkeypatch.setenv("STOMPKIT_MQ", f"127.0.0.1:{given.port}")
+        with broker() as running:
+            assert running.server_address == given.server_address
+            running.client().close()
+        given.client().close()
+    monkeypatch.setenv("STOMPKIT_MQ", "nonsense")
+    with pytest.raises(BrokerError, match="STOMPKIT_MQ: expected HOST:PORT"), broker():
+        pass
+
+
+# asyncio.
+
+
+@pytest.mark.asyncio
+async def test_an_asynchronous_block_has_a_broker() -> None:
+    async with broker() as running:
+        assert isinstance(running, AsyncBroker)
+        reader, writer = await asyncio.open_connection(running.host, running.port)
+        writer.write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+        assert (await reader.readuntil(b"\0")).startswith(b"CONNECTED\n")
+        assert (await running.wait_for("CONNECTED")).headers["version"] == "1.2"
+        writer.close()
+        await writer.wait_closed()
+    assert not is_listening(*running.blocking.server_address)
+
+
+@pytest.mark.asyncio
+async def test_the_loop_goes_on_while_a_broker_takes_its_time() -> None:
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    turning = asyncio.ensure_future(turn())
+    async with broker(persistent=True) as running:
+        before = turns
+        await running.restart(kill=True)
+        assert turns > before
+        await running.pause()
+        await running.resume()
+        await running.reset()
+        await running.advance(60)
+        await running.fill_disk()
+        await running.free_disk()
+        assert await running.has("reset")
+        await running.kill()
+        assert not running.blocking.is_running
+    turning.cancel()
+
+
+@pytest.mark.asyncio
+async def test_a_start_that_fails_is_told() -> None:
+    with pytest.raises(BrokerStartError):
+        async with broker(arguments=("--no-such-option",)):
+            pass
+
+
+@pytest.mark.asyncio
+async def test_a_start_that_is_cancelled_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "broker"
+    context = broker(directory=directory)
+    starting = asyncio.ensure_future(context.__aenter__())
+    while not processes_below(tmp_path):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert wait_until(lambda: not processes_below(tmp_path), LONG_S)
+
+
+@pytest.mark.asyncio
+async def test_what_fails_in_a_thread_fails_where_it_is_awaited() -> None:
+    async with broker(control=False) as running:
+        with pytest.raises(BrokerError, match="control"):
+            await running.run(lambda: running.blocking.clock)
+        assert running.name == "stompkit"
+        assert repr(running) == f"<AsyncBroker stompkit {running.url}>"
+
+
+# Twisted and unittest, in processes with a reactor of their own.
+
+
+TRIAL = """
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.trial.unittest import TestCase
+
+from stompkit.client import Client
+from stompkit.testing.twisted import TwistedBroker
+from stompkit.testing.unittest import StompBrokerMixin
+
+seen = []
+
+class TestTrial(StompBrokerMixin, TestCase):
+    @inlineCallbacks
+    def test_twisted(self):
+        broker = TwistedBroker(self.stomp_broker)
+        client = Client([f"{broker.host}:{broker.port}"])
+        yield client.connect()
+        orders = broker.queue("orders")
+        seen.append((broker.port, orders))
+        yield client.send(orders, b"x")
+        waiting = broker.wait_for("SEND", destination=orders)
+        assert isinstance(waiting, Deferred)
+        frame = yield waiting
+        assert frame.body == b"x"
+        yield client.disconnect()
+
+    def test_plain(self):
+        self.note()
+
+    def test_plain_too(self):
+        self.note()
+
+    def note(self):
+        seen.append((self.stomp_broker.port, self.stomp_broker.queue("orders")))
+
+class TestOther(StompBrokerMixin, TestCase):
+    stomp_broker_fields = {"login": "me", "passcode": "sesame"}
+
+    def test_other(self):
+        self.stomp_broker.client().close()
+        assert self.stomp_broker.login == "me"
+
+class TestTwo(StompBrokerMixin, TestCase):
+    def test_zz(self):
+        assert len({port for port, _ in seen}) == 1
+        assert len({queue for _, queue in seen}) == len(seen) > 1
+        print("PORT", self.stomp_broker.server_address[1])
+"""
+
+UNITTEST = re.sub(
+    "    @inlineCallbacks.*?(?=    def test_plain)", "", TRIAL, flags=re.DOTALL
+).replace("from twisted.trial.unittest", "from unittest")
+
+
+@pytest.mark.parametrize(
+    ("runner", "program"),
+    [("twisted.trial", TRIAL), ("unittest", UNITTEST)],
+)
+def test_test_cases_share_a_broker(tmp_path: Path, runner: str, program: str) -> None:
+    (tmp_path / "test_cases.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    program_run = subprocess.run(
+        [sys.executable, "-m", runner, "test_cases"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LONG_S * 4,
+    )
+    said = program_run.stdout + program_run.stderr
+    assert program_run.returncode == 0, said
+    port = int(said.partition("PORT ")[2].split()[0])
+    assert not is_listening("127.0.0.1", port)
+
+
+def test_a_test_case_is_skipped_where_its_broker_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+import unittest
+from stompkit.testing.unittest import StompBrokerMixin
+
+class TestIt(StompBrokerMixin, unittest.TestCase):
+    def test_it(self): raise AssertionError
+"""
+    (tmp_path / "test_it.py").write_text(program)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = {"PATH": "", "PYTHONPATH": path, "STOMPKIT_MQ_BROKER": "activemq"}
+
+    def run(**more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "unittest", "-v", "test_it"],
+            cwd=tmp_path,
+            env={**environment, **more},
+            capture_output=True,
+            text=True,
+            timeout=LONG_S * 4,
+        )
+
+    skipped = run()
+    assert "(skipped=1)" in skipped.stderr
+    assert "activemq is not installed: " in skipped.stderr
+    failed = run(STOMPKIT_MQ_MISSING="fail")
+    assert failed.returncode == 1
+    assert "activemq is not installed: " in failed.stderr

@@ -1,0 +1,476 @@
+"""What the fixtures of the plug-in do for tests, in runs of pytest of its own."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from stompkit.testing import LaunchConfig, launch
+from stompkit.testing._polling import wait_until
+from tests.testing.launching import processes_below
+from tests.testing.plugin_runs import alone, run
+
+__all__ = ["alone"]
+
+LONG_S = 30.0
+
+
+# Frames.
+
+
+def test_a_failure_shows_the_last_frames_without_the_passcode(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_fails(stomp_client, stomp_broker):
+            stomp_client.send(stomp_broker.queue(), "hello")
+            assert False
+
+        def test_passes(stomp_client): pass
+        """
+    )
+    arguments = ("--mq-login=me", "--mq-passcode=sesame-open")
+    result = run(pytester, *arguments)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        ["*- last frames of stompkit at stomp://127.0.0.1:* -*", "* SEND *", "* RECEIPT *"]
+    )
+    assert "sesame-open" not in result.stdout.str()
+
+
+def test_frames_are_those_of_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_first(stomp_broker):
+            with stomp_broker.client() as client:
+                client.send(stomp_broker.queue(), "first")
+
+        def test_second(stomp_broker, stomp_client):
+            stomp_client.send(stomp_broker.queue(), "second")
+            bodies = [seen.text for seen in stomp_broker.frames.find("SEND")]
+            assert bodies == ["second"]
+            assert stomp_broker.frames.received[0].command in ("CONNECT", "STOMP")
+        """
+    )
+    run(pytester).assert_outcomes(passed=2)
+
+
+def test_frames_can_be_left_alone(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from stompkit.testing import BrokerError
+
+        def test_direct(stomp_broker, stomp_client):
+            assert stomp_broker.server_address == (stomp_broker.host, stomp_broker.port)
+            with pytest.raises(BrokerError, match="not recorded"):
+                stomp_broker.frames
+
+        def test_fails(stomp_broker): assert False
+        """
+    )
+    result = run(pytester, "--mq-frames=off")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.no_fnmatch_line("*last frames*")
+
+
+def test_golden_files_are_written_when_asked_for_and_compared(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        BODY = "one pizza"
+
+        def test_order(stomp_broker, stomp_client, stomp_golden):
+            stomp_client.send("/queue/orders", BODY)
+            stomp_client.disconnect()
+            stomp_golden("order.stomp")
+        """
+    )
+    run(pytester).assert_outcomes(failed=1)
+    run(pytester, "--mq-update-golden").assert_outcomes(passed=1)
+    assert "one pizza" in (pytester.path / "golden" / "order.stomp").read_text()
+    run(pytester).assert_outcomes(passed=1)
+    test = next(pytester.path.glob("test_*.py"))
+    test.write_text(test.read_text().replace("one pizza", "one salad"))
+    result = run(pytester)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*-one pizza*", "*+one salad*"])
+
+
+# Isolation.
+
+
+SAME_NAME = """
+def test_first(stomp_broker, stomp_client):
+    stomp_client.send(stomp_broker.queue("orders"), "left behind")
+    stomp_client.send("/queue/fixed", "left behind")
+
+def test_second(stomp_broker, stomp_client):
+    stomp_client.subscribe(stomp_broker.queue("orders"), receipt=True)
+    stomp_client.receive_nothing()
+
+def test_fixed(stomp_client):
+    stomp_client.subscribe("/queue/fixed", receipt=True)
+    stomp_client.receive_nothing()
+"""
+
+
+def test_names_are_new_for_each_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SAME_NAME)
+    run(pytester).assert_outcomes(passed=2, failed=1)
+
+
+def test_the_broker_can_be_reset_before_each_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SAME_NAME)
+    run(pytester, "--mq-isolation=reset").assert_outcomes(passed=3)
+
+
+# Faults.
+
+
+def test_a_proxy_s_faults_end_with_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from stompkit.testing.client import ConnectionLost
+
+        def test_reset(stomp_broker, stomp_proxy):
+            stomp_proxy.reset("RECEIPT")
+            client = stomp_broker.client(via=stomp_proxy)
+            with pytest.raises(ConnectionLost):
+                client.send(stomp_broker.queue())
+            client.close()
+
+        def test_none(stomp_broker, stomp_proxy):
+            assert stomp_proxy.seed == 7
+            with stomp_broker.client(via=stomp_proxy) as client:
+                client.send(stomp_broker.queue())
+        """
+    )
+    run(pytester, "--mq-seed=7").assert_outcomes(passed=2)
+
+
+# Two brokers.
+
+
+def test_a_pair_fails_over_and_back(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_over(stomp_failover):
+            first, second = stomp_failover.brokers
+            assert stomp_failover.active is first
+            assert stomp_failover.url == f"failover:({first.url},{second.url})"
+            assert stomp_failover.addresses == [(b.host, b.port) for b in (first, second)]
+            first.client().close()
+            assert stomp_failover.fail_over() is second
+            second.client().close()
+            with pytest.raises(ConnectionRefusedError):
+                first.client()
+            assert stomp_failover.fail_over() is first
+            first.client().close()
+            with pytest.raises(ConnectionRefusedError):
+                second.client()
+
+        def test_own(stomp_failover):
+            for broker in stomp_failover.brokers:
+                broker.client().close()
+        """
+    )
+    run(pytester).assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("name", ["stompkit", "activemq"])
+def test_a_pair_can_share_its_messages(pytester: pytest.Pytester, name: str) -> None:
+    pytester.makepyfile(
+        """
+        def test_shared(stomp_broker_factory):
+            pair = stomp_broker_factory.pair(shared=True)
+            for body in ("one", "two"):
+                with pair.active.client() as client:
+                    client.send("/queue/a", body, persistent="true")
+                pair.fail_over()
+            with pair.active.client() as client:
+                client.subscribe("/queue/a")
+                assert [frame.body for frame in client.receive_many(2)] == [b"one", b"two"]
+        """
+    )
+    run(pytester, f"--mq-broker={name}", "--mq-missing=fail").assert_outcomes(passed=1)
+
+
+def test_a_pair_of_given_brokers_is_cut_off(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_over(stomp_failover):
+            first, second = stomp_failover.brokers
+            client = first.client()
+            assert stomp_failover.fail_over() is second
+            client.wait_closed()
+            client.close()
+            with pytest.raises(ConnectionRefusedError):
+                first.client()
+            second.client().close()
+            stomp_failover.fail_over()
+            first.client().close()
+
+        def test_shared(stomp_broker_factory):
+            stomp_broker_factory.pair(shared=True)
+        """
+    )
+    with launch(LaunchConfig()) as first, launch(LaunchConfig()) as second:
+        both = f"--mq=127.0.0.1:{first.port},127.0.0.1:{second.port}"
+        run(pytester, both).assert_outcomes(passed=1, skipped=1)
+        result = run(pytester, "-rs", f"--mq=127.0.0.1:{first.port}")
+        result.assert_outcomes(skipped=2)
+        result.stdout.fnmatch_lines(["SKIPPED*needs two brokers: --mq HOST:PORT,HOST:PORT"])
+        first.client().close()
+
+
+# Several brokers.
+
+
+MATRIX = """
+import pytest
+
+def test_broker(stomp_broker): print("RAN", stomp_broker.name)
+def test_factory(stomp_broker_factory): print("RAN", stomp_broker_factory().name)
+def test_client(stomp_client): pass
+def test_none(): pass
+"""
+
+
+def test_each_test_runs_on_each_broker_that_was_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(MATRIX)
+    result = run(pytester, "-v", "-s", "--mq-broker=stompkit,coilmq", "--mq-missing=fail")
+    result.assert_outcomes(passed=7)
+    ids = re.findall(r"::(\S+)", result.stdout.str())
+    assert {name for name in ids if name.startswith("test_")} == {
+        "test_none",
+        *(
+            f"test_{what}[{name}]"
+            for what in ("broker", "factory", "client")
+            for name in ("stompkit", "coilmq")
+        ),
+    }
+    for name in ("stompkit", "coilmq"):
+        assert result.stdout.str().count(f"RAN {name}") == 2
+
+
+def test_any_other_broker_is_launched_by_its_command(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(stomp_broker, stomp_client):
+            stomp_client.send(stomp_broker.queue(), "x")
+        """
+    )
+    endpoint = "tcp:{port}:interface={host}"
+    command = f"command:{sys.executable} -m twisted stompkit --endpoint {endpoint}"
+    run(pytester, f"--mq-broker={command}").assert_outcomes(passed=1)
+
+
+def test_ours_takes_on_the_behaviour_of_another(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.stomp_requires("quirks")
+        def test_it(stomp_broker, stomp_client):
+            queue = stomp_broker.queue()
+            stomp_client.send(queue, "x")
+            stomp_client.subscribe(queue, ack="client-individual")
+            stomp_client.nack(stomp_client.receive())
+            stomp_client.receive_nothing()
+        """
+    )
+    run(pytester, "--mq-quirk=artemis").assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(skipped=1)
+    run(pytester, "--mq-quirk=hornetq").assert_outcomes(errors=1)
+
+
+# Capabilities.
+
+
+def test_a_test_is_skipped_on_a_broker_that_lacks_what_it_requires(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def setting_up(stomp_broker):
+            raise RuntimeError("not to be reached")
+
+        @pytest.mark.stomp_requires("selector", "nack")
+        def test_lacks(setting_up): pass
+
+        @pytest.mark.stomp_requires("receipt")
+        def test_has(stomp_broker): pass
+
+        @pytest.mark.stomp_requires("nack")
+        class TestMany:
+            @pytest.mark.stomp_requires("receipt")
+            def test_one(self, stomp_broker): pass
+        """
+    )
+    result = run(pytester, "-rs", "--mq-broker=coilmq", "--mq-missing=fail")
+    result.assert_outcomes(passed=1, skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED*coilmq at stomp://127.0.0.1:* lacks selector: *"])
+    result.stdout.fnmatch_lines(["SKIPPED*coilmq at stomp://127.0.0.1:* lacks nack: *"])
+
+
+def test_a_requirement_that_nobody_knows_is_told_before_any_test_runs(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.stomp_requires("nak")
+        def test_it(stomp_broker): pass
+        """
+    )
+    result = run(pytester, "--strict-markers")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it: stomp_requires knows no 'nak'; it knows 1.0, *"])
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--mq-frames=yes", "--mq-frames: expected on or off, not 'yes'"),
+        ("--mq-isolation=all", "--mq-isolation: expected names or reset, not 'all'"),
+        ("--mq-seed=x", "--mq-seed: expected a whole number, not 'x'"),
+        ("--mq-queue-template=/queue/", "--mq-queue-template: expected {} once, *"),
+        ("--mq-topic-template={}{}", "--mq-topic-template: expected {} once, *"),
+    ],
+)
+def test_a_mistake_is_told(pytester: pytest.Pytester, argument: str, said: str) -> None:
+    pytester.makepyfile("def test_nothing(): pass")
+    result = run(pytester, argument)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+def test_templates_name_destinations(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_names(stomp_broker):
+            assert stomp_broker.queue("a").startswith("/queue/mine.")
+            assert stomp_broker.topic("a").startswith("/topic/mine.")
+        """
+    )
+    templates = ("--mq-queue-template=/queue/mine.{}", "--mq-topic-template=/topic/mine.{}")
+    run(pytester, *templates).assert_outcomes(passed=1)
+
+
+# In the company of others.
+
+
+def test_processes_of_xdist_have_brokers_of_their_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import os, pytest
+
+        @pytest.mark.parametrize("number", range(12))
+        def test_many(stomp_broker, stomp_client, number, worker_id):
+            stomp_client.send(stomp_broker.queue(), "x")
+            with open(f"{worker_id}.port", "a") as file:
+                print(stomp_broker.port, file=file)
+        """
+    )
+    result = run(
+        pytester,
+        "-p",
+        "xdist",
+        "-n4",
+        "--mq-isolation=reset",
+        f"--basetemp={pytester.path / 'tmp'}",
+    )
+    result.assert_outcomes(passed=12)
+    ports = [set(path.read_text().split()) for path in pytester.path.glob("gw*.port")]
+    assert len(ports) > 1
+    assert all(len(each) == 1 for each in ports)
+    assert len(set.union(*ports)) == len(ports)
+
+
+def test_a_host_project_with_a_strict_configuration_is_not_disturbed(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = --strict-markers --strict-config --import-mode=importlib -ra
+        filterwarnings = error
+        xfail_strict = true
+        markers =
+        asyncio_mode = auto
+        asyncio_default_fixture_loop_scope = function
+        """
+    )
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def away(monkeypatch, tmp_path):
+            monkeypatch.chdir(tmp_path)
+            monkeypatch.setenv("HOME", str(tmp_path))
+            monkeypatch.setenv("LANG", "C")
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+        from stompkit.testing import AsyncBroker
+
+        @pytest.mark.stomp_requires("receipt")
+        def test_sync(stomp_client, stomp_broker, stomp_proxy):
+            stomp_client.send(stomp_broker.queue())
+
+        async def test_async(stomp_broker):
+            broker = AsyncBroker(stomp_broker)
+            await broker.restart()
+            assert await broker.has("restart")
+        """
+    )
+    run(pytester, "-p", "pytest_asyncio.plugin").assert_outcomes(passed=2)
+
+
+def test_a_project_that_uses_no_broker_pays_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_nothing():
+            names = ("asyncio", "twisted", "stompkit.testing.proxy", "stompkit.testing.client")
+            assert not [name for name in names if name in sys.modules]
+        """
+    )
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_nothing_is_left_of_proxies_and_pairs_when_pytest_is_killed(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    pytester.makepyfile(
+        """
+        import os, signal
+
+        def test_ends(stomp_broker, stomp_client, stomp_proxy, stomp_failover):
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    result = pytester.run(
+        "env", f"TMPDIR={tmp_path}", "python", "-m", "pytest", "-p", "stompkit.testing.plugin"
+    )
+    assert result.ret != 0
+    assert wait_until(lambda: not processes_below(tmp_path), LONG_S)
+    assert wait_until(lambda: not list(tmp_path.glob("stompkit-*")), LONG_S)

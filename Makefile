@@ -43,7 +43,7 @@ types: $(VENV)/.dev
 tests: $(VENV)/.dev
 	$(SAY) 'Tests'
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --cov --cov-report= $(PYTEST)
 
 coverage: tests
 	$(SAY) 'Coverage: all of frames, a floor for the rest'

@@ -21,8 +21,11 @@ BELOW = {
     "conformance": {"frames", "testing"},
     "_commands": {"frames", "client", "server", "testing", "conformance"},
 }
-#: The in-memory double is the one part of the test harness that runs the broker in process.
-EXCEPTIONS = {"testing/memory.py": {"server"}}
+#: The parts of the test harness that have to do with the broker itself, by how their paths begin:
+#: the double in memory, and what the process runs that tests launch.
+EXCEPTIONS = {"testing/memory.py": {"server"}, "testing/server/": {"server"}}
+#: Those that are imported where Twisted runs already; all else is imported by pytest.
+ON_TWISTED = (*EXCEPTIONS, "testing/twisted.py")
 
 MODULES = sorted(
     path.relative_to(PACKAGE).as_posix()
@@ -48,7 +51,8 @@ def imports(module: str) -> set[str]:
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_downwards(module: str) -> None:
     own = module.partition("/")[0]
-    allowed = BELOW[own] | EXCEPTIONS.get(module, set()) | {own}
+    more = (layers for path, layers in EXCEPTIONS.items() if module.startswith(path))
+    allowed = BELOW[own].union({own}, *more)
     for name in imports(module):
         if name.startswith("stompkit."):
             layer = name.split(".")[1]
@@ -70,6 +74,16 @@ def test_frames_imports_only_the_standard_library(module: str) -> None:
     for name in imports(module):
         top = name.partition(".")[0]
         assert top == "stompkit" or top in sys.stdlib_module_names, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [name for name in MODULES if name.startswith("testing/") and not name.startswith(ON_TWISTED)],
+)
+def test_what_pytest_imports_of_the_harness_needs_no_twisted(module: str) -> None:
+    for name in imports(module):
+        assert name.partition(".")[0] not in ("twisted", "zope"), f"{module} imports {name}"
+        assert not name.startswith("stompkit.testing.server"), f"{module} imports {name}"
 
 
 @pytest.mark.parametrize("layer", [layer for layer in BELOW if not layer.startswith("_")])

@@ -1,0 +1,11 @@
+"""Deviations of other brokers, each a rule that can be switched on and off.
+
+``stompkit-test --quirk rabbitmq,-receipt-order`` makes the broker behave as RabbitMQ does, but for
+one rule. A profile stands for all rules of a broker; docs/quirks.rst lists them.
+"""
+
+from stompkit.testing.server.quirks._catalogue import PROFILES, RULES
+from stompkit.testing.server.quirks._profiles import factory_for, parse_quirks
+from stompkit.testing.server.quirks._rules.rule import Quirks, Rule
+
+__all__ = ["PROFILES", "RULES", "Quirks", "Rule", "factory_for", "parse_quirks"]

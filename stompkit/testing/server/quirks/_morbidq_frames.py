@@ -1,0 +1,124 @@
+"""MorbidQ's way from octets to frames and back."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from stompkit.frames import COMMANDS, Frame
+from stompkit.testing.server.quirks._rules.rule import Quirks
+
+__all__ = ["BadFrame", "MorbidQFraming"]
+
+_NUL: Final = b"\0"
+_END: Final = b"\0\n"
+#: Its library knows STOMP 1.0, and only in capitals.
+_KNOWN: Final = frozenset(COMMANDS) - {"STOMP", "NACK"}
+#: Finds content-length only where another line follows.
+_LENGTH: Final = re.compile(rb"(?m)^content-length\s*:\s*(\d+)\s*\n")
+_LENGTH_ANYWHERE: Final = re.compile(rb"(?m)^content-length\s*:\s*(\d+)\s*$")
+
+
+class BadFrame(Exception):
+    """A frame that can't be read, where the rules that would let it pass do not hold."""
+
+
+class MorbidQFraming:
+    """Reads and writes frames by those of the rules that concern octets."""
+
+    def __init__(self, quirks: Quirks) -> None:
+        """Begin with nothing read."""
+        self._quirks = quirks
+        self._pending = b""
+        #: NULs are made NUL LF at the entrance, so that clients may leave the LF out.
+        self._expands = "Q9" in quirks
+        self._end = _END if self._expands else _NUL
+
+    # From octets.
+
+    def feed(self, data: bytes) -> None:
+        """Take octets."""
+        self._pending += data.replace(_NUL, _END) if self._expands else data
+
+    def next(self) -> Frame | None:
+        """The next frame, if it is complete; raises :class:`BadFrame` for what is none."""
+        while self._pending:
+            line, end, rest = self._pending.partition(b"\n")
+            if not end and not self._is_hopeless(line):
+                return None
+            command = line if "Q10" in self._quirks else line.removesuffix(b"\r")
+            if command.decode("latin-1") in _KNOWN:
+                frame = self._frame(command.decode(), rest)
+                if frame is not None:
+                    # One line feed is taken for a part of the frame.
+                    self._pending = self._pending.removeprefix(b"\n")
+                return frame
+            self._skip(line, rest)
+        return None
+
+    @staticmethod
+    def _is_hopeless(line: bytes) -> bool:
+        """Whether what has come of a command can't become one any more."""
+        return not any(known.encode().startswith(line) for known in _KNOWN)
+
+    def _skip(self, line: bytes, rest: bytes) -> None:
+        """Drop what does not begin with a known command.
+
+        It looks for the end of such a frame in its first line only; without one it forgets all
+        that it has.
+        """
+        if "Q2" in self._quirks:
+            self._pending = rest if line.endswith(_NUL) else b""
+            return
+        if line in (b"", b"\r"):
+            self._pending = rest
+            return
+        self._pending = self._pending.partition(_NUL)[2]
+        raise BadFrame(f"unknown command {line[:40]!a}")
+
+    def _frame(self, command: str, rest: bytes) -> Frame | None:
+        if "Q10" not in self._quirks:
+            rest = rest.replace(b"\r\n\r\n", b"\n\n", 1)
+        # A blank line may come at once: the command's line feed is its first half.
+        head, gap, body = (b"\n" + rest).partition(b"\n\n")
+        head = head[1:]
+        if not gap or self._end in head:
+            head, end, self._pending = rest.partition(self._end)
+            if not end:
+                self._pending = b"%b\n%b" % (command.encode(), rest)
+                return None
+            # All of it is head, the NUL, too.
+            return Frame(command, self._headers(head + _NUL))
+        length = self._length(head)
+        end_at = body.find(self._end) if length is None else length
+        if end_at < 0 or len(body) < end_at + len(self._end):
+            return None
+        self._pending = body[end_at:].removeprefix(self._end)
+        return Frame(command, self._headers(head), body[:end_at])
+
+    def _length(self, head: bytes) -> int | None:
+        match = (_LENGTH if self._expands else _LENGTH_ANYWHERE).search(head)
+        return None if match is None else int(match[1])
+
+    def _headers(self, head: bytes) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        is_lax = "Q10" in self._quirks
+        for line in head.decode("utf-8", "surrogateescape").split("\n") if head else ():
+            name, colon, value = line.partition(":")
+            if is_lax:
+                # Without a colon it cuts the last character off for the name.
+                name, value = (name, value) if colon else (line[:-1], line)
+                headers[name.strip()] = value.strip()
+            elif not colon:
+                raise BadFrame("header line without a colon")
+            else:
+                headers.setdefault(name, value.removesuffix("\r"))
+        return headers
+
+    # To octets.
+
+    def encoded(self, frame: Frame) -> bytes:
+        """A frame as octets; nothing is escaped, and nothing added."""
+        lines = [frame.command, *(f"{name}:{value}" for name, value in frame.headers.items())]
+        head = "\n".join(lines).encode("utf-8", "surrogateescape")
+        return b"%b\n\n%b%b" % (head, frame.body, _END if "Q8" in self._quirks else _NUL)

@@ -1,0 +1,83 @@
+"""A broker that goes by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+
+from stompkit.server import BrokerConfig, BrokerFactory
+from stompkit.server.interfaces import StoreError
+from stompkit.testing.server.quirks._catalogue import PROFILES, RULES
+from stompkit.testing.server.quirks._rabbitmq_queues import DeclaredQueues
+from stompkit.testing.server.quirks._rules.rule import Quirks, parse
+from stompkit.testing.server.quirks.activemq import ActiveMQ
+from stompkit.testing.server.quirks.artemis import Artemis
+from stompkit.testing.server.quirks.coilmq import CoilMQ
+from stompkit.testing.server.quirks.morbidq import MorbidQFactory
+from stompkit.testing.server.quirks.rabbitmq import RabbitMQ
+from stompkit.testing.server.quirks.spring_simple import SpringSimple
+
+__all__ = ["factory_for", "parse_quirks"]
+
+_UNLIMITED: Final = 999_999_999
+_OF_MORBIDQ: Final = frozenset(PROFILES["morbidq"])
+#: What rules change in the settings of a broker.
+_SETTINGS: Final[dict[str, dict[str, object]]] = {
+    "activemq-destinations": {"dialect": "activemq"},
+    "artemis-destinations": {"dialect": "artemis"},
+    "rabbitmq-destinations": {"dialect": "rabbitmq"},
+    "nack-requeues": {"nack": "requeue", "dead_letters": False},
+    "prefetch-size": {"prefetch": 1_000, "max_prefetch": _UNLIMITED},
+    "prefetch-count": {"prefetch": _UNLIMITED, "max_prefetch": _UNLIMITED},
+}
+
+
+class _AnyQuirks(SpringSimple, CoilMQ, ActiveMQ, Artemis, RabbitMQ):
+    """Whatever rules hold; those that ignore or refuse a frame have the first word."""
+
+
+class _QuirkyFactory(BrokerFactory):
+    """Makes connections that go by rules."""
+
+    def __init__(
+        self, quirks: Quirks, config: BrokerConfig, clock: IReactorTime, **rest: Any
+    ) -> None:
+        """Make a broker; the arguments are those of :class:`BrokerFactory`."""
+        self._queues = DeclaredQueues()
+        own = {"quirks": quirks, "queues": self._queues}
+        super().__init__(
+            config, clock, connection=type("QuirkyConnection", (_AnyQuirks,), own), **rest
+        )
+
+    def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
+        """Be as new."""
+        self._queues.clear()
+        super().reset(done)
+
+
+def parse_quirks(text: str) -> Quirks:
+    """Read a list, with commas, of profiles and rules; ``-RULE`` takes a rule away again.
+
+    Raises ValueError, which lists the names, for one that there is not, and for rules that
+    exclude each other; those of MorbidQ, which is a broker of its own, exclude all others.
+    """
+    quirks = parse(text, RULES, PROFILES)
+    others = [rule for rule in quirks if rule not in _OF_MORBIDQ]
+    if others and not quirks.isdisjoint(_OF_MORBIDQ):
+        raise ValueError(f"the rules of morbidq can't be had together with others: {others[0]}")
+    return quirks
+
+
+def factory_for(
+    quirks: Quirks, config: BrokerConfig | None, clock: IReactorTime, **rest: Any
+) -> BrokerFactory:
+    """Make a broker that goes by rules; ``rest`` is what :class:`BrokerFactory` takes as well."""
+    config = BrokerConfig() if config is None else config
+    if not quirks.isdisjoint(_OF_MORBIDQ):
+        return MorbidQFactory(quirks, config, clock, **rest)
+    changes: dict[str, object] = {}
+    for rule in quirks:
+        changes |= _SETTINGS.get(rule, {})
+    return _QuirkyFactory(quirks, config.changed(**changes), clock, **rest)

@@ -1,0 +1,1 @@
+"""What the rules say, apart from how they are kept."""

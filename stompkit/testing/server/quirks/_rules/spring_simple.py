@@ -1,0 +1,81 @@
+"""The rules of the simple broker of Spring's WebSocket support."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stompkit.testing.server.quirks._rules.rule import Rule
+
+__all__ = ["RULES"]
+
+_READ: Final = "Spring 7.1 source"
+
+RULES: Final = (
+    Rule(
+        "everything-is-a-topic",
+        "Every destination is a topic, /queue/NAME too: who is not subscribed gets nothing, and"
+        " all who are get a copy.",
+        f"{_READ}: SimpleBrokerMessageHandler.sendMessageToSubscribers",
+        "destinations",
+    ),
+    Rule(
+        "acks-ignored",
+        "ACK and NACK are ignored, and every subscription is in the mode auto.",
+        f"{_READ}: StompCommand.ACK is of the type OTHER; manual, Simple Broker",
+        "nack",
+    ),
+    Rule(
+        "no-receipts",
+        "Nothing but DISCONNECT is answered by RECEIPT.",
+        f"{_READ}: SimpleBrokerMessageHandler.handleMessageInternal; manual, Simple Broker",
+    ),
+    Rule(
+        "no-transactions",
+        "BEGIN, COMMIT and ABORT are ignored, and SEND in a transaction takes effect at once.",
+        f"{_READ}: StompCommand.BEGIN is of the type OTHER",
+    ),
+    Rule(
+        "no-heart-beats",
+        "CONNECTED says heart-beat:0,0, and nobody sends beats.",
+        f"{_READ}: SimpleBrokerMessageHandler without a TaskScheduler",
+        "heart-beat",
+    ),
+    Rule(
+        "version-needed",
+        "CONNECT without accept-version, or without a version in common, is never answered.",
+        f"{_READ}: StompSubProtocolHandler.convertConnectAcktoStompConnected",
+    ),
+    Rule(
+        "connected-without-session",
+        "CONNECTED has neither session nor server.",
+        f"{_READ}: StompSubProtocolHandler.convertConnectAcktoStompConnected",
+    ),
+    Rule(
+        "missing-headers-ignored",
+        "SEND without destination, SUBSCRIBE without id or destination, and UNSUBSCRIBE without id"
+        " are ignored.",
+        f"{_READ}: AbstractSubscriptionRegistry",
+        "subscription-id",
+    ),
+    Rule(
+        "duplicate-id-ignored",
+        "A second SUBSCRIBE with the same id is ignored.",
+        f"{_READ}: DefaultSubscriptionRegistry.SessionInfo.addSubscription",
+        "duplicate-id",
+    ),
+    Rule(
+        "unknown-unsubscribe-ignored",
+        "UNSUBSCRIBE of what is not subscribed is ignored.",
+        f"{_READ}: DefaultSubscriptionRegistry.removeSubscriptionInternal",
+    ),
+    Rule(
+        "disconnect-answered-by-error",
+        "DISCONNECT without receipt is answered by ERROR: Session closed.",
+        f"{_READ}: StompSubProtocolHandler.getStompHeaderAccessor",
+    ),
+    Rule(
+        "error-without-body",
+        "ERROR has a message header and no body.",
+        f"{_READ}: StompSubProtocolHandler.sendErrorMessage",
+    ),
+)

@@ -1,0 +1,97 @@
+"""A session that leaves it to the rules what a client may send, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from stompkit.frames import (
+    BEFORE_LOGIN,
+    Frame,
+    FrameDecoder,
+    Limits,
+    RemoteProtocolError,
+    Role,
+    Session,
+    State,
+    Tolerance,
+    Version,
+)
+from stompkit.testing.server.quirks._heart_beats import Agreement
+from stompkit.testing.server.quirks._wire import encoded
+
+__all__ = ["Decoder", "LooseSession"]
+
+
+_FIRST: Final[Version] = "1.0"
+
+
+class Decoder(Protocol):
+    """Makes frames of octets, as :class:`FrameDecoder` does."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete; raises RemoteProtocolError for what can't be one."""
+
+    def negotiated(self, version: Version, limits: Limits | None = None) -> None:
+        """Read what follows by the rules of a version."""
+
+
+class LooseSession(Session):
+    """Checks nothing but the syntax of frames; all else is up to the connection.
+
+    ``agreement`` is what CONNECTED tells of heart-beats, and ``accepted`` is called when it is
+    about to be sent.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        accepted: Callable[[], None],
+        *,
+        limits: Limits,
+        limits_before_login: Limits = BEFORE_LOGIN,
+        tolerance: Tolerance,
+    ) -> None:
+        """Begin in the state OPENING."""
+        super().__init__(Role.SERVER, now)
+        self.agreement = Agreement()
+        self.decoder: Decoder = FrameDecoder(limits=limits_before_login, tolerance=tolerance)
+        #: Whether a frame that can't be read ends the connection without an ERROR.
+        self.is_silent = False
+        self._accepted = accepted
+        self._most = limits
+
+    def receive(self, data: bytes, now: float) -> list[Frame]:
+        """Take octets and give the frames that they complete; raises RemoteProtocolError."""
+        if data:
+            self.heart_beat.last_received = now
+        try:
+            return self.decoder.feed(data)
+        except RemoteProtocolError as error:
+            if self.is_silent and error.code != "unknown-command":
+                raise RemoteProtocolError(error.message, code=error.code) from None
+            raise
+
+    def receive_eof(self) -> None:
+        """Note the end of the stream, even within a frame."""
+        self.state = State.CLOSED
+
+    def accept(self, headers: dict[str, str], now: float) -> bytes:
+        """Encode CONNECTED; version and heart-beats are added to ``headers``."""
+        version = self.version
+        assert version is not None  # the connection has negotiated it
+        own: dict[str, str] = {"version": version}
+        if self.agreement.header is not None:
+            own["heart-beat"] = self.agreement.header
+        self.heart_beat = self.agreement.heart_beat(now)
+        self.state = State.CONNECTED
+        self.decoder.negotiated(version, self._most)
+        self._accepted()
+        return encoded(Frame("CONNECTED", own | headers), version)
+
+    def send(self, frame: Frame, now: float) -> bytes:
+        """Encode any frame."""
+        self.heart_beat.last_sent = now
+        # Until CONNECTED the client does not know the version.
+        settled: Version | None = self.version if self.state is State.CONNECTED else None
+        return encoded(frame, settled or _FIRST)

@@ -1,0 +1,40 @@
+"""Frames to octets and back where nothing is checked: what a strict codec would refuse goes by."""
+
+from __future__ import annotations
+
+from stompkit.frames import Frame, Version, escape, unescape
+
+__all__ = ["changed", "decoded", "encoded"]
+
+_UNESCAPED = ("CONNECT", "STOMP", "CONNECTED")
+
+
+def decoded(octets: bytes, version: Version) -> Frame:
+    """The frame that our own broker has encoded for a client of ``version``."""
+    head, _, rest = octets.partition(b"\n\n")
+    command, *lines = head.decode("utf-8", "surrogateescape").split("\n")
+    pairs = []
+    for line in lines:
+        name, _, value = line.partition(":")
+        if command not in _UNESCAPED:
+            name, value = unescape(name, version), unescape(value, version)
+        pairs.append((name, value))
+    return Frame(command, dict(pairs), rest[:-1])
+
+
+def encoded(frame: Frame, version: Version, end: bytes = b"\0") -> bytes:
+    """The frame as octets, with the escapes of ``version``, and nothing added to its headers."""
+    lines = [frame.command]
+    for name, value in frame.items():
+        if frame.command not in _UNESCAPED:
+            name, value = escape(name, version), escape(value, version)
+        lines.append(f"{name}:{value}")
+    head = "\n".join(lines).encode("utf-8", "surrogateescape")
+    return b"%b\n\n%b%b" % (head, frame.body, end)
+
+
+def changed(frame: Frame, *dropped: str, **headers: str) -> Frame:
+    """A copy of a frame without some headers and with others, ``_`` in their names for ``-``."""
+    kept = {name: value for name, value in frame.headers.items() if name not in dropped}
+    kept.update((name.replace("_", "-"), value) for name, value in headers.items())
+    return Frame(frame.command, kept, frame.body, frame.repeated)

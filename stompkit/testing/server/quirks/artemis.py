@@ -1,0 +1,168 @@
+"""What is particular to ActiveMQ Artemis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from stompkit.frames import Frame, parse_heart_beat
+from stompkit.server import Broker, Entry, Outlet, Refused, Settlement, Subscription
+from stompkit.testing.server.quirks._connection import Quirky
+from stompkit.testing.server.quirks._heart_beats import Agreement
+from stompkit.testing.server.quirks._wire import changed
+
+__all__ = ["Artemis"]
+
+_LEAST_MS: Final = 500
+_TTL_S: Final = 60.0
+_DEFAULT_WINDOW: Final = 10_240
+_PREFETCH: Final = ("consumer-window-size", "activemq.prefetchSize")
+_NO_LIMIT: Final = 2**31 - 1
+
+
+class Artemis(Quirky):
+    """Goes by those of Artemis's rules that hold."""
+
+    def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
+        """Begin with nothing received."""
+        super().__init__(broker, outlet, now)
+        #: What the SUBSCRIBE that is being dealt with asks for, in octets; -1 for no limit.
+        self.__asked: int | None = None
+        #: Octets that a subscription may have unacknowledged, and how many it has.
+        self.__windows: dict[Subscription, int] = {}
+        self.__used: dict[Subscription, int] = {}
+        self.__hides_ack = False
+
+    # ACK and NACK.
+
+    def ack(self, frame: Frame) -> None:
+        """Settle deliveries."""
+        super().ack(self.__at_once(frame))
+        self.__open_windows()
+
+    def nack(self, frame: Frame) -> None:
+        """Settle deliveries, as consumed for all that the broker cares."""
+        frame = self.__at_once(frame)
+        if "nack-is-ack" in self.quirks:
+            super().ack(Frame("ACK", frame.headers))
+        else:
+            super().nack(frame)
+        self.__open_windows()
+
+    def __at_once(self, frame: Frame) -> Frame:
+        known = "ack-in-transaction-at-once" not in self.quirks
+        return frame if known else changed(frame, "transaction")
+
+    # Subscriptions.
+
+    def subscribe(self, frame: Frame) -> None:
+        """Subscribe."""
+        if "id" not in frame.headers and "subscription-named-after-destination" in self.quirks:
+            frame = changed(frame, id=f"subscription/{frame.headers['destination']}")
+        if "prefetch-in-bytes" in self.quirks:
+            self.__asked = self.__window(frame)
+            frame = changed(frame, *_PREFETCH, "prefetch-count")
+        super().subscribe(frame)
+
+    def required(self, command: str) -> Sequence[Sequence[str]] | None:
+        """The headers that a frame needs."""
+        if command == "SUBSCRIBE" and "subscription-named-after-destination" in self.quirks:
+            return (("destination",),)
+        return super().required(command)
+
+    def unsubscribe(self, frame: Frame) -> None:
+        """End a subscription."""
+        if "id" not in frame.headers and "subscription-named-after-destination" in self.quirks:
+            frame = changed(frame, id=f"subscription/{frame.headers['destination']}")
+        super().unsubscribe(frame)
+
+    # The window.
+
+    @staticmethod
+    def __window(frame: Frame) -> int | None:
+        value = next((frame.headers[name] for name in _PREFETCH if name in frame.headers), None)
+        if value is None:
+            return None
+        if not (value.isascii() and value.removeprefix("-").isdigit()):
+            raise Refused(f"window {value[:40]!a} is not a number of octets", "bad-header")
+        return max(-1, int(value))
+
+    def include(self, key: str, subscription: Subscription) -> None:
+        """Take a new subscription in, with its window."""
+        if "prefetch-in-bytes" in self.quirks and not self.is_browsing:
+            window = self.__asked
+            if window is None:
+                window = -1 if subscription.is_auto else _DEFAULT_WINDOW
+            if window >= 0:
+                # One in the mode auto has its own acknowledged for it, below.
+                subscription.is_auto = False
+                # At 0 there would never be anything: it is treated as 1.
+                self.__windows[subscription] = max(1, window)
+                self.__used[subscription] = 0
+                subscription.prefetch = 1
+            else:
+                subscription.prefetch = _NO_LIMIT
+        super().include(key, subscription)
+
+    def delivered(self, entry: Entry) -> None:
+        """Count a message into the window."""
+        super().delivered(entry)
+        subscription = entry.subscription
+        assert subscription is not None  # it has just been delivered to one
+        if subscription not in self.__windows:
+            return
+        self.__used[subscription] += entry.message.size
+        if subscription.mode.value == "auto":
+            self.__hides_ack = True
+            self.broker.later(0.0, lambda: self.__forget(entry, subscription))
+        self.__adjust(subscription)
+
+    def __forget(self, entry: Entry, subscription: Subscription) -> None:
+        """Acknowledge a message for a subscription in the mode auto; that gives no room back."""
+        # It may have come back meanwhile, and be somebody else's.
+        if entry.key and entry.subscription is subscription:
+            self.broker.settle(Settlement([entry], accepted=True, requeue=True))
+            self.__adjust(subscription)
+
+    def __open_windows(self) -> None:
+        for subscription in self.__windows:
+            if subscription.mode.value != "auto":
+                unsettled = subscription.unsettled.values()
+                self.__used[subscription] = sum(entry.message.size for entry in unsettled)
+            self.__adjust(subscription)
+
+    def __adjust(self, subscription: Subscription) -> None:
+        is_open = self.__used[subscription] < self.__windows[subscription]
+        subscription.prefetch = len(subscription.unsettled) + is_open
+
+    def commit(self, frame: Frame) -> None:
+        """Apply a transaction."""
+        super().commit(frame)
+        self.__open_windows()
+
+    def outgoing(self, frame: Frame) -> Frame | None:
+        """What to send in the place of a frame."""
+        out = super().outgoing(frame)
+        if out is not None and out.command == "MESSAGE" and self.__hides_ack:
+            self.__hides_ack = False
+            out = changed(out, "ack")
+        return out
+
+    # Heart-beats.
+
+    def agreement(self, header: str | None) -> Agreement:
+        """Answer what the client says, and watch it in any case."""
+        agreed = super().agreement(header)
+        if "heart-beat-least-500ms" in self.quirks:
+            can, wants = parse_heart_beat(header)
+            send_ms = max(_LEAST_MS, wants) if wants else 0
+            receive_ms = max(_LEAST_MS, can) if can else 0
+            answer = f"{send_ms},{receive_ms or round(_TTL_S * 500)}"
+            is_told = header is not None and self.loose.version != "1.0"
+            agreed = Agreement()
+            if is_told:
+                agreed = Agreement(answer, send_ms / 1000, receive_ms / 1000)
+        if not agreed.receive_s and "silence-of-60s" in self.quirks:
+            agreed = replace(agreed, receive_s=_TTL_S / 2, tolerance=2.0)
+        return agreed

@@ -1,0 +1,163 @@
+"""``twist stompkit-test``: the broker that tests launch, its options and its service."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, cast
+
+from twisted.application.service import MultiService, Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IReactorTime, IReactorUNIX
+from twisted.python.usage import UsageError
+
+from stompkit.server import BrokerConfig, BrokerFactory, StoreRunner
+from stompkit.server import tap as broker_tap
+from stompkit.testing.server._clock import ShiftedClock
+from stompkit.testing.server._control import Control, ControlFactory
+from stompkit.testing.server._idle import IdleRunner
+
+__all__ = ["ControlService", "Options", "TestedBrokerService", "makeService"]
+
+
+class Options(broker_tap.Options):
+    """The command line: all that ``twist stompkit`` takes, and more."""
+
+    longdesc = (
+        "The broker that tests launch: all that twist stompkit does, with a clock that tests can"
+        " move, a state that they can forget, and deviations of other brokers. See its options for"
+        " the rest."
+    )
+    optParameters = [  # noqa: RUF012 (read by usage.Options, which mutates a copy)
+        ["control", None, None, "Do what tests ask for at this Unix socket, which is made."],
+        [
+            "quirk",
+            None,
+            None,
+            "Deviate as other brokers do: a list, with commas, of brokers and rules; -RULE takes"
+            " one away again.",
+        ],
+    ]
+
+    def postOptions(self) -> None:
+        """Check everything, so that a mistake is told before anything listens."""
+        super().postOptions()
+        if self["control"] is not None:
+            from twisted.internet import reactor
+
+            if not self["control"]:
+                raise UsageError("--control takes the path of a socket")
+            if not IReactorUNIX.providedBy(reactor):
+                raise UsageError("--control: there are no Unix sockets here")
+        if self["quirk"] is not None:
+            from stompkit.testing.server.quirks import parse_quirks
+
+            try:
+                self["quirks"] = parse_quirks(self["quirk"])
+            except ValueError as error:
+                raise UsageError(f"--quirk: {error}") from None
+
+
+class ControlService(Service):
+    """Listens for the requests of tests, at a Unix socket of its user's only."""
+
+    def __init__(self, reactor: IReactorUNIX, path: Path, control: Control) -> None:
+        """Describe a service at ``path``; a socket that a killed process has left is replaced."""
+        self._reactor = reactor
+        self._path = path
+        self._factory = ControlFactory(control)
+        self._port: IListeningPort | None = None
+
+    def privilegedStartService(self) -> None:
+        """Listen, as the broker may begin to in its turn: twistd calls this, twist does not."""
+        super().privilegedStartService()
+        self._listen()
+
+    def startService(self) -> None:
+        """Listen, unless that has been done. Raises SystemExit where it can't."""
+        super().startService()
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._port is not None:
+            return
+        try:
+            if self._path.exists() and stat.S_ISSOCK(self._path.stat().st_mode):
+                self._path.unlink()
+            address = os.fspath(self._path)
+            self._port = self._reactor.listenUNIX(address, self._factory, mode=0o600)
+        except (CannotListenError, OSError) as error:
+            raise SystemExit(f"stompkit: can't listen on {self._path}: {error}") from error
+
+    def stopService(self) -> Deferred[None]:
+        """Listen no more."""
+        super().stopService()
+        port, self._port = self._port, None
+        return (port and port.stopListening()) or succeed(None)
+
+
+class TestedBrokerService(MultiService):
+    """A broker, and what tests have a say in it by."""
+
+    #: No test of pytest's, whatever its name.
+    __test__ = False
+
+    def __init__(self, options: Options) -> None:
+        """Make both."""
+        from twisted.internet import reactor
+
+        super().__init__()
+        self._log = options["log"]
+        #: The clock that the broker goes by.
+        self.clock = clock = ShiftedClock(cast("IReactorTime", reactor))
+        self._options = options
+        self._runner: IdleRunner | None = None
+        self._broker = broker_tap.makeService(
+            options, clock=cast("IReactorTime", clock), make=self._make
+        )
+        if options["control"] is not None:
+            control = Control(self._broker.factory, clock, self._runner)
+            path = Path(options["control"]).absolute()
+            # Started ahead of the broker, who says when all is ready.
+            listening = ControlService(cast("IReactorUNIX", reactor), path, control)
+            listening.setServiceParent(self)
+        self._broker.setServiceParent(self)
+
+    @property
+    def factory(self) -> BrokerFactory:
+        """What makes the protocol of each client."""
+        return self._broker.factory
+
+    def setServiceParent(self, parent: object) -> None:
+        """Become a part of an application, whose log begins after that."""
+        super().setServiceParent(parent)
+        self._log.serve(parent)
+
+    def _make(
+        self,
+        config: BrokerConfig,
+        clock: IReactorTime,
+        *,
+        runner: StoreRunner | None,
+        **rest: Any,
+    ) -> BrokerFactory:
+        """Make the broker, which may be a quirky one."""
+        from twisted.internet import reactor
+
+        if runner is not None:
+            runner = self._runner = IdleRunner(runner)
+        # Closing takes what clients and networks take, whatever the clock says.
+        rest["closing_clock"] = reactor
+        rest["runner"] = runner
+        if "quirks" in self._options:
+            from stompkit.testing.server.quirks import factory_for
+
+            return factory_for(self._options["quirks"], config, clock, **rest)
+        return BrokerFactory(config, clock, **rest)
+
+
+def makeService(options: Options) -> TestedBrokerService:
+    """Make the service that twist runs."""
+    return TestedBrokerService(options)

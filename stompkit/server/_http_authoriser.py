@@ -14,7 +14,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from stompkit.server._auth import is_name
-from stompkit.server._http_service import Answer, Event, HttpService, ServiceClient
+from stompkit.server._http_service import Answer, ServiceClient
+from stompkit.server._http_settings import Event, HttpService
 from stompkit.server.interfaces import (
     Action,
     Authoriser,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Final, Literal, cast
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
 from twisted.internet.interfaces import IConsumer, IPushProducer, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
@@ -28,46 +28,15 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer, IPolicyForHTTPS, IResponse
 from zope.interface import implementer
 
-__all__ = ["Answer", "Event", "HttpService", "ServiceClient"]
+from stompkit.server._http_settings import HttpService, Seconds
+
+__all__ = ["Answer", "ServiceClient"]
 
 _log: Final = Logger()
-
-Event = Literal["subscribe", "send", "create", "admin"]
-Seconds = Annotated[float, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
 
 _OK: Final = 200
 #: What a server that has just closed an idle connection makes of a question sent on it.
 _UNHEARD: Final = (RequestTransmissionFailed, ResponseNeverReceived)
-
-
-class HttpService(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A service that says who may come in and who may do what; docs/security.rst has the words."""
-
-    url: str
-    """Where questions are posted to."""
-    events: tuple[Event, ...] = ("subscribe", "send", "create", "admin")
-    """What the service is asked about besides logins; the rest is decided without it."""
-    ca_file: str | None = None
-    """A PEM file of authorities, one of which must have signed the certificate of an ``https``
-    service; without it those of the machine are trusted."""
-    token_file: str | None = None
-    """A file with a token, sent as ``Authorization: Bearer``."""
-    allow_plain_text: bool = False
-    """Whether ``http`` may go to another machine, with passcodes and messages in clear."""
-    timeout_s: Annotated[float, Meta(gt=0)] = 5.0
-    """Seconds in which the answer has to be there; past them it is a no."""
-    max_concurrent: Count = 20
-    """Questions under way at a time; others wait, and their time runs."""
-    max_answer_bytes: Count = 1024 * 1024
-    """Octets of an answer."""
-    max_body_bytes: Annotated[int, Meta(ge=0)] = 256 * 1024
-    """Octets of the longest body of a message that is sent along; of a longer one, the service
-    is only told its length."""
-    max_age_s: Seconds = 0.0
-    """Seconds for which an answer about a destination holds that does not say so itself."""
-    max_cached: Count = 10_000
-    """Answers that are remembered."""
 
 
 class Answer(Struct, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 from stompkit.server._checks import check
 from stompkit.server._config import BrokerConfig, DestinationConfig
 from stompkit.server._decoding import Decoder
-from stompkit.server._http_service import HttpService
+from stompkit.server._http_settings import HttpService
 from stompkit.server._rights import Rights
 from stompkit.server._schema import fields, table_of, tables_of
 from stompkit.server._toml import Document, Place, SettingsError, parse

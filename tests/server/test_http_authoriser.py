@@ -23,7 +23,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
 from stompkit.server._http_authoriser import HttpAuthenticator, HttpAuthoriser
-from stompkit.server._http_service import HttpService
+from stompkit.server._http_settings import HttpService
 from stompkit.server._tls_endpoint import TlsServer
 from stompkit.server.interfaces import Action, Authoriser, Credentials, Decision, Request, User
 from tests.server.certificates import Authority

@@ -449,16 +449,13 @@ def test_disconnect_closes_all_connections(bench: Bench, proxy: Proxy) -> None:
         assert rest(wire.client) == rest(wire.broker) == b""
 
 
-def test_what_a_closed_connection_still_gets_does_not_make_it_a_reset(
-    proxy: Proxy, wire: Wire
-) -> None:
-    wire.broker.sendall(messages(*range(1000)))
-    wire.client.sendall(send(1) * 1000)
+def test_what_nobody_has_read_does_not_make_a_close_a_reset(proxy: Proxy, wire: Wire) -> None:
+    proxy.stop_reading("broker")
+    proxy.stop_reading("client")
+    wire.client.sendall(send(1))
+    wire.broker.sendall(message(1))
     proxy.close()
-    with suppress(ConnectionError):  # what is sent to a closed connection may well be refused
-        wire.client.sendall(send(2))
-    octets = rest(wire.broker)
-    assert octets == (send(1) * 1000)[: len(octets)]
+    assert rest(wire.client) == rest(wire.broker) == b""
 
 
 @pytest.mark.parametrize("gone", ["broker", "client"])

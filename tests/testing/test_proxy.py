@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import select
 import socket
 import ssl
 import struct
@@ -147,6 +148,10 @@ def turned_away(
         assert read_to_the_end is cut_off
     else:
         assert read_to_the_end(client) == b""
+
+
+def wait_until_readable(connection: socket.socket) -> None:
+    assert select.select([connection], [], [], LONG_S)[0]
 
 
 def reset(connection: socket.socket) -> None:
@@ -401,6 +406,7 @@ def test_a_reset_of_who_did_not_read_is_passed_on(bench: Bench) -> None:
 def test_what_the_broker_said_before_it_reset_the_connection_arrives(bench: Bench) -> None:
     client, broker = bench.wire(bench.proxy())
     client.sendall(b"SEND\n\n\0")
+    wait_until_readable(broker)
     broker.sendall(b"ERROR\nmessage:no\n\n\0")
     broker.close()  # with something unread, which makes it a reset
     with suppress(OSError):
@@ -411,6 +417,22 @@ def test_what_the_broker_said_before_it_reset_the_connection_arrives(bench: Benc
         while more := client.recv(1000):
             octets += more
     assert octets == b"ERROR\nmessage:no\n\n\0"
+
+
+def test_what_the_broker_said_is_read_even_if_it_takes_nothing_any_more(bench: Bench) -> None:
+    proxy = bench.proxy()
+    client, broker = bench.wire(proxy)
+    fault = proxy.stop_reading("client")
+    client.sendall(b"SEND\n\n\0")
+    wait_until_readable(broker)
+    broker.sendall(b"ERROR\nmessage:no\n\n\0")
+    broker.close()  # with something unread, which makes it a reset
+    client.sendall(b"x")  # which the proxy can't pass on
+    other = bench.wire(proxy)
+    other.client.sendall(b"later")
+    take(other.broker, 5)
+    fault.remove()
+    assert cut_off(client) == b"ERROR\nmessage:no\n\n\0"
 
 
 def test_a_broker_that_refuses_is_a_reset_for_the_client(bench: Bench) -> None:

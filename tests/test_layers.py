@@ -23,7 +23,7 @@ BELOW = {
 }
 #: The parts of the test harness that have to do with the broker itself, by how their paths begin:
 #: the double in memory, and what the process runs that tests launch.
-EXCEPTIONS = {"testing/memory.py": {"server"}, "testing/server/": {"server"}}
+EXCEPTIONS = {"testing/memory/": {"server"}, "testing/server/": {"server"}}
 #: Those that are imported where Twisted runs already; all else is imported by pytest.
 ON_TWISTED = (*EXCEPTIONS, "testing/twisted.py")
 

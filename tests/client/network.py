@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar, cast
 
-from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
     IProtocol,
     IProtocolFactory,
-    IPushProducer,
     IStreamClientEndpoint,
-    ITransport,
 )
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from stompkit.client import Client
 from stompkit.frames import Frame, FrameDecoder, Version, encode
-from stompkit.testing.memory import MemoryBroker, MemoryClient
+from stompkit.testing.memory import MemoryEndpoint, MemoryNetwork
+from stompkit.testing.memory._network import ADDRESS, ClientTransport, outcome_of
 
 __all__ = [
-    "BrokerEndpoint",
     "Network",
     "Peer",
     "ScriptedEndpoint",
@@ -37,12 +32,11 @@ __all__ = [
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=Exception)
-_ADDRESS = IPv4Address("TCP", "127.0.0.1", 61613)
 
 
 def result(deferred: Deferred[_T]) -> _T:
     """What a Deferred has fired with; fails if it has not, or with an error."""
-    outcome = _outcome(deferred)
+    outcome = outcome_of(deferred)
     if isinstance(outcome, Failure):
         outcome.raiseException()
     return outcome
@@ -50,23 +44,10 @@ def result(deferred: Deferred[_T]) -> _T:
 
 def failed(deferred: Deferred[_T], kind: type[_E]) -> _E:
     """The error of this kind that a Deferred has failed with."""
-    outcome = _outcome(deferred)
+    outcome = outcome_of(deferred)
     assert isinstance(outcome, Failure), f"the Deferred has succeeded with {outcome!r}"
     assert isinstance(outcome.value, kind), f"the error is {outcome.value!r}"
     return outcome.value
-
-
-def _outcome(deferred: Deferred[_T]) -> _T | Failure:
-    """What has become of a Deferred; an error counts as seen then."""
-    outcomes: list[_T | Failure] = []
-
-    def keep(outcome: _T | Failure) -> _T | None:
-        outcomes.append(outcome)
-        return None if isinstance(outcome, Failure) else outcome
-
-    deferred.addBoth(keep)
-    assert outcomes, "the Deferred has not fired"
-    return outcomes[0]
 
 
 def online(client: Client) -> bool:
@@ -77,120 +58,6 @@ def online(client: Client) -> bool:
 def waits(deferred: Deferred[_T]) -> bool:
     """Whether a Deferred has not fired yet."""
     return not deferred.called or deferred.paused > 0
-
-
-@implementer(ITransport, IPushProducer)
-class ClientTransport:
-    """The client's end of a stream, as Twisted's transports are."""
-
-    disconnecting = False
-
-    def __init__(self, clock: Clock) -> None:
-        """Open a stream that has room for everything."""
-        self.outgoing = bytearray()
-        self.incoming = bytearray()
-        self.protocol: IProtocol | None = None
-        #: Whether it has room for no more.
-        self.is_full = False
-        self.lost = False
-        self.aborted = False
-        self._clock = clock
-        self._producer: IPushProducer | None = None
-        self._is_read = True
-
-    # The network's side.
-
-    def reads(self) -> bool:
-        """Whether the client reads."""
-        return self._is_read
-
-    def open(self, protocol: IProtocol) -> None:
-        """Tell the client's protocol that it is connected."""
-        self.protocol = protocol
-        protocol.makeConnection(self)
-
-    def deliver(self) -> bool:
-        """Give the client what has come, if it reads; false if there was nothing to give."""
-        if not self.incoming or not self._is_read or self.protocol is None:
-            return False
-        data = bytes(self.incoming)
-        self.incoming.clear()
-        self.protocol.dataReceived(data)
-        return True
-
-    def stop_taking(self) -> None:
-        """Let the transport's buffer be full."""
-        self.is_full = True
-        if self._producer is not None:
-            self._producer.pauseProducing()
-
-    def start_taking(self) -> None:
-        """Let the transport's buffer be empty."""
-        self.is_full = False
-        if self._producer is not None:
-            self._producer.resumeProducing()
-
-    def lose(self, reason: Exception) -> None:
-        """End the connection, both ways."""
-        protocol, self.protocol = self.protocol, None
-        if protocol is not None:
-            self.lost = True
-            self.incoming.clear()
-            protocol.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]  # Twisted's
-
-    # The client's side.
-
-    def write(self, data: bytes) -> None:
-        """Take octets, even when full: it is for the producer to heed that."""
-        if not self.lost and not self.disconnecting:
-            self.outgoing += data
-
-    def writeSequence(self, data: list[bytes]) -> None:  # type: ignore[override]  # fewer types
-        """Take several pieces."""
-        self.write(b"".join(data))
-
-    def loseConnection(self) -> None:
-        """Close once all is written; not as long as a producer may have more."""
-        self.disconnecting = True
-        if self._producer is None:
-            self._clock.callLater(0, self.lose, ConnectionDone())
-
-    def abortConnection(self) -> None:
-        """Close at once."""
-        self.disconnecting = self.aborted = True
-        self.outgoing.clear()
-        self._clock.callLater(0, self.lose, ConnectionAborted())
-
-    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
-        """Have a producer paused while the transport is full."""
-        assert streaming
-        self._producer = producer
-
-    def unregisterProducer(self) -> None:
-        """Pause nobody any more."""
-        self._producer = None
-        if self.disconnecting:
-            self._clock.callLater(0, self.lose, ConnectionDone())
-
-    def pauseProducing(self) -> None:
-        """Stop reading."""
-        self._is_read = False
-
-    def resumeProducing(self) -> None:
-        """Read again."""
-        self._is_read = True
-
-    def stopProducing(self) -> None:
-        """Close."""
-        self.loseConnection()
-
-    def getPeer(self) -> IPv4Address:
-        """A made-up address."""
-        return _ADDRESS
-
-    def getHost(self) -> IPv4Address:
-        """A made-up address."""
-        return _ADDRESS
 
 
 class Peer:
@@ -337,7 +204,7 @@ class ScriptedEndpoint:
 
     def _open(self, factory: IProtocolFactory) -> IProtocol:
         transport = ClientTransport(self._network.clock)
-        protocol = cast("IProtocol", factory.buildProtocol(_ADDRESS))
+        protocol = cast("IProtocol", factory.buildProtocol(ADDRESS))
         self.peers.append(Peer(transport))
         transport.open(protocol)
         return protocol
@@ -359,66 +226,8 @@ class ScriptedEndpoint:
         return moved
 
 
-@implementer(IStreamClientEndpoint)
-class BrokerEndpoint:
-    """The real broker, in memory."""
-
-    def __init__(self, network: Network, broker: MemoryBroker) -> None:
-        """Wait for clients."""
-        self.broker = broker
-        #: Where connections are refused.
-        self.is_down = False
-        self.lines: list[tuple[ClientTransport, MemoryClient]] = []
-        self._network = network
-        network.carriers.append(self.carry)
-        network.clocks.append(broker.clock)
-
-    def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Connect a client."""
-        if self.is_down:
-            return fail(OSError("connection refused"))
-        transport = ClientTransport(self._network.clock)
-        protocol = cast("IProtocol", factory.buildProtocol(_ADDRESS))
-        self.lines.append((transport, self.broker.connect()))
-        transport.open(protocol)
-        return succeed(protocol)
-
-    def carry(self) -> bool:
-        """Carry octets, both ways."""
-        moved = False
-        for transport, far in list(self.lines):
-            if transport.outgoing and not transport.is_full and not far.lost:
-                data = bytes(transport.outgoing)
-                transport.outgoing.clear()
-                far.write(data)
-                moved = True
-            data = far.transport.take()
-            transport.incoming += data
-            moved = transport.deliver() or bool(data) or moved
-            if transport.lost or far.lost or far.eof:
-                self._part(transport, far)
-                moved = True
-        return moved
-
-    def drop(self) -> None:
-        """Have the network fail: what was on its way is lost."""
-        for transport, far in list(self.lines):
-            self._part(transport, far)
-
-    def _part(self, transport: ClientTransport, far: MemoryClient) -> None:
-        self.lines.remove((transport, far))
-        far.drop()
-        transport.lose(ConnectionLost())
-
-
-class Network:
-    """Everything between clients and brokers, and the time of both."""
-
-    def __init__(self) -> None:
-        """Start with nobody connected."""
-        self.clock = Clock()
-        self.clocks = [self.clock]
-        self.carriers: list[Callable[[], bool]] = []
+class Network(MemoryNetwork):
+    """A network with scripted brokers, and with clients of stompkit."""
 
     def scripted(
         self, version: Version | None = "1.2", *, obliging: bool = False
@@ -426,40 +235,15 @@ class Network:
         """Add a broker that does what the test says."""
         return ScriptedEndpoint(self, version, obliging=obliging)
 
-    def broker(self, broker: MemoryBroker | None = None) -> BrokerEndpoint:
-        """Add a real broker."""
-        return BrokerEndpoint(self, broker or MemoryBroker())
-
-    def client(self, *endpoints: ScriptedEndpoint | BrokerEndpoint, **settings: object) -> Client:
+    def client(self, *endpoints: ScriptedEndpoint | MemoryEndpoint, **settings: object) -> Client:
         """A client of these brokers, whose back-off takes as long as it may."""
         options = {"random": lambda: 1.0, "reactor": self.clock} | settings
         return Client(list(endpoints), **options)  # type: ignore[arg-type]  # any setting
 
     def connected(
-        self, *endpoints: ScriptedEndpoint | BrokerEndpoint, **settings: object
+        self, *endpoints: ScriptedEndpoint | MemoryEndpoint, **settings: object
     ) -> Client:
         """A client that has connected."""
         client = self.client(*endpoints, **settings)
         self.wait(client.connect())
         return client
-
-    def run(self) -> None:
-        """Carry octets until there are none, and let happen what was to happen now."""
-        moved = True
-        while moved:
-            for clock in self.clocks:
-                clock.advance(0)
-            moved = any([carry() for carry in self.carriers])
-
-    def advance(self, seconds: float, step_s: float = 1 / 16) -> None:
-        """Let so much time pass at least, in small steps, which a float counts exactly."""
-        self.run()
-        for _ in range(math.ceil(seconds / step_s)):
-            for clock in self.clocks:
-                clock.advance(step_s)
-            self.run()
-
-    def wait(self, deferred: Deferred[_T]) -> _T:
-        """Carry octets, and give what the Deferred fires with then."""
-        self.run()
-        return result(deferred)

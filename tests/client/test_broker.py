@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred
 from stompkit.client import BrokerError, BufferLimits, Client, Message
 from stompkit.frames import VERSIONS, Version
 from stompkit.server import BrokerConfig
-from stompkit.testing.memory import MemoryBroker, MemoryClient
+from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryEndpoint
 from tests.client.logs import Log
-from tests.client.network import BrokerEndpoint, Network, failed, online, result
+from tests.client.network import Network, failed, online, result
 
 QUEUE = "/queue/a"
 
@@ -176,7 +176,7 @@ STEPS = st.lists(
 )
 
 
-def act(net: Network, endpoint: BrokerEndpoint, step: str) -> None:
+def act(net: Network, endpoint: MemoryEndpoint, step: str) -> None:
     """Let the network do something, for better or worse."""
     if step == "carry":
         endpoint.carry()
@@ -191,7 +191,7 @@ def act(net: Network, endpoint: BrokerEndpoint, step: str) -> None:
         (transport.start_taking if transport.is_full else transport.stop_taking)()
 
 
-def recover(net: Network, endpoint: BrokerEndpoint, client: Client) -> None:
+def recover(net: Network, endpoint: MemoryEndpoint, client: Client) -> None:
     """Let everything be well again, for long enough."""
     for transport, _ in endpoint.lines:
         transport.start_taking()

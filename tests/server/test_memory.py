@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+import stompkit.client
 import stompkit.testing.memory
 from stompkit.frames import VERSIONS
 from stompkit.server import BrokerConfig
-from stompkit.testing.memory import MemoryBroker
+from stompkit.testing.memory import MemoryBroker, MemoryNetwork
 
 
-def test_the_example_of_the_module_runs() -> None:
+def test_the_examples_of_the_module_run() -> None:
     text = stompkit.testing.memory.__doc__ or ""
     lines = [line.removeprefix("    ") for line in text.splitlines() if line.startswith("    ")]
     assert len(lines) > 4
-    exec("\n".join(lines), {"MemoryBroker": MemoryBroker})
+    names = {"MemoryBroker": MemoryBroker, "MemoryNetwork": MemoryNetwork, "stompkit": stompkit}
+    exec("\n".join(lines), names)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -23,8 +23,8 @@ import pytest
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from stompkit.testing._polling import wait_until
-from stompkit.testing._running import GuardedProcess
+from stompkit.testing._launching.polling import wait_until
+from stompkit.testing._launching.running import GuardedProcess
 from stompkit.testing.plugin import settings_of
 
 __all__ = ["MariaDb", "PostgreSql", "ServerMissing", "SqlServer", "mariadb", "postgresql"]

@@ -17,7 +17,7 @@ import pytest
 import stompkit
 from stompkit._commands import COMMANDS, main
 from stompkit.server.operations import DirectoryLock, Settings, parse_settings, read_settings
-from stompkit.testing._polling import wait_until
+from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.transcripts import SeenFrame, Transcript
 from tests.server.processes import LOOPBACK, TWIST, Client, Start, announced, processes
 

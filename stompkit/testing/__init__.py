@@ -1,12 +1,12 @@
 """A real STOMP broker for tests: launched for them, or one that is already running."""
 
-from stompkit.testing._address import parse_address
-from stompkit.testing._config import LaunchConfig
-from stompkit.testing._errors import BrokerError, BrokerMissing, BrokerStartError
 from stompkit.testing._facades import AsyncBroker, broker
 from stompkit.testing._failover import FailoverPair
-from stompkit.testing._frame_log import FrameLog, FrameNotSeen, SeenFrame, UnexpectedFrame
-from stompkit.testing._launch import RunningBroker, given, launch
+from stompkit.testing._frames.log import FrameLog, FrameNotSeen, SeenFrame, UnexpectedFrame
+from stompkit.testing._launching.address import parse_address
+from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
+from stompkit.testing._launching.launch import RunningBroker, given, launch
 
 __all__ = [
     "AsyncBroker",

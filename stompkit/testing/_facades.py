@@ -8,8 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from stompkit.testing._frame_log import SeenFrame
-from stompkit.testing._launch import RunningBroker
+from stompkit.testing._frames.log import SeenFrame
+from stompkit.testing._launching.launch import RunningBroker
 from stompkit.testing._obtaining import obtain
 from stompkit.testing._settings import Settings, from_environment
 

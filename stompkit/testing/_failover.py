@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from stompkit.testing._launch import RunningBroker
+from stompkit.testing._launching.launch import RunningBroker
 from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, obtain_given
 from stompkit.testing._settings import Settings
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stompkit.testing._config import LaunchConfig
-from stompkit.testing._errors import BrokerError
-from stompkit.testing._launch import RunningBroker, given, launch
-from stompkit.testing._polling import wait_until
-from stompkit.testing._ports import is_listening
+from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.errors import BrokerError
+from stompkit.testing._launching.launch import RunningBroker, given, launch
+from stompkit.testing._launching.polling import wait_until
+from stompkit.testing._launching.ports import is_listening
 from stompkit.testing._settings import Settings
 
 __all__ = ["OwnBrokerNeeded", "obtain", "obtain_given"]

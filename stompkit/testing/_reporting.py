@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from stompkit.testing._errors import BrokerError, BrokerMissing
-from stompkit.testing._running import RunningBroker
+from stompkit.testing._launching.errors import BrokerError, BrokerMissing
+from stompkit.testing._launching.running import RunningBroker
 
 __all__ = ["Reporting"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from stompkit.testing._address import parse_address
-from stompkit.testing._brokers import LAUNCHERS
-from stompkit.testing._brokers._launcher import url_host
-from stompkit.testing._errors import BrokerError
+from stompkit.testing._launching.address import parse_address
+from stompkit.testing._launching.brokers import LAUNCHERS
+from stompkit.testing._launching.brokers._launcher import url_host
+from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
 

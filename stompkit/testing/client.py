@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from itertools import count
 
 from stompkit.frames import Frame
-from stompkit.testing._client_errors import (
+from stompkit.testing._client.errors import (
     BrokerSaidError,
     ClientFailure,
     ConnectionLost,
@@ -23,8 +23,8 @@ from stompkit.testing._client_errors import (
     Refused,
     UnexpectedMessage,
 )
-from stompkit.testing._client_session import ClientSession
-from stompkit.testing._client_stream import ClientStream
+from stompkit.testing._client.session import ClientSession
+from stompkit.testing._client.stream import ClientStream
 
 __all__ = [
     "BrokerSaidError",

@@ -17,10 +17,12 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from stompkit.testing._brokers._launcher import url_host
-from stompkit.testing._events import End
-from stompkit.testing._fault_script import FaultScript, FaultScriptError
-from stompkit.testing._faults import (
+from stompkit.testing._frames.events import End
+from stompkit.testing._frames.log import FrameLog
+from stompkit.testing._frames.matching import Direction
+from stompkit.testing._launching.brokers._launcher import url_host
+from stompkit.testing._launching.ports import Ports
+from stompkit.testing._proxy.faults import (
     Ending,
     Fault,
     FaultMethods,
@@ -29,10 +31,8 @@ from stompkit.testing._faults import (
     Passage,
     Rule,
 )
-from stompkit.testing._frame_log import FrameLog
-from stompkit.testing._matching import Direction
-from stompkit.testing._pieces import Lane, Reader
-from stompkit.testing._ports import Ports
+from stompkit.testing._proxy.pieces import Lane, Reader
+from stompkit.testing._proxy.script import FaultScript, FaultScriptError
 
 if TYPE_CHECKING:  # it takes a while to import, and only a proxy that runs needs it
     from asyncio import AbstractEventLoop, TimerHandle

@@ -66,13 +66,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from stompkit.testing._events import Closed, Event, Octets, Opened, SeenFrame
-from stompkit.testing._frame_log import FrameLog
-from stompkit.testing._replay_client import play_client
-from stompkit.testing._replay_server import ReplayServer
-from stompkit.testing._replaying import ReplayFailed
-from stompkit.testing._transcript import Transcript
-from stompkit.testing._transcript_format import TranscriptError
+from stompkit.testing._frames.events import Closed, Event, Octets, Opened, SeenFrame
+from stompkit.testing._frames.log import FrameLog
+from stompkit.testing._transcripts.format import TranscriptError
+from stompkit.testing._transcripts.replay_client import play_client
+from stompkit.testing._transcripts.replay_server import ReplayServer
+from stompkit.testing._transcripts.replaying import ReplayFailed
+from stompkit.testing._transcripts.transcript import Transcript
 
 __all__ = [
     "Closed",

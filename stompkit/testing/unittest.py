@@ -6,8 +6,8 @@ import json
 import unittest
 from typing import Any, ClassVar
 
-from stompkit.testing._errors import BrokerMissing
-from stompkit.testing._launch import RunningBroker
+from stompkit.testing._launching.errors import BrokerMissing
+from stompkit.testing._launching.launch import RunningBroker
 from stompkit.testing._obtaining import OwnBrokerNeeded, obtain
 from stompkit.testing._settings import Settings, from_environment
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._capabilities import Capabilities
+from stompkit.testing._capabilities.capabilities import Capabilities
 from stompkit.testing._settings import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stompkit.testing._polling import wait_until
+from stompkit.testing._launching.polling import wait_until
 from tests.server.processes import (
     DEADLINE_S,
     LOOPBACK,

@@ -11,7 +11,7 @@ import pytest
 
 import stompkit
 from stompkit.testing import LaunchConfig, RunningBroker
-from stompkit.testing._brokers import LAUNCHERS, Prepared
+from stompkit.testing._launching.brokers import LAUNCHERS, Prepared
 
 LONG_S = 30.0
 ROOT = Path(stompkit.__file__).resolve().parents[1]
@@ -38,7 +38,7 @@ def processes_below(directory: Path) -> list[str]:
 def pids(broker: RunningBroker) -> list[int]:
     """The processes of a broker, its guard left out."""
     processes = _processes(f"STOMPKIT_BROKER_DIRECTORY={broker.directory}\0")
-    return [int(each.partition(":")[0]) for each in processes if "_guard.py" not in each]
+    return [int(each.partition(":")[0]) for each in processes if "_launching/guard.py" not in each]
 
 
 def states(broker: RunningBroker) -> set[str]:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from stompkit.frames import Frame
-from stompkit.testing._events import Octets
-from stompkit.testing._frame_log import FrameLog, FrameNotSeen, UnexpectedFrame
+from stompkit.testing._frames.events import Octets
+from stompkit.testing._frames.log import FrameLog, FrameNotSeen, UnexpectedFrame
 
 LONG_S = 30.0
 

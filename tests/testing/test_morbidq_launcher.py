@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from stompkit.testing import BrokerError, BrokerMissing, LaunchConfig, RunningBroker, launch
-from stompkit.testing._brokers.morbidq import PYTHON_VARIABLE, morbidq_python
-from stompkit.testing._ports import is_listening
+from stompkit.testing._launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
+from stompkit.testing._launching.ports import is_listening
 from stompkit.testing.client import StompClient
 from tests.testing.launching import LONG_S, require
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._polling import wait_until
+from stompkit.testing._launching.polling import wait_until
 from tests.testing.launching import processes_below
 from tests.testing.plugin_runs import alone, run
 

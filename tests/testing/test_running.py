@@ -21,9 +21,9 @@ from stompkit.testing import (
     given,
     launch,
 )
-from stompkit.testing._launch import launch_with
-from stompkit.testing._polling import wait_until
-from stompkit.testing._ports import is_listening
+from stompkit.testing._launching.launch import launch_with
+from stompkit.testing._launching.polling import wait_until
+from stompkit.testing._launching.ports import is_listening
 from stompkit.testing.client import BrokerSaidError, ClientFailure, NothingReceived
 from tests.testing.launching import (
     ANSWERING,

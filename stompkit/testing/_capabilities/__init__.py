@@ -1,0 +1,1 @@
+"""What brokers can do, found out by asking them."""

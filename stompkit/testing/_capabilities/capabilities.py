@@ -1,0 +1,130 @@
+"""What a broker can do: asked of the broker, not looked up by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from stompkit.frames import VERSIONS
+from stompkit.testing._capabilities import extras as extras
+from stompkit.testing._capabilities import probes as probes
+from stompkit.testing._capabilities.control import CONTROL
+from stompkit.testing._capabilities.ground import Access, Finding, Ground
+from stompkit.testing.client import ClientFailure
+
+if TYPE_CHECKING:
+    from stompkit.testing._launching.running import RunningBroker
+
+__all__ = ["Capabilities"]
+
+_PROBES: Final[dict[str, Callable[[Ground], Finding]]] = {
+    **{version: partial(probes.version, number=version) for version in VERSIONS},
+    "receipt": probes.receipt,
+    "heart-beat": probes.heart_beat,
+    "ack": probes.ack,
+    "client-individual": probes.client_individual,
+    "cumulative-ack": probes.cumulative_ack,
+    "nack": probes.nack,
+    "nack-requeue": probes.nack_requeue,
+    "redelivered": probes.redelivered,
+    "transactions": probes.transactions,
+    "ack-in-transaction": probes.ack_in_transaction,
+    "topic": extras.topic,
+    "wildcard": extras.wildcard,
+    "durable": extras.durable,
+    "selector": extras.selector,
+    "browser": extras.browser,
+    "temporary": extras.temporary,
+    "expiry": extras.expiry,
+    "delay": extras.delay,
+    "priority": extras.priority,
+}
+
+
+class Capabilities:
+    """What one broker can do, and what tests can do to it.
+
+    ``"nack" in capabilities`` asks the broker for no more than that, and only the first time.
+    A probe has connections and destinations of its own, and takes a second or two at the most
+    where the broker lacks what is asked for. Frames of probes are not recorded.
+    """
+
+    names: Final = (*_PROBES, *CONTROL)
+    """All names, in the order of :meth:`as_dict`:
+
+    - ``1.0``, ``1.1``, ``1.2``: versions;
+    - ``receipt``, ``heart-beat`` (the broker's);
+    - ``ack``: in the mode client, what was not acknowledged comes again after the connection is
+      lost; ``redelivered``: and says so by its header;
+    - ``client-individual``; ``cumulative-ack``: in the mode client ACK is for earlier messages too;
+    - ``nack``: NACK is no ERROR; ``nack-requeue``: and the message comes again;
+    - ``transactions``: of SEND; ``ack-in-transaction``: and of ACK;
+    - ``topic``; ``wildcard``: a topic's ``*`` is one level; ``durable``: subscriptions of topics;
+    - ``selector``, ``browser``, ``temporary`` (queues for replies), ``expiry``, ``delay``,
+      ``priority`` (of messages);
+    - ``restart``, ``kill``, ``pause``, ``disk-full``: tests can do that to the broker;
+      ``persistence``: and a restart leaves persistent messages; ``reset``: of all that the broker
+      has; ``clock``: and of its time;
+    - ``frames``: they are recorded; ``quirks``: the broker was launched with some.
+    """
+
+    def __init__(self, broker: RunningBroker) -> None:
+        """Ask this broker; nothing is asked yet."""
+        self._broker = broker
+        self._findings: dict[str, Finding] = {}
+        self._access = Access(
+            # Past the proxy that records frames: nobody wants to see these.
+            broker.server_address,
+            login=broker.login,
+            passcode=broker.passcode,
+            vhost=broker.vhost,
+            queue_template=broker.queue_template,
+            topic_template=broker.topic_template,
+        )
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the broker can do this; raises as :meth:`why` does."""
+        return self._finding(name).has
+
+    def why(self, name: str) -> str:
+        """How it is known whether the broker can do this, as one sentence without a full stop.
+
+        Raises ValueError for an unknown name, and BrokerError where the broker can't be asked.
+        """
+        return self._finding(name).why
+
+    def as_dict(self) -> dict[str, bool]:
+        """Ask for everything, which takes some seconds; raises BrokerError as :meth:`why` does."""
+        return {name: name in self for name in self.names}
+
+    def __repr__(self) -> str:
+        """What is known so far."""
+        known = ", ".join(
+            name if finding.has else f"no {name}" for name, finding in self._findings.items()
+        )
+        return f"<Capabilities of {self._broker.name}: {known or 'nothing asked yet'}>"
+
+    def _finding(self, name: object) -> Finding:
+        """What is known, or found out now."""
+        if not isinstance(name, str) or name not in self.names:
+            raise ValueError(
+                f"no capability is called {name!r}; there are: {', '.join(self.names)}"
+            )
+        if name in CONTROL:
+            # Not kept: it costs nothing, and a broker that has been stopped can do less.
+            return CONTROL[name](self._broker)
+        if name not in self._findings:
+            self._findings[name] = self._probe(_PROBES[name])
+        return self._findings[name]
+
+    def _probe(self, probe: Callable[[Ground], Finding]) -> Finding:
+        """Find out one thing."""
+        with Ground(self._access) as ground:
+            try:
+                return probe(ground)
+            except ClientFailure as failure:
+                finding = Finding(False, failure.reason)
+        # It is the broker's last word only if the broker is there.
+        self._access.check()
+        return finding

@@ -1,0 +1,84 @@
+"""What tests can do to a broker: this goes by how it was launched, and nothing is tried out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from stompkit.testing._capabilities.ground import Finding
+from stompkit.testing._launching.errors import BrokerError
+
+if TYPE_CHECKING:
+    from stompkit.testing._launching.running import RunningBroker
+
+__all__ = ["CONTROL"]
+
+#: These keep persistent messages however they are launched.
+_ALWAYS_PERSISTENT: Final = frozenset({"activemq", "rabbitmq"})
+
+
+def _process(broker: RunningBroker) -> Finding:
+    if broker.config is None:
+        return Finding(False, f"somebody else runs {broker.name}, and its process is out of reach")
+    return Finding(True, f"{broker.name} was launched for these tests")
+
+
+def _pause(broker: RunningBroker) -> Finding:
+    if os.name != "posix":
+        return Finding(False, f"processes can't be paused on {sys.platform}")
+    return _process(broker)
+
+
+def _disk_full(broker: RunningBroker) -> Finding:
+    if sys.platform != "linux":
+        return Finding(False, "only Linux can bound the files of a process that runs")
+    return _process(broker)
+
+
+def _persistence(broker: RunningBroker) -> Finding:
+    config = broker.config
+    if config is None:
+        return _process(broker)
+    if config.name in _ALWAYS_PERSISTENT:
+        return Finding(True, f"{broker.name} keeps persistent messages however it is launched")
+    if config.persistent:
+        return Finding(True, f"{broker.name} was launched with persistent=True")
+    return Finding(False, f"{broker.name} was launched without persistent=True")
+
+
+def _control(broker: RunningBroker) -> Finding:
+    if broker.config is None or not broker.config.control:
+        return Finding(False, f"{broker.name} was not launched with control=True (stompkit only)")
+    return Finding(True, f"{broker.name} was launched with control=True")
+
+
+def _frames(broker: RunningBroker) -> Finding:
+    try:
+        _ = broker.frames
+    except BrokerError as error:
+        return Finding(False, str(error))
+    return Finding(True, f"a proxy in front of {broker.name} records them")
+
+
+def _quirks(broker: RunningBroker) -> Finding:
+    if broker.is_emulated:
+        return Finding(True, f"stompkit plays {broker.name}")
+    if broker.config is None or broker.config.quirks is None:
+        return Finding(False, f"{broker.name} was not launched with quirks (stompkit only)")
+    return Finding(True, f"{broker.name} was launched with the quirks {broker.config.quirks}")
+
+
+#: Name -> what is known of it.
+CONTROL: Final[dict[str, Callable[[RunningBroker], Finding]]] = {
+    "restart": _process,
+    "kill": _process,
+    "pause": _pause,
+    "disk-full": _disk_full,
+    "persistence": _persistence,
+    "reset": _control,
+    "clock": _control,
+    "frames": _frames,
+    "quirks": _quirks,
+}

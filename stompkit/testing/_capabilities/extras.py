@@ -1,0 +1,223 @@
+"""How it is found out what a broker can do beyond STOMP: topics, selectors, time, and so on.
+
+Most of it is asked for by headers that each broker has its own of.  Where there are several
+spellings they are tried one after the other, and the finding names the one that worked.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Final
+
+from stompkit.testing._capabilities.ground import Finding, Ground
+from stompkit.testing.client import ClientFailure, StompClient
+
+__all__ = [
+    "browser",
+    "delay",
+    "durable",
+    "expiry",
+    "priority",
+    "selector",
+    "temporary",
+    "topic",
+    "wildcard",
+]
+
+_DELAY_MS: Final = 300
+#: How long the message may take beyond its delay, in seconds: schedulers work by the second.
+_DELAY_MARGIN_S: Final = 5.0
+
+
+def topic(ground: Ground) -> Finding:
+    """Whether a message to a topic goes to all of its subscribers."""
+    name, first, second = ground.topic(), ground.client(), ground.client()
+    ground.subscribe(first, name)
+    ground.subscribe(second, name)
+    ground.take(second, name, b"1")
+    # By now the second has subscribed. The first may have been too late for that message.
+    ground.put(first, name, b"2")
+    for client in (first, second):
+        message = None
+        while message is None or message.body != b"2":
+            message = ground.late(client.receive)
+            if message is None:
+                return Finding(False, "of two subscribers of a topic one did not get a message")
+    return Finding(True, "a message to a topic came to both of its subscribers")
+
+
+def wildcard(ground: Ground) -> Finding:
+    """Whether ``*`` stands for a level of a topic's name."""
+    client, name, other = ground.client(), ground.name(), ground.topic()
+    ground.subscribe(client, ground.topic(f"{name}.*"))
+    ground.subscribe(client, other)
+    ground.put(client, ground.topic(f"{name}.a"), b"1")
+    # Topics need not keep to an order among them.
+    if ground.take(client, other, b"2").body != b"1" and ground.late(client.receive) is None:
+        return Finding(False, "a subscription of a topic NAME.* got no message to NAME.a")
+    return Finding(True, "a subscription of a topic NAME.* got a message to NAME.a")
+
+
+def durable(ground: Ground) -> Finding:
+    """Whether a subscription of a topic collects messages while its subscriber is away."""
+    for spelling, connecting, subscribing in (
+        ("client-id and activemq.subscriptionName", ["client-id"], ["activemq.subscriptionName"]),
+        ("client-id and durable-subscription-name", ["client-id"], ["durable-subscription-name"]),
+        ("durable:true, auto-delete:false and id", [], ["durable:true", "auto-delete:false"]),
+    ):
+        try:
+            if _Durable(ground, connecting, subscribing).collects():
+                return Finding(True, f"a subscription by {spelling} got what came meanwhile")
+        except ClientFailure:
+            continue
+    return Finding(False, "no subscription got a message that came while its subscriber was away")
+
+
+class _Durable:
+    """A subscription that may turn out to be durable."""
+
+    def __init__(self, ground: Ground, connecting: list[str], subscribing: list[str]) -> None:
+        """Name the headers of CONNECT and SUBSCRIBE, without a value for a name of its own."""
+        self._ground = ground
+        self._name = ground.name()
+        self._topic = ground.topic()
+        self._connecting = self._headers(connecting)
+        self._subscribing = self._headers(subscribing)
+
+    def _headers(self, texts: list[str]) -> dict[str, str]:
+        pairs = [text.partition(":") for text in texts]
+        return {name: value or self._name for name, _, value in pairs}
+
+    def collects(self) -> bool:
+        """Subscribe, go away, and come back: whether there was a message."""
+        ground, topic = self._ground, self._topic
+        client = ground.client(headers=self._connecting)
+        self._subscribe(client)
+        client.ack(ground.take(client, topic, b"1"))
+        client.disconnect()
+        client = ground.client(headers=self._connecting)
+        # It has not yet subscribed again.
+        ground.put(client, topic, b"2", persistent="true")
+        self._subscribe(client)
+        message = ground.take(client, topic, b"3")
+        client.ack(message)
+        has_collected = message.body == b"2"
+        if has_collected:
+            client.ack(client.receive())
+            self._forget(client)
+        return has_collected
+
+    def _subscribe(self, client: StompClient) -> None:
+        client.subscribe(
+            self._topic, id=self._name, ack="client", receipt=False, headers=self._subscribing
+        )
+
+    def _forget(self, client: StompClient) -> None:
+        """Have the broker forget the subscription, by one of the two ways that there are."""
+        headers = {"destination": self._topic, **self._subscribing}
+        with suppress(ClientFailure):
+            client.unsubscribe(self._name, headers=headers)
+            return
+        # Some want it not to be in use; they have ended the connection over that, or have not.
+        with suppress(ClientFailure):
+            client.disconnect()
+        with suppress(ClientFailure):
+            client = self._ground.client(headers=self._connecting)
+            client.unsubscribe(self._name, headers=headers)
+
+
+def temporary(ground: Ground) -> Finding:
+    """Whether there are queues for replies that belong to a connection."""
+    try:
+        how, address = "with", _replied(ground, subscribes=True)
+    except ClientFailure:
+        how, address = "without", _replied(ground, subscribes=False)
+    if address is None:
+        return Finding(False, "a reply-to:/temp-queue/NAME came as it was sent: it is nobody's own")
+    return Finding(
+        True, f"a reply came to the sender of reply-to:/temp-queue/NAME, {how} a subscription of it"
+    )
+
+
+def _replied(ground: Ground, *, subscribes: bool) -> str | None:
+    """Send a request and get the reply to it; where that was sent to.
+
+    ``None``: it is the name that the request gave, which means the same on every connection.
+    """
+    client, service = ground.client(), ground.client()
+    queue, own = ground.queue(), f"/temp-queue/{ground.name()}"
+    if subscribes:
+        client.subscribe(own, receipt=False)
+    ground.put(client, queue, b"request", **{"reply-to": own})
+    ground.subscribe(service, queue)
+    address = service.receive().headers.get("reply-to")
+    if address is None or address == own:
+        return None
+    service.send(address, b"reply", receipt=False)
+    client.receive()
+    return address
+
+
+def selector(ground: Ground) -> Finding:
+    """Whether a subscription gets only the messages that it selects."""
+    client, queue = ground.client(), ground.queue()
+    ground.subscribe(client, queue, selector="colour = 'red'")
+    ground.put(client, queue, b"blue", colour="blue")
+    ground.put(client, queue, b"red", colour="red")
+    if client.receive().body == b"blue":
+        return Finding(False, "a subscription got a message that its selector rules out")
+    client.close()
+    ground.rest_of(queue)
+    return Finding(True, "a subscription got only the message that its selector takes")
+
+
+def browser(ground: Ground) -> Finding:
+    """Whether a queue can be read without taking its messages."""
+    client, queue = ground.client(), ground.queue()
+    ground.put(client, queue, b"1")
+    ground.subscribe(client, queue, browser="true")
+    while client.receive().body != b"1":
+        pass
+    client.close()
+    if ground.rest_of(queue):
+        return Finding(True, "a subscription with browser:true left the message in its queue")
+    return Finding(False, "a subscription with browser:true took the message from its queue")
+
+
+def expiry(ground: Ground) -> Finding:
+    """Whether a message that nobody has wanted for too long is not delivered."""
+    # A second after the beginning of 1970; a millisecond after it has been sent.
+    for header, value in (("expires", "1000"), ("expiration", "1")):
+        client, queue = ground.client(), ground.queue()
+        ground.put(client, queue, b"1", **{header: value})
+        time.sleep(0.02)
+        if not ground.rest_of(queue, client=client):
+            return Finding(True, f"a message with the header {header} was gone after its time")
+    return Finding(False, "a message came after its time, be it given by expires or by expiration")
+
+
+def delay(ground: Ground) -> Finding:
+    """Whether a message can be sent to be delivered later."""
+    client, queue = ground.client(), ground.queue()
+    ground.subscribe(client, queue)
+    ground.put(client, queue, b"1", AMQ_SCHEDULED_DELAY=str(_DELAY_MS))
+    if ground.take(client, queue, b"2").body == b"1":
+        return Finding(False, "a message with AMQ_SCHEDULED_DELAY came at once")
+    client.receive(_DELAY_MS / 1000 + _DELAY_MARGIN_S)
+    return Finding(True, "a message with AMQ_SCHEDULED_DELAY came later than one sent after it")
+
+
+def priority(ground: Ground) -> Finding:
+    """Whether a message of a higher priority is delivered first."""
+    for spelling, arguments in (
+        ("priority", {}),
+        ("priority and, of its queue, x-max-priority", {"x-max-priority": "9"}),
+    ):
+        client, queue = ground.client(), ground.queue()
+        ground.put(client, queue, b"low", priority="1", **arguments)
+        ground.put(client, queue, b"high", priority="9", **arguments)
+        ground.subscribe(client, queue, **arguments)
+        if client.receive().body == b"high":
+            return Finding(True, f"the later of two messages came first by {spelling}")
+    return Finding(False, "two messages came in the order in which they were sent")

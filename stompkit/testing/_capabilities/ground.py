@@ -1,0 +1,224 @@
+"""Where a capability is probed: connections and destinations that nobody else uses."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Final, Self
+
+from stompkit.frames import Frame
+from stompkit.testing._launching.errors import BrokerError
+from stompkit.testing.client import NothingReceived, Refused, StompClient
+
+__all__ = ["GRACE_S", "Access", "Finding", "Ground"]
+
+#: How long a broker may take for what every broker does, in seconds: it may be busy.
+_ANSWER_S: Final = 5.0
+#: How long something may take longer than what every broker does, in seconds, before it is held
+#: that it won't come. This is what finding that a capability is missing costs at the most.
+GRACE_S: Final = 1.0
+
+#: What is offered in CONNECT, first come first served. STOMP 1.1 has all that is probed and is
+#: what brokers differ in least: CoilMQ has no way to acknowledge a message of 1.2.
+_OFFERS: Final = ("1.0,1.1", "1.2")
+#: RabbitMQ removes a queue that nobody has used for so many milliseconds, and all other brokers
+#: take no notice.
+_QUEUE_HEADERS: Final = {"x-expires": "60000"}
+_MARKER: Final = b"marker"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether a broker has a capability, and how that is known, as one sentence."""
+
+    has: bool
+    why: str
+
+
+class Access:
+    """How to get at a broker."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        login: str | None = None,
+        passcode: str | None = None,
+        vhost: str | None = None,
+        queue_template: str = "/queue/{}",
+        topic_template: str = "/topic/{}",
+    ) -> None:
+        """Take what there is to know; nothing is done yet."""
+        self.queue_template = queue_template
+        self.topic_template = topic_template
+        self._address = address
+        self._login = login
+        self._passcode = passcode
+        self._vhost = vhost
+        self._offer: str | None = None
+
+    def connect(
+        self, *, version: str, heart_beat: str = "0,0", headers: Mapping[str, str] | None = None
+    ) -> StompClient:
+        """Open a session; raises Refused, and BrokerError where there is no connection at all."""
+        host, port = self._address
+        try:
+            return StompClient.connect(
+                host,
+                port,
+                version=version,
+                login=self._login,
+                passcode=self._passcode,
+                vhost=self._vhost,
+                heart_beat=heart_beat,
+                timeout_s=_ANSWER_S,
+                headers=headers,
+            )
+        except OSError as error:
+            raise BrokerError(
+                f"what the broker at {host} port {port} can do is not known: it does not take"
+                f" connections ({error})"
+            ) from error
+
+    def offer(self) -> str:
+        """What to offer in CONNECT, by which the broker has opened a session; or BrokerError."""
+        if self._offer is None:
+            self.check()
+        assert self._offer is not None
+        return self._offer
+
+    def check(self) -> None:
+        """Raise BrokerError if the broker does not open a session."""
+        refusals = []
+        for offer in _OFFERS if self._offer is None else (self._offer,):
+            try:
+                self.connect(version=offer).close()
+            except Refused as refused:
+                refusals.append(refused)
+            else:
+                self._offer = offer
+                return
+        host, port = self._address
+        raise BrokerError(
+            f"what the broker at {host} port {port} can do is not known: {refusals[0]}"
+        )
+
+
+class Ground:
+    """The connections and destinations of one probe; a context manager closes the connections.
+
+    Neither SUBSCRIBE nor SEND is sent with a receipt, since not all brokers give one: what comes
+    back on the same connection shows as well that they have been taken.
+    """
+
+    def __init__(self, access: Access) -> None:
+        """Begin a probe."""
+        self._access = access
+        self._prefix = f"stompkit-probe-{secrets.token_hex(4)}"
+        self._numbers = count(1)
+        self._clients: list[StompClient] = []
+
+    def name(self) -> str:
+        """A name that nobody uses."""
+        return f"{self._prefix}-{next(self._numbers)}"
+
+    def queue(self) -> str:
+        """A queue that nobody uses."""
+        return self._access.queue_template.format(self.name())
+
+    def topic(self, name: str | None = None) -> str:
+        """A topic, by default one that nobody uses."""
+        return self._access.topic_template.format(self.name() if name is None else name)
+
+    def client(
+        self, *, heart_beat: str = "0,0", headers: Mapping[str, str] | None = None
+    ) -> StompClient:
+        """Open a session."""
+        version = self._access.offer()
+        client = self._access.connect(version=version, heart_beat=heart_beat, headers=headers)
+        self._clients.append(client)
+        return client
+
+    def connect(self, version: str) -> StompClient:
+        """Open a session of one version; raises Refused."""
+        client = self._access.connect(version=version)
+        self._clients.append(client)
+        return client
+
+    def subscribe(
+        self, client: StompClient, destination: str, ack: str = "auto", **headers: str
+    ) -> None:
+        """Subscribe."""
+        client.subscribe(destination, ack=ack, receipt=False, headers={**_QUEUE_HEADERS, **headers})
+
+    def put(self, client: StompClient, destination: str, body: bytes, **headers: str) -> None:
+        """Send a message; ``headers`` as they are on the wire."""
+        client.send(destination, body, receipt=False, headers={**_QUEUE_HEADERS, **headers})
+
+    def take(self, client: StompClient, destination: str, body: bytes) -> Frame:
+        """Send a message and receive it again."""
+        self.put(client, destination, body)
+        return client.receive()
+
+    def late(self, receive: Callable[[float], Frame]) -> Frame | None:
+        """What ``receive``, a method of a client, gives, if anything, when it has some time more.
+
+        A broker that is too busy for that is given the time that it needs.
+        """
+        try:
+            return receive(GRACE_S)
+        except NothingReceived:
+            # When this has been answered, so has everything else that ever will be.
+            queue, client = self.queue(), self.client()
+            self.subscribe(client, queue)
+            self.take(client, queue, _MARKER)
+        try:
+            return receive(0.0)
+        except NothingReceived:
+            return None
+
+    def rest_of(
+        self, queue: str, awaited: bytes | None = None, client: StompClient | None = None
+    ) -> list[Frame]:
+        """The messages that a queue still gives to a new subscription, ``awaited`` among them.
+
+        A marker behind them shows where they end. The body ``awaited`` may come later, since it
+        takes a broker some time to notice that a connection is lost.
+        """
+        reader = self.client() if client is None else client
+        self.subscribe(reader, queue)
+        rest = self._up_to_marker(reader, queue)
+        if awaited is None:
+            return rest
+        while all(message.body != awaited for message in rest):
+            message = self.late(reader.receive)
+            if message is None:
+                return rest
+            rest.append(message)
+        # And whatever came back with it.
+        return rest + self._up_to_marker(reader, queue)
+
+    def _up_to_marker(self, reader: StompClient, queue: str) -> list[Frame]:
+        """Send a marker, and return the messages that come before it."""
+        self.put(reader, queue, _MARKER)
+        messages = []
+        while (message := reader.receive()).body != _MARKER:
+            messages.append(message)
+        return messages
+
+    def __enter__(self) -> Self:
+        """Return the ground."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close all connections."""
+        for client in self._clients:
+            client.close()

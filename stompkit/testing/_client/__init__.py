@@ -1,0 +1,1 @@
+"""How the blocking client works."""

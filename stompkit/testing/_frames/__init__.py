@@ -1,0 +1,1 @@
+"""The frames that were seen, and how tests name them."""

@@ -1,0 +1,155 @@
+"""Launch Apache ActiveMQ (Classic) with nothing but a STOMP connector."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment, url_host
+from stompkit.testing._launching.config import LaunchConfig
+
+__all__ = ["ActiveMQ"]
+
+_JAVA_DIRECTORY: Final = Path("/usr/share/java")
+
+#: Without any of these it does not start, or takes no users, or writes no log.
+_NEEDED: Final = (
+    "activemq-broker activemq-client activemq-console activemq-jaas activemq-kahadb-store "
+    "activemq-protobuf activemq-spring activemq-stomp "
+    "geronimo-jms_1.1_spec geronimo-j2ee-management-1.1-spec "
+    "hawtbuf jcl-over-slf4j slf4j-api slf4j-simple "
+    "spring3-beans spring3-context spring3-core spring3-expression xbean-spring"
+).split()
+#: These are for some of its features, such as messages in JSON or selectors by XPath.
+_WANTED: Final = (
+    "activemq-openwire-legacy commons-lang3 commons-net commons-pool2 "
+    "geronimo-annotation-1.3-spec geronimo-j2ee-connector-1.5-spec geronimo-jacc_1.1_spec "
+    "geronimo-jta-1.2-spec hawtbuf-proto jackson-annotations jackson-core jackson-databind "
+    "javax.activation jaxb-api spring3-aop xpp3 xstream"
+).split()
+
+_SETTINGS: Final = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<beans xmlns="http://www.springframework.org/schema/beans"
+       xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+       xsi:schemaLocation="
+         http://www.springframework.org/schema/beans
+         http://www.springframework.org/schema/beans/spring-beans.xsd
+         http://activemq.apache.org/schema/core
+         http://activemq.apache.org/schema/core/activemq-core.xsd">
+  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="stompkit"
+          useJmx="false" schedulerSupport="true" dataDirectory={data}>
+    <persistenceAdapter>
+      <kahaDB directory={kahadb} journalMaxFileLength="8mb"/>
+    </persistenceAdapter>
+    {plugins}
+    <systemUsage>
+      <systemUsage>
+        <memoryUsage><memoryUsage limit="128 mb"/></memoryUsage>
+        <storeUsage><storeUsage limit="1 gb"/></storeUsage>
+        <tempUsage><tempUsage limit="256 mb"/></tempUsage>
+      </systemUsage>
+    </systemUsage>
+    <transportConnectors>
+      <transportConnector name="stomp" uri={uri}/>
+    </transportConnectors>
+  </broker>
+</beans>
+"""
+_PLUGINS: Final = """\
+<plugins>
+      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
+        <users>
+          <authenticationUser username={login} password={passcode} groups="users"/>
+        </users>
+      </simpleAuthenticationPlugin>
+    </plugins>"""
+
+
+class ActiveMQ:
+    """ActiveMQ started as a plain Java program: Debian's own script wants a system service."""
+
+    chooses_port = False
+    versions = "1.0,1.1,1.2"
+    start_timeout_s = 60.0
+    login: str | None = None
+    passcode: str | None = None
+    features = frozenset({"persistent"})
+
+    def vhost(self, config: LaunchConfig) -> str:
+        """There are no virtual hosts."""
+        return config.host
+
+    def missing(self) -> str | None:
+        """Look for Java and for the libraries of Debian's package."""
+        wanted = []
+        if shutil.which("java") is None:
+            wanted.append("the program 'java' on PATH")
+        jars = [name for name in _NEEDED if _jar(name) is None]
+        if jars:
+            wanted.append(f"in {_JAVA_DIRECTORY} the libraries {', '.join(jars)}")
+        if not wanted:
+            return None
+        return (
+            f"not found: {'; '.join(wanted)}. Install Debian's package activemq: "
+            "apt-get install activemq (its system service is not needed)"
+        )
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Write the configuration and compose the class path."""
+        settings = directory / "activemq.xml"
+        settings.write_text(_settings(config, directory), encoding="utf-8")
+        settings.chmod(0o600)
+        temporary = directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        jars = [_jar(name) for name in [*_NEEDED, *_WANTED]]
+        properties = {
+            "activemq.home": directory,
+            "activemq.base": directory,
+            "activemq.conf": directory,
+            "activemq.data": directory / "data",
+            "java.io.tmpdir": temporary,
+        }
+        command = [shutil.which("java") or "java", "-Xmx512m"]
+        # Otherwise it keeps a file outside its directory, in the system's temporary one.
+        command += ["-XX:-UsePerfData", *config.arguments]
+        command += [f"-D{name}={value}" for name, value in properties.items()]
+        command += ["-cp", os.pathsep.join(str(jar) for jar in jars if jar is not None)]
+        command += ["org.apache.activemq.console.command.ShellCommand"]
+        command += ["start", f"xbean:file:{settings}"]
+        return Prepared(command, inherited_environment("ACTIVEMQ_", "CLASSPATH"))
+
+
+def _jar(name: str) -> Path | None:
+    """The library's file: the one without a version in its name, else the newest of the others."""
+    plain = _JAVA_DIRECTORY / f"{name}.jar"
+    if plain.exists():
+        return plain
+    versions = sorted(_JAVA_DIRECTORY.glob(f"{name}-[0-9]*.jar"))
+    return versions[-1] if versions else None
+
+
+def _settings(config: LaunchConfig, directory: Path) -> str:
+    """The configuration file."""
+    plugins = ""
+    if config.login is not None:
+        plugins = _PLUGINS.format(
+            login=_quoted(config.login), passcode=_quoted(config.passcode or "")
+        )
+    return _SETTINGS.format(
+        data=_quoted(str(directory / "data")),
+        kahadb=_quoted(str(directory / "data" / "kahadb")),
+        plugins=plugins,
+        uri=_quoted(f"stomp://{url_host(config.host)}:{config.port}"),
+    )
+
+
+def _quoted(text: str) -> str:
+    """The value of an attribute in XML; the module that has a function for it imports slowly."""
+    return f'"{escape(text)}"'

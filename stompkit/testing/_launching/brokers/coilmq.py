@@ -1,0 +1,104 @@
+"""Launch CoilMQ, a broker in Python with a thread for each connection."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.errors import BrokerError
+
+__all__ = ["CoilMQ"]
+
+
+#: Its catalogue of messages is written with each message: by default it is with every hundredth,
+#: and an end by SIGTERM, not to speak of SIGKILL, forgets the others.
+_PERSISTENT: Final = """\
+qstore.factory = coilmq.store.dbm:make_dbm
+qstore.dbm.data_dir = {data}
+qstore.dbm.checkpoint_operations = 0"""
+#: Only with the last of Python's databases is what is written on the disk everywhere: Debian's
+#: ndbm keeps it until the database is closed, which such an end does not do.
+_START: Final = """\
+import sys
+for name in ("gnu", "ndbm", "sqlite3"):
+    sys.modules["dbm." + name] = None
+from coilmq.start import main
+main()
+"""
+
+
+class CoilMQ:
+    """CoilMQ with its messages in memory, or in the simplest of its stores."""
+
+    chooses_port = False
+    # With 1.2 on offer it insists on a host header with the machine's full name.
+    versions = "1.0,1.1"
+    start_timeout_s = 20.0
+    login: str | None = None
+    passcode: str | None = None
+    features = frozenset({"persistent"})
+
+    def vhost(self, config: LaunchConfig) -> str:
+        """The only name that it takes in 1.2; to 1.0 and 1.1 it does not matter."""
+        return socket.getfqdn()
+
+    def missing(self) -> str | None:
+        """Look for the package here, then for a program from an environment of its own."""
+        if self._command() is None:
+            return (
+                f"neither a Python package 'coilmq' for {sys.executable} nor a program 'coilmq' "
+                "on PATH was found; get it by: pip install 'coilmq>=1.1'"
+            )
+        return None
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Write the configuration file, and the file of users if there is one."""
+        if ":" in config.host:
+            raise BrokerError(f"CoilMQ can't listen on {config.host}: it knows IPv4 only")
+        lines = ["[coilmq]"]
+        if config.login is not None:
+            users = directory / "users.ini"
+            _write_users(users, config.login, config.passcode or "")
+            lines += ["auth.factory = coilmq.auth.simple:make_simple"]
+            lines += [f"auth.simple.file = {users}"]
+        command = self._command() or ["coilmq"]
+        if config.persistent:
+            if importlib.util.find_spec("coilmq") is None:
+                raise BrokerError(f"CoilMQ keeps messages only as a package of {sys.executable}")
+            data = directory / "data"
+            data.mkdir(exist_ok=True)
+            lines += [_PERSISTENT.format(data=data)]
+            command = [sys.executable, "-c", _START]
+        settings = directory / "coilmq.ini"
+        settings.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        command += ["-c", str(settings)]
+        command += ["-b", config.host, "-p", str(config.port), *config.arguments]
+        return Prepared(command, inherited_environment() | {"PYTHONUNBUFFERED": "1"})
+
+    @staticmethod
+    def _command() -> list[str] | None:
+        """The start of its command line, if it is installed."""
+        if importlib.util.find_spec("coilmq") is not None:
+            return [sys.executable, "-m", "coilmq.start"]
+        program = shutil.which("coilmq")
+        return None if program is None else [program]
+
+
+def _write_users(path: Path, login: str, passcode: str) -> None:
+    """Write the file of users, unless CoilMQ would read something else from it."""
+    if login != login.lower() or "%" in passcode:
+        raise BrokerError(
+            "CoilMQ takes users in lower case only and no passcode with a percent sign, which "
+            f"rules out the login {login!r} or its passcode"
+        )
+    path.write_text(f"[auth]\n{login} = {passcode}\n", encoding="utf-8")
+    path.chmod(0o600)

@@ -1,0 +1,142 @@
+"""Launch RabbitMQ with its STOMP plug-in and nothing else that listens to the world."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._launching.config import LaunchConfig
+
+__all__ = ["RabbitMQ"]
+
+#: The server itself. The program of the same name on PATH is a wrapper that insists on being
+#: root or the system service's user.
+_SERVERS: Final = (Path("/usr/lib/rabbitmq/bin/rabbitmq-server"),)
+_GUEST: Final = "guest"
+
+# epmd, the directory of Erlang nodes, would otherwise be started by the first node on the machine
+# as a daemon that outlives it. Here it is a member of the broker's own process group.
+_SCRIPT: Final = 'epmd -port "$ERL_EPMD_PORT" -address "$ERL_EPMD_ADDRESS" & exec "$0" "$@"'
+
+
+class RabbitMQ:
+    """RabbitMQ as a node of its own, with its own epmd, for whoever runs the tests."""
+
+    chooses_port = False
+    versions = "1.0,1.1,1.2"
+    start_timeout_s = 120.0
+    login: str | None = _GUEST
+    passcode: str | None = _GUEST
+    features = frozenset({"persistent"})
+
+    def vhost(self, config: LaunchConfig) -> str:
+        """RabbitMQ's default one."""
+        return "/"
+
+    def missing(self) -> str | None:
+        """Look for the server and for Erlang."""
+        wanted = [f"the program {name!r} on PATH" for name in ("erl", "epmd") if not _which(name)]
+        if _server() is None:
+            wanted.append(f"the program {_SERVERS[0]}")
+        if not wanted:
+            return None
+        return (
+            f"not found: {'; '.join(wanted)}. Install Debian's package rabbitmq-server: "
+            "apt-get install rabbitmq-server (its system service is not needed)"
+        )
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Write configuration, plug-ins, users and virtual hosts."""
+        definitions = directory / "definitions.json"
+        definitions.write_text(json.dumps(_definitions(config), indent=1), encoding="utf-8")
+        definitions.chmod(0o600)
+        (directory / "rabbitmq.conf").write_text(_settings(config, definitions), encoding="utf-8")
+        (directory / "enabled_plugins").write_text("[rabbitmq_stomp].\n", encoding="utf-8")
+        command = ["/bin/sh", "-c", _SCRIPT, str(_server() or _SERVERS[0]), *config.arguments]
+        environment = inherited_environment("RABBITMQ_", "ERL_") | _variables(directory)
+        environment["ERL_EPMD_PORT"] = str(take_port())
+        environment["RABBITMQ_DIST_PORT"] = str(take_port())
+        return Prepared(command, environment)
+
+
+def _which(name: str) -> str | None:
+    """Where a program is, if it is on PATH."""
+    return shutil.which(name)
+
+
+def _server() -> Path | None:
+    """The server's program."""
+    return next((path for path in _SERVERS if os.access(path, os.X_OK)), None)
+
+
+def _variables(directory: Path) -> dict[str, str]:
+    """The environment variables that keep all of the node's files in its directory."""
+    return {
+        # Where the node keeps the cookie that its kind know each other by.
+        "HOME": str(directory),
+        "RABBITMQ_NODENAME": "stompkit@localhost",
+        "RABBITMQ_BASE": str(directory),
+        "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_LOGS": "-",
+        "RABBITMQ_GENERATED_CONFIG_DIR": str(directory / "generated"),
+        "RABBITMQ_SCHEMA_DIR": str(directory / "schema"),
+        "RABBITMQ_PLUGINS_EXPAND_DIR": str(directory / "plugins-expanded"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+        "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / "advanced"),
+        "RABBITMQ_CONF_ENV_FILE": str(directory / "none"),
+        "RABBITMQ_PID_FILE": str(directory / "rabbitmq.pid"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_CRASH_DUMP": str(directory / "erl_crash.dump"),
+    }
+
+
+def _settings(config: LaunchConfig, definitions: Path) -> str:
+    """The configuration file."""
+    return f"""\
+listeners.tcp = none
+stomp.listeners.tcp.1 = {config.host}:{config.port}
+loopback_users.guest = true
+load_definitions = {definitions}
+disk_free_limit.absolute = 50MB
+"""
+
+
+def _definitions(config: LaunchConfig) -> dict[str, Any]:
+    """The users, the virtual hosts and who may do what there: everybody everything."""
+    users = {_GUEST: _GUEST}
+    if config.login is not None:
+        users[config.login] = config.passcode or ""
+    vhosts = sorted({"/", config.vhost or "/"})
+    return {
+        "users": [_user(name, password) for name, password in users.items()],
+        "vhosts": [{"name": vhost} for vhost in vhosts],
+        "permissions": [
+            {"user": user, "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"}
+            for user in users
+            for vhost in vhosts
+        ],
+    }
+
+
+def _user(name: str, password: str) -> dict[str, Any]:
+    """One user, with the password hashed as RabbitMQ stores it."""
+    salt = os.urandom(4)
+    digest = hashlib.sha256(salt + password.encode()).digest()
+    return {
+        "name": name,
+        "password_hash": base64.b64encode(salt + digest).decode("ascii"),
+        "hashing_algorithm": "rabbit_password_hashing_sha256",
+        "tags": "administrator",
+    }

@@ -1,0 +1,94 @@
+"""Launch this package's own broker."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.control import server_path
+
+__all__ = ["Stompkit"]
+
+_PACKAGE = Path(__file__).resolve().parents[3]
+
+#: What the brokers with a mind of their own about virtual hosts take.
+_VHOSTS: Final[dict[str, Callable[[], str]]] = {"rabbitmq": lambda: "/", "coilmq": socket.getfqdn}
+
+
+class Stompkit:
+    """``twist stompkit``: a port of its own choice, data only in memory unless asked otherwise.
+
+    ``twist stompkit-test`` where tests want a say in it.
+    """
+
+    chooses_port = True
+    versions = "1.0,1.1,1.2"
+    start_timeout_s = 20.0
+    login: str | None = None
+    passcode: str | None = None
+    features = frozenset({"persistent", "control", "quirks"})
+
+    def vhost(self, config: LaunchConfig) -> str:
+        """Every name is taken, except by the quirks of brokers that take only one."""
+        for name in (config.quirks or "").split(","):
+            if name in _VHOSTS:
+                return _VHOSTS[name]()
+        return config.host
+
+    def missing(self) -> str | None:
+        """Look for Twisted, without importing it into the process that runs the tests."""
+        found = importlib.util.find_spec("twisted")
+        # Only a directory, as the one of this package's own plug-in for it, has no origin.
+        if found is None or found.origin is None:
+            return (
+                f"the Python package Twisted, on which it runs, was not found by {sys.executable};"
+                " get it by: pip install 'Twisted>=24.7'"
+            )
+        return None
+
+    def prepare(
+        self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
+    ) -> Prepared:
+        """Have the port announced in a file, and the user, if any, looked up in another."""
+        announce = directory / "announce.json"
+        announce.unlink(missing_ok=True)
+        # In an endpoint's description a colon ends an argument.
+        interface = config.host.replace(":", "\\:")
+        tested = config.control or config.quirks is not None
+        # Text, where its own choice for a file would be JSON.
+        command = [sys.executable, "-m", "twisted", "--log-format", "text"]
+        command += ["stompkit-test" if tested else "stompkit"]
+        command += ["--endpoint", f"tcp:{config.port}:interface={interface}"]
+        command += ["--announce", str(announce)]
+        if config.login is not None:
+            users = directory / "users"
+            users.write_text(f"{config.login}:{config.passcode or ''}\n", encoding="utf-8")
+            users.chmod(0o600)
+            command += ["--auth", f"file:{users}"]
+        if config.persistent:
+            command += ["--data", str(directory / "data")]
+        control = directory / "control" if config.control else None
+        if control is not None:
+            command += ["--control", server_path(control)]
+        if config.quirks is not None:
+            command += ["--quirk", config.quirks]
+        environment = inherited_environment()
+        environment["PYTHONPATH"] = _python_path()
+        environment["PYTHONUNBUFFERED"] = "1"
+        return Prepared([*command, *config.arguments], environment, announce, control)
+
+
+def _python_path() -> str:
+    """Have the broker import the very package that these tests import, also from a checkout."""
+    paths = [os.environ.get("PYTHONPATH", "")]
+    root = _PACKAGE.parent
+    if root.name not in ("site-packages", "dist-packages"):
+        paths.insert(0, str(root))
+    return os.pathsep.join(path for path in paths if path)

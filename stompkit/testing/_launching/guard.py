@@ -1,0 +1,371 @@
+"""Run a command that must not outlive whoever asked for it.
+
+    python -I guard.py [--grace SECONDS] [--remove DIRECTORY] [--answers DESCRIPTOR]
+        -- COMMAND [ARGUMENT ...]
+
+The command runs in a session of its own.  It is ended, with everything that it started, when
+
+- standard input of this program reaches its end, or its parent is another: whoever asked for the
+  command is gone, by whatever means;
+- the letter ``s``, for stop, comes in there, or this program gets SIGTERM, SIGINT or SIGHUP.
+
+Then the process group gets SIGTERM, and after the grace period (10 seconds) all that is left gets
+SIGKILL.  The letter ``k``, for kill, means SIGKILL at once.  A command that ends by itself, or
+goes to the background, is over: what it left behind gets SIGKILL too.  This program then ends as
+the command did, by the same exit status or the same signal.  If by then whoever asked is gone, the
+directory of ``--remove`` is removed with all that is in it: nobody is left to want it.
+
+Four more letters do something to the command and everything that it started, and let it live:
+
+- ``p``, pause: all get SIGSTOP;  ``c``, continue: all get SIGCONT;
+- ``f``, full: none can write a file any more, as if the disk were full;  ``e``, empty: all can.
+
+Each of these is answered by one line on the descriptor of ``--answers``: an empty one when it is
+done, else one that says why it can't be done.
+
+Processes that leave the group, as daemons do, are found on Linux only, where this program makes
+itself the one that orphans are handed to.  Standard library only: it runs under ``python -I``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from enum import Enum
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_USAGE = (
+    "usage: guard.py [--grace SECONDS] [--remove DIRECTORY] [--answers DESCRIPTOR]"
+    " -- COMMAND [ARGUMENT ...]"
+)
+_GRACE_S = 10.0
+_STDIN = 0
+#: How often to look whether the parent has changed: a process that the parent forked may have
+#: kept the pipe open.
+_PARENT_CHECK_S = 0.5
+#: How often to look at a group whose members may be nobody's children here.
+_GROUP_CHECK_S = 0.05
+#: How long to try to kill: a process in an uninterruptible wait may not die at all.
+_KILL_S = 10.0
+#: How long to wait until all processes have stopped, for the same reason.
+_PAUSE_S = 5.0
+#: How often to look whether they have.
+_PAUSE_CHECK_S = 0.002
+#: How /proc calls the states of a thread that is stopped, traced, or at its end.
+_STANDING = (b"T", b"t", b"Z", b"X", b"x")
+
+
+class Why(Enum):
+    """What made the guard stop watching."""
+
+    ENDED = "the command ended"
+    STOP = "the guard was told to stop it"
+    KILL = "the guard was told to kill it"
+
+
+class Guard:
+    """One command and everything that it started."""
+
+    def __init__(self, command: list[str], grace_s: float, answers: int | None = None) -> None:
+        """Start ``command``; OSError where it can't be run."""
+        self._grace_s = grace_s
+        self._answers = answers
+        self._words: dict[bytes, Callable[[], None]] = {
+            b"p": self._pause,
+            b"c": self._resume,
+            b"f": self._fill,
+            b"e": self._empty,
+        }
+        self._parent = os.getppid()
+        self._status: int | None = None
+        self._stop = False
+        self._input_ended = False
+        # Signals must wake select(), also those that arrive just before it.
+        self._wake, wake_write = os.pipe()
+        for descriptor in (self._wake, wake_write):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_stop)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_prepare_processes(),
+        )
+
+    def run(self) -> int | None:
+        """Watch the command to its end; return its wait status, ``None`` if it can't be had."""
+        why = self._watch()
+        if why is Why.STOP:
+            self._terminate()
+        self._kill()
+        return self._status
+
+    def alone(self) -> bool:
+        """Whether whoever asked for the command is gone, once it has ended."""
+        # The pipe of a process that dies is closed first; its children change hands later.
+        if not self._input_ended and select.select([_STDIN], [], [], 0)[0]:
+            self._input_ended = not os.read(_STDIN, 1)
+        return self._input_ended or self._has_other_parent()
+
+    def _has_other_parent(self) -> bool:
+        """Whether the process that started this one is gone."""
+        return os.getppid() != self._parent
+
+    def _on_stop(self, *_: object) -> None:
+        """Take a signal that asks for the end."""
+        self._stop = True
+
+    def _watch(self) -> Why:
+        """Wait for the first reason to stop."""
+        while True:
+            readable = self._wait(_PARENT_CHECK_S, _STDIN)
+            self._reap()
+            if self._status is not None:
+                return Why.ENDED
+            word = os.read(_STDIN, 1) if _STDIN in readable else None
+            if word == b"k":
+                return Why.KILL
+            self._input_ended = word == b""
+            if self._stop or word in (b"s", b"") or self._has_other_parent():
+                return Why.STOP
+            act = self._words.get(word or b"")
+            if act is not None:
+                self._do(act)
+
+    def _do(self, act: Callable[[], None]) -> None:
+        """Do what a letter means, and tell how it went."""
+        answer = ""
+        try:
+            act()
+        except OSError as error:
+            answer = error.strerror or str(error)
+        if self._answers is not None:
+            # An error means that nobody is left to read it.
+            with contextlib.suppress(OSError):
+                os.write(self._answers, f"{answer}\n".encode())
+
+    def _pause(self) -> None:
+        """Stop all processes; return when none of them runs any more."""
+        deadline = time.monotonic() + _PAUSE_S
+        while True:
+            # Again each time: one that has not stopped yet may have started another.
+            self._signal_all(signal.SIGSTOP)
+            if not any(_is_running(pid) for pid in self._family()):
+                return
+            if time.monotonic() >= deadline:
+                self._resume()
+                raise OSError(f"a process has not stopped in {_PAUSE_S:g} seconds")
+            time.sleep(_PAUSE_CHECK_S)
+
+    def _resume(self) -> None:
+        """Let all processes run again."""
+        self._signal_all(signal.SIGCONT)
+
+    def _fill(self) -> None:
+        """Let no process write to a file."""
+        self._limit_files(0)
+
+    def _empty(self) -> None:
+        """Let all processes write to files as far as their hard limits go."""
+        self._limit_files(None)
+
+    def _limit_files(self, limit_bytes: int | None) -> None:
+        """Bound the size of the files that all processes write, below their hard limits."""
+        if sys.platform != "linux":
+            raise OSError("only Linux can bound the files of a process that runs")
+        done: set[int] = set()
+        # Until there is no new one, which may have been started before its parent's turn.
+        while pids := set(self._family()) - done:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+                    soft = hard if limit_bytes is None else limit_bytes
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
+            done |= pids
+
+    def _signal_all(self, number: int) -> None:
+        """Send a signal to the process group and to what has left it."""
+        self._signal_group(number)
+        for pid in self._family():
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+
+    def _family(self) -> list[int]:
+        """The command and all that it started, as far as /proc tells."""
+        children: dict[int, list[int]] = {}
+        for pid, parent in _processes():
+            children.setdefault(parent, []).append(pid)
+        found = children.get(os.getpid(), [])
+        for pid in found:
+            # The list grows while it is gone through.
+            found += children.get(pid, [])
+        return found
+
+    def _terminate(self) -> None:
+        """Ask the process group to end, and give it time to."""
+        self._signal_group(signal.SIGTERM)
+        # One that is paused would not notice.
+        self._resume()
+        deadline = time.monotonic() + self._grace_s
+        while time.monotonic() < deadline:
+            self._reap()
+            if not self._signal_group(0):
+                return
+            self._wait(_GROUP_CHECK_S)
+
+    def _kill(self) -> None:
+        """Kill the group, and whatever left it, generation by generation."""
+        deadline = time.monotonic() + _KILL_S
+        while time.monotonic() < deadline:
+            alive = self._signal_group(signal.SIGKILL)
+            for pid in _children():
+                # Not yet waited for, so the number can't have been given to another process.
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            if self._reap() and not alive:
+                return
+            self._wait(_GROUP_CHECK_S)
+
+    def _wait(self, timeout_s: float, *descriptors: int) -> list[int]:
+        """Wait for a signal or for input; return the descriptors that have some."""
+        readable, _, _ = select.select([self._wake, *descriptors], [], [], timeout_s)
+        if self._wake in readable:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 512)
+        return readable
+
+    def _reap(self) -> bool:
+        """Collect what has ended; say whether no child is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self._process.pid:
+                self._status = status
+
+    def _signal_group(self, number: int) -> bool:
+        """Send a signal to the process group; say whether it has members."""
+        try:
+            # The group's number is the command's, and not free for others while it has members.
+            os.killpg(self._process.pid, number)
+        except OSError:
+            return False
+        return True
+
+
+def _prepare_processes() -> Callable[[], None] | None:
+    """On Linux become the parent of orphans; return what the new process has to do first."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def prepare() -> None:
+        """Have the command killed when the guard itself is, and not by a disk that is full."""
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        # Writing beyond the bound is to fail, as it does on a full disk, and not to be fatal.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    return prepare
+
+
+def _processes() -> list[tuple[int, int]]:
+    """All processes, each with its parent, as far as /proc tells."""
+    found = []
+    try:
+        numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    except OSError:
+        return []
+    for pid in numbers:
+        stat = _stat(f"/proc/{pid}/stat")
+        if stat is not None:
+            found.append((pid, int(stat[1])))
+    return found
+
+
+def _children() -> list[int]:
+    """The direct children of this process."""
+    return [pid for pid, parent in _processes() if parent == os.getpid()]
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a thread of a process is neither stopped nor at its end."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return False
+    stats = [_stat(f"/proc/{pid}/task/{thread}/stat") for thread in threads]
+    return any(stat is not None and stat[0] not in _STANDING for stat in stats)
+
+
+def _stat(path: str) -> list[bytes] | None:
+    """State, parent and more of a process or a thread; ``None`` when it is gone."""
+    try:
+        with open(path, "rb") as file:
+            # The name, in parentheses, can hold anything.
+            return file.read().rpartition(b")")[2].split() or None
+    except OSError:
+        return None
+
+
+def _end_like(status: int | None) -> int:
+    """Return the exit status of the command, or die of the signal that it died of."""
+    if status is None:
+        return 1
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return code
+    # The command has left a core file, if any is wanted.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if -code not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+    return 128 - code
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program; return its exit status, 2 for wrong usage, 127 for no such command."""
+    options = {"--grace": str(_GRACE_S), "--remove": "", "--answers": ""}
+    try:
+        while arguments[0] != "--":
+            options[arguments[0]] = arguments[1]
+            arguments = arguments[2:]
+        command = arguments[1:]
+        grace_s = float(options.pop("--grace"))
+        remove = options.pop("--remove")
+        answers = options.pop("--answers")
+        descriptor = int(answers) if answers else None
+        if options or not command:
+            raise ValueError
+    except (ValueError, IndexError):
+        print(_USAGE, file=sys.stderr)
+        return 2
+    try:
+        guard = Guard(command, grace_s, descriptor)
+    except OSError as error:
+        print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    status = guard.run()
+    if remove and guard.alone():
+        shutil.rmtree(remove, ignore_errors=True)
+    return _end_like(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

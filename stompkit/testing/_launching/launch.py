@@ -1,0 +1,168 @@
+"""Launch a broker in a process of its own, and know when it is ready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from stompkit.testing._launching.brokers import LAUNCHERS, Launcher, launcher_for, short_name
+from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
+from stompkit.testing._launching.installation import Installation, check_port, port_was_taken
+from stompkit.testing._launching.running import RunningBroker
+
+if TYPE_CHECKING:
+    from stompkit.testing.proxy import Proxy
+
+__all__ = ["RunningBroker", "given", "launch"]
+
+#: How often to take another port when somebody else was faster.
+_PORT_ATTEMPTS: Final = 3
+#: Where a proxy listens that records the frames of somebody else's broker.
+_LOOPBACK: Final = "127.0.0.1"
+
+
+def launch(config: LaunchConfig) -> RunningBroker:
+    """Start a broker and return when it answers CONNECT.
+
+    Raises BrokerMissing where the server software is not installed, BrokerStartError where it
+    does not start, and BrokerError for an unknown name or a setting that the broker lacks.
+    """
+    launcher = launcher_for(config.name)
+    return launch_with(launcher, replace(config, name=short_name(config.name)))
+
+
+def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
+    """Start a broker by the given launcher, whatever the configuration's ``name``."""
+    _check(launcher, config)
+    missing = launcher.missing()
+    if missing is not None:
+        raise BrokerMissing(config.name, missing)
+    config = _complete(launcher, config)
+    # With a proxy in front it is the proxy that listens where the configuration says.
+    if config.frames:
+        check_port(config)
+    own = replace(config, port=0) if config.frames else config
+    installation = _started(launcher, own)
+    try:
+        tap = _tapped((config.host, installation.port), config) if config.frames else None
+    except BaseException:
+        installation.close(kill=True)
+        installation.remove_directory()
+        raise
+    return RunningBroker(
+        config,
+        installation.port,
+        versions=launcher.versions,
+        installation=installation,
+        tap=tap,
+    )
+
+
+def given(
+    host: str,
+    port: int,
+    *,
+    name: str = "given",
+    login: str | None = None,
+    passcode: str | None = None,
+    vhost: str | None = None,
+    frames: bool = False,
+    queue_template: str = LaunchConfig.queue_template,
+    topic_template: str = LaunchConfig.topic_template,
+) -> RunningBroker:
+    """Describe a broker that is already running; it is not started, asked or stopped.
+
+    For the name of a known broker, its usual login, passcode and virtual host are taken where
+    none are given; an empty login stands for none.  With ``frames`` a proxy is started in front
+    of it, on a free port of 127.0.0.1, to which ``host`` and ``port`` of the result lead.
+    """
+    config = LaunchConfig(
+        name=name,
+        host=host,
+        port=port,
+        login=login,
+        passcode=passcode,
+        vhost=vhost,
+        frames=frames,
+        queue_template=queue_template,
+        topic_template=topic_template,
+    )
+    launcher = LAUNCHERS.get(name)
+    config = _complete(launcher, config)
+    tap = _tapped((host, port), replace(config, host=_LOOPBACK, port=0)) if frames else None
+    versions = None if launcher is None else launcher.versions
+    return RunningBroker(config, port, versions=versions, tap=tap)
+
+
+def _check(launcher: Launcher, config: LaunchConfig) -> None:
+    """Refuse what the broker does not have."""
+    wanted = {
+        "persistent": config.persistent,
+        "control": config.control,
+        "quirks": config.quirks is not None,
+    }
+    for feature, is_wanted in wanted.items():
+        if is_wanted and feature not in launcher.features:
+            having = ", ".join(name for name, each in LAUNCHERS.items() if feature in each.features)
+            raise BrokerError(
+                f"{config.name} can't be launched with LaunchConfig({feature}=...), which is for "
+                f"{having}"
+            )
+
+
+def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:
+    """Put what the broker, if it is a known one, takes by default where nothing is said."""
+    if launcher is None:
+        return replace(config, login=config.login or None)
+    login, passcode = config.login, config.passcode
+    if login is None:
+        login = launcher.login
+        passcode = launcher.passcode if passcode is None else passcode
+    return replace(
+        config,
+        login=login or None,
+        passcode=passcode if login else None,
+        vhost=launcher.vhost(config) if config.vhost is None else config.vhost,
+        start_timeout_s=(
+            launcher.start_timeout_s if config.start_timeout_s is None else config.start_timeout_s
+        ),
+    )
+
+
+def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
+    """Start a broker, at another port if somebody else was faster."""
+    attempts = 1 if config.port or launcher.chooses_port else _PORT_ATTEMPTS
+    while True:
+        attempts -= 1
+        installation = Installation(launcher, config)
+        try:
+            installation.start()
+            return installation
+        except BrokerStartError as error:
+            installation.close(kill=True)
+            is_last = not attempts or not port_was_taken(error)
+            # Whoever reads the message wants to read the log, if there is one.
+            if not is_last or error.attempt.log_path is None:
+                installation.remove_directory()
+            if is_last:
+                raise
+        except BaseException:
+            installation.close(kill=True)
+            installation.remove_directory()
+            raise
+
+
+def _tapped(server: tuple[str, int], config: LaunchConfig) -> Proxy:
+    """Start a proxy that records frames, where the configuration says that clients connect."""
+    from stompkit.testing._frames.log import FrameLog
+    from stompkit.testing.proxy import Proxy
+
+    frames = FrameLog(secrets=config.secrets)
+    try:
+        return Proxy(*server, host=config.host, port=config.port, frames=frames).start()
+    except OSError as error:
+        raise BrokerError(
+            f"{config.name} can't be put behind a proxy at {config.host} port {config.port}: "
+            f"{error.strerror}"
+        ) from error

@@ -1,0 +1,175 @@
+"""A command that ends with the process that started it, and can be paused or kept from writing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from stompkit.testing._launching.errors import BrokerError
+
+__all__ = ["LOG_NAME", "GuardedProcess", "ProcessLog"]
+
+LOG_NAME: Final = "broker.log"
+#: Set for every process of a broker, so that whoever finds one knows where it belongs.
+_DIRECTORY_VARIABLE: Final = "STOMPKIT_BROKER_DIRECTORY"
+_GUARD: Final = Path(__file__).with_name("guard.py")
+#: What the guard may take beyond the time that the command has, in seconds.
+_GUARD_S: Final = 15.0
+
+
+class ProcessLog:
+    """The file that commands write to, one after the other, from now on."""
+
+    def __init__(self, directory: Path) -> None:
+        """Begin at the end of what an earlier broker left in the directory."""
+        self.path = directory / LOG_NAME
+        with self.path.open("ab") as file:
+            self._start_bytes = file.tell()
+
+    def write(self, line: str) -> None:
+        """Add a line that is not the command's own."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+    def text(self) -> str:
+        """What has been written so far; nothing once the file has been removed."""
+        try:
+            written = self.path.read_bytes()[self._start_bytes :]
+        except FileNotFoundError:
+            return ""
+        return written.decode("utf-8", "replace")
+
+
+class GuardedProcess:
+    """A command under the guard, which ends it with this process; output goes to a log file."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        directory: Path,
+        stop_timeout_s: float,
+        *,
+        temporary: bool = False,
+        log: ProcessLog | None = None,
+        working_directory: Path | None = None,
+    ) -> None:
+        """Start ``command``, whose files are in ``directory``.
+
+        The directory goes with this process if ``temporary``. The command's working directory is
+        the same unless another one is named.
+        """
+        self.command = list(command)
+        self.is_paused = False
+        self._log = ProcessLog(directory) if log is None else log
+        self._stop_timeout_s = stop_timeout_s
+        ours, answers = os.pipe()
+        self._answers = open(ours, "rb", buffering=0)
+        guard = [sys.executable, "-I", str(_GUARD), "--grace", str(stop_timeout_s)]
+        guard += ["--answers", str(answers)]
+        if temporary:
+            guard += ["--remove", str(directory)]
+        try:
+            with self._log.path.open("ab") as log_file:
+                self._guard = subprocess.Popen(
+                    [*guard, "--", *command],
+                    stdin=subprocess.PIPE,
+                    stdout=log_file,
+                    stderr=subprocess.STDOUT,
+                    cwd=working_directory or directory,
+                    env={**environment, _DIRECTORY_VARIABLE: str(directory)},
+                    pass_fds=[answers],
+                    # Out of reach of the terminal's Ctrl-C: tests get to their end first.
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._answers.close()
+            raise
+        finally:
+            os.close(answers)
+
+    def status(self) -> int | None:
+        """How the command ended: exit status, or minus a signal's number; ``None``: it runs."""
+        return self._guard.poll()
+
+    def stop(self) -> None:
+        """Have the command shut down, killed if it takes too long; harmless when it has ended."""
+        self._finish(b"s", self._stop_timeout_s + _GUARD_S)
+
+    def kill(self) -> None:
+        """Kill the command, as ``kill -9`` does; harmless when it has ended."""
+        self._finish(b"k", _GUARD_S)
+
+    def pause(self) -> None:
+        """Return when the command and all that it started have stopped, as by SIGSTOP.
+
+        This and the next three methods raise BrokerError where it can't be done.
+        """
+        self._ask(b"p")
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._ask(b"c")
+        self.is_paused = False
+
+    def fill_disk(self) -> None:
+        """Make every attempt to write to a file fail, for the command and all that it started.
+
+        What it would add to its log in the meantime is lost.
+        """
+        self._ask(b"f")
+
+    def free_disk(self) -> None:
+        """Take that back."""
+        self._ask(b"e")
+
+    def log(self) -> str:
+        """What the command has written so far."""
+        return self._log.text()
+
+    def _ask(self, word: bytes) -> None:
+        """Have the guard do something, and wait until it has."""
+        answer = b""
+        if self._guard.poll() is None and self._tell(word):
+            if not select.select([self._answers], [], [], _GUARD_S)[0]:
+                raise BrokerError(f"the broker's guard gave no answer in {_GUARD_S:g} s")
+            # Short enough to come in one piece; the end of the file where the guard has ended.
+            answer = self._answers.readline()
+        if not answer:
+            raise BrokerError("the broker's process has ended")
+        problem = answer.decode("utf-8", "replace").strip()
+        if problem:
+            raise BrokerError(f"can't be done to the broker's processes: {problem}")
+
+    def _tell(self, word: bytes) -> bool:
+        """Write to the guard; say whether it was there."""
+        assert self._guard.stdin is not None
+        try:
+            self._guard.stdin.write(word)
+            self._guard.stdin.flush()
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _finish(self, word: bytes, timeout_s: float) -> None:
+        """Tell the guard what to do, and wait until it has."""
+        assert self._guard.stdin is not None
+        # Where that fails the guard has ended, and the command before it.
+        self._tell(word)
+        try:
+            self._guard.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()
+            self._guard.wait()
+        # Only now: the end of its input would tell the guard that this process is gone.
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        self.is_paused = False
+        self._answers.close()

@@ -1,0 +1,1 @@
+"""What the proxy does to what passes through it."""

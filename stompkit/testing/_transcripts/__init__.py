@@ -1,0 +1,1 @@
+"""What was seen, as text, compared and replayed."""

@@ -1,0 +1,349 @@
+"""Replaying what a broker did, to clients."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Collection
+from types import TracebackType
+from typing import Final, Self
+
+from stompkit.frames import Frame, RemoteProtocolError
+from stompkit.testing._frames.events import Closed, End, Event, Octets, Opened, SeenFrame
+from stompkit.testing._frames.log import FrameLog
+from stompkit.testing._frames.words import shown_frame
+from stompkit.testing._transcripts.replay_peer import ReplayPeer
+from stompkit.testing._transcripts.replaying import (
+    ReplayFailed,
+    check_replayable,
+    differences,
+    versions_in,
+)
+from stompkit.testing._transcripts.transcript import Transcript
+
+__all__ = ["ReplayServer"]
+
+_BACKLOG: Final = 50
+
+
+class _Differs(Exception):
+    """The client did what the transcript can't go on from; the message says what."""
+
+    def __init__(self, problem: str, peer: ReplayPeer | None = None) -> None:
+        super().__init__(problem)
+        self.peer = peer
+
+
+class ReplayServer:
+    """A server that answers as the broker of a transcript did; it listens on a free port.
+
+    It goes through the transcript in its order: it waits for what a client sent, and sends what the
+    broker sent, with the receipts, subscriptions and transactions that the client names now. The
+    first client to connect is connection 1 of the transcript. No heart-beats are agreed upon.
+
+    What a client does differently is told by ``differences``. A header or a body that is not the
+    same, apart from ids and the passcode, changes nothing else; ``ignore`` names headers that may
+    differ. After another command than the recorded one, or none, there is no going on: the client
+    gets an ERROR that says what was expected, and all connections end.
+
+    A context manager, which leaves nobody listening, and raises ReplayFailed at its end if there
+    were differences, or if within ``timeout_s`` seconds from then not all that is recorded has
+    happened.
+    """
+
+    host: str
+    """The address that it listens on."""
+    port: int
+    """The TCP port that it listens on; 0 before ``start``."""
+    frames: FrameLog
+    """What happens this time."""
+    differences: list[str]
+    """What was different so far, one line each."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        ignore: Collection[str] = (),
+        timeout_s: float = 5.0,
+    ) -> None:
+        """Prepare; ``port`` 0 takes a free one.
+
+        Raises ValueError for a transcript that is not complete, or in which clients sent what is no
+        frame, and LocalProtocolError for a frame that STOMP can't express.
+        """
+        check_replayable(transcript, "received")
+        self.host = host
+        self.port = port
+        self.frames = FrameLog()
+        self.differences = []
+        self._events = transcript.events
+        self._versions = versions_in(transcript.events)
+        #: The connections that are still to come, in the order in which they do.
+        self._expected = list(dict.fromkeys(event.connection for event in transcript.events))
+        self._ignored = frozenset(ignore)
+        self._timeout_s = timeout_s
+        self._peers: dict[int, ReplayPeer] = {}
+        self._ended: set[int] = set()  # connections that have ended
+        self._leaving: set[int] = set()  # connections with a DISCONNECT or an ERROR
+        self._unasked: set[tuple[int, str | None]] = set()  # receipts that nobody wants now
+        self._is_over = False  # whether there is no going on
+        self._stop_at: float | None = None
+        self._failure: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Self:
+        """Listen; raises OSError where that is not possible, and RuntimeError the second time."""
+        if self._thread is not None or self._stop_at is not None:
+            raise RuntimeError("a replay can be started once only: make another one")
+        self._listener = socket.create_server((self.host, self.port), backlog=_BACKLOG)
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        self._woken, self._wake = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="stomp-replay", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End when all that is recorded has happened, or when that takes too long.
+
+        Nothing happens the second time. Raises RuntimeError if something has gone wrong in the
+        server itself.
+        """
+        self._stop_within(self._timeout_s)
+
+    def check(self) -> None:
+        """Stop, and raise ReplayFailed if something was different."""
+        self.stop()
+        if self.differences:
+            lines = ["not as in the transcript:", *self.differences, "what happened:"]
+            raise ReplayFailed("\n".join([*lines, self.frames.text(20)]), self.differences)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop and tell differences; where there is an error already, only stop, at once."""
+        if kind is None:
+            self.check()
+        else:
+            self._stop_within(0)
+
+    def _stop_within(self, timeout_s: float) -> None:
+        """End the thread."""
+        if self._thread is None:
+            return
+        self._stop_at = time.monotonic() + timeout_s
+        with contextlib.suppress(OSError):
+            self._wake.send(b"\0")
+        self._thread.join()
+        self._thread = None
+        self._wake.close()
+        if self._failure is not None:
+            raise RuntimeError("the replay has failed") from self._failure
+
+    # In the thread.
+
+    def _run(self) -> None:
+        try:
+            try:
+                self._play()
+            except _Differs as differs:
+                self._give_up(differs)
+            self._stay()
+        except Exception as error:
+            self._failure = error
+        finally:
+            for peer in self._peers.values():
+                peer.socket.close()
+                self._note_end(peer, "broker")
+            self._listener.close()
+            self._woken.close()
+            self._selector.close()
+
+    def _play(self) -> None:
+        """Go through the transcript."""
+        for event in self._events:
+            while event.connection not in self._peers:
+                self._wait_for(event)
+            peer = self._peers[event.connection]
+            match event:
+                case Opened():
+                    pass
+                case Closed():
+                    self._close(peer, event)
+                case Octets():
+                    self._write(peer, event)
+                case SeenFrame(direction="sent"):
+                    self._answer(peer, event)
+                case SeenFrame():
+                    self._compare(peer, event)
+
+    def _give_up(self, differs: _Differs) -> None:
+        """Note what can't be gone on from, tell the client, and end all connections."""
+        problem = str(differs)
+        self.differences.append(problem)
+        self._is_over = True
+        if differs.peer is not None:
+            error = Frame("ERROR", {"message": "not as in the transcript"}, problem.encode())
+            with contextlib.suppress(_Differs):
+                self._send(differs.peer, error)
+        for peer in self._peers.values():
+            self._close_writing(peer)
+
+    def _stay(self) -> None:
+        """Notice what is more than the transcript has, until it is time to stop."""
+        while True:
+            try:
+                for peer in self._peers.values():
+                    self._expect_nothing(peer)
+                    if peer.ended:
+                        self._close_writing(peer)
+                if self._stop_at is None:
+                    self._take_in(None)
+                elif time.monotonic() >= self._stop_at or not self._take_in(0):
+                    return
+            except _Differs as differs:
+                if not self._is_over:
+                    self._give_up(differs)
+
+    def _wait_for(self, event: Event) -> None:
+        """Take in something while an event has not happened."""
+        remaining_s = None if self._stop_at is None else self._stop_at - time.monotonic()
+        late = remaining_s is not None and remaining_s <= 0
+        if late or not self._take_in(remaining_s):
+            raise _Differs(f"has not happened: {event}")
+
+    def _take_in(self, timeout_s: float | None) -> bool:
+        """Wait for connections and octets, and take them; ``False``: there were none in time."""
+        ready = self._selector.select(timeout_s)
+        for key, _ in ready:
+            if key.fileobj is self._woken:
+                self._woken.recv(1)
+            elif key.fileobj is self._listener:
+                self._accept()
+            else:
+                self._read(key.data)
+        return bool(ready)
+
+    def _accept(self) -> None:
+        try:
+            accepted = self._listener.accept()[0]
+        except OSError:
+            return  # the client has given up in the meantime
+        number = next((it for it in self._expected if it not in self._peers), None)
+        if self._is_over or number is None:
+            accepted.close()
+            if not self._is_over:
+                self.differences.append("one more connection than was recorded")
+            return
+        accepted.settimeout(self._timeout_s)
+        peer = ReplayPeer(number, accepted, self._versions.get(number))
+        self._peers[number] = peer
+        self._selector.register(accepted, selectors.EVENT_READ, peer)
+        self.frames.opened(number)
+
+    def _read(self, peer: ReplayPeer) -> None:
+        problem = None
+        try:
+            for frame in peer.receive():
+                self.frames.record("received", peer.number, frame)
+        except RemoteProtocolError as error:
+            problem = f"#{peer.number} received what is no frame: {error}"
+            peer.ended = True
+        except OSError:
+            peer.ended = True
+        if peer.ended:
+            self._selector.unregister(peer.socket)
+            self._note_end(peer, "client")
+        if problem is not None:
+            raise _Differs(problem, peer)
+
+    # What the transcript has.
+
+    def _compare(self, peer: ReplayPeer, event: SeenFrame) -> None:
+        """Wait for a frame of a client, and compare it with the one in the transcript."""
+        while not peer.arrived:
+            if peer.ended:
+                raise _Differs(f"the client has closed instead of: {event}")
+            self._wait_for(event)
+        frame = peer.arrived.pop(0)
+        if frame.command != event.command:
+            raise _Differs(f"wanted {event}, was {shown_frame(frame)}", peer)
+        if frame.command == "DISCONNECT":
+            self._leaving.add(peer.number)
+        peer.ids.learn(event.frame, frame)
+        wanted = peer.ids.translated(event.frame)
+        where = f"#{peer.number} {frame.command}: "
+        self.differences += [where + it for it in differences(wanted, frame, self._ignored)]
+        asked, recorded = frame.headers.get("receipt"), event.headers.get("receipt")
+        if asked is None and recorded is not None:
+            self._unasked.add((peer.number, recorded))
+        elif asked is not None and recorded is None:
+            # Nobody should have to wait for an answer because it was not recorded.
+            self._send(peer, Frame("RECEIPT", {"receipt-id": asked}))
+
+    def _answer(self, peer: ReplayPeer, event: SeenFrame) -> None:
+        """Send a frame of the broker, unless it answers what this client has not asked."""
+        if (peer.number, event.headers.get("receipt-id")) in self._unasked:
+            return
+        frame = peer.ids.translated(event.frame)
+        if frame.command == "CONNECTED" and "heart-beat" in frame.headers:
+            frame.headers["heart-beat"] = "0,0"
+        elif frame.command == "ERROR":
+            self._leaving.add(peer.number)
+        self._send(peer, frame)
+
+    def _close(self, peer: ReplayPeer, event: Closed) -> None:
+        """End a connection, or wait for the client to do it, as it was."""
+        if event.by != "broker" and peer.number not in self._leaving:
+            while not peer.ended:
+                self._expect_nothing(peer)
+                self._wait_for(event)
+        self._close_writing(peer)
+
+    def _expect_nothing(self, peer: ReplayPeer) -> None:
+        """Take what comes without being in the transcript for a difference."""
+        arrived, peer.arrived = peer.arrived, []
+        if arrived and not self._is_over:
+            what = shown_frame(arrived[0])
+            raise _Differs(f"#{peer.number} received what was not recorded: {what}", peer)
+
+    # Sending.
+
+    def _send(self, peer: ReplayPeer, frame: Frame) -> None:
+        try:
+            peer.send(frame)
+        except OSError:
+            what = f"#{peer.number} has closed, or does not read: {shown_frame(frame)}"
+            raise _Differs(what) from None
+        self.frames.record("sent", peer.number, frame)
+
+    def _write(self, peer: ReplayPeer, event: Octets) -> None:
+        with contextlib.suppress(OSError):
+            peer.socket.sendall(event.octets)
+
+    def _close_writing(self, peer: ReplayPeer) -> None:
+        """Say that nothing more comes; the client need not have read everything yet."""
+        with contextlib.suppress(OSError):
+            peer.socket.shutdown(socket.SHUT_WR)
+        self._note_end(peer, "broker")
+
+    def _note_end(self, peer: ReplayPeer, by: End) -> None:
+        if peer.number not in self._ended:
+            self._ended.add(peer.number)
+            self.frames.closed(peer.number, by=by)

@@ -1,0 +1,108 @@
+"""What both ways of replaying a transcript need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from stompkit.frames import VERSIONS, Frame, Tolerance, Version, encode
+from stompkit.testing._frames.events import Event, Octets, SeenFrame
+from stompkit.testing._frames.matching import Direction
+from stompkit.testing._frames.words import MASK, is_secret, shown_text
+from stompkit.testing._transcripts.transcript import Transcript
+
+__all__ = [
+    "ReplayFailed",
+    "check_replayable",
+    "differences",
+    "version_of",
+    "versions_in",
+    "wire_octets",
+]
+
+
+class ReplayFailed(AssertionError):
+    """The other side did not do what it does in the transcript; the message tells the difference.
+
+    ``differences`` has one line for each thing that was different.
+    """
+
+    def __init__(self, message: str, differences: Iterable[str] = ()) -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.differences = list(differences)
+
+
+def check_replayable(transcript: Transcript, theirs: Direction) -> None:
+    """Raise ValueError for a transcript that can't be replayed.
+
+    ``theirs`` is the direction in which the other side sends. Raises LocalProtocolError for a
+    frame of this side that STOMP can't express.
+    """
+    versions = versions_in(transcript.events)
+    if transcript.forgotten:
+        raise ValueError(
+            f"the transcript can't be replayed: {transcript.forgotten} events are missing before"
+            " the first one"
+        )
+    for number, event in enumerate(transcript.events, 1):
+        problem = None
+        if isinstance(event, SeenFrame) and event.cut_bytes:
+            problem = "its body is not complete"
+        elif isinstance(event, SeenFrame) and event.direction != theirs:
+            wire_octets(event.frame, versions.get(event.connection))
+        elif isinstance(event, Octets) and event.direction == theirs:
+            problem = "what is no frame can't be waited for"
+        if problem is not None:
+            raise ValueError(
+                f"the transcript can't be replayed: {problem} (event {number}: {event})"
+            )
+
+
+def versions_in(events: Iterable[Event]) -> dict[int, Version]:
+    """The versions that connections have settled on; those that got no CONNECTED are not in it."""
+    return {
+        event.connection: version_of(event.frame)
+        for event in events
+        if isinstance(event, SeenFrame) and event.command == "CONNECTED"
+    }
+
+
+def version_of(connected: Frame) -> Version:
+    """The version that a CONNECTED frame announces: 1.0 where it announces none that is known."""
+    announced = connected.headers.get("version")
+    return next((version for version in VERSIONS if version == announced), "1.0")
+
+
+def differences(wanted: Frame, was: Frame, ignored: Collection[str]) -> list[str]:
+    """What is different between two frames of the same command, one line for each header.
+
+    Nothing is said of the headers that are ``ignored``, nor of what is masked.
+    """
+    lines = []
+    for name in {**wanted.headers, **was.headers}:
+        old, new = wanted.headers.get(name), was.headers.get(name)
+        masked = is_secret(name) or (old == MASK and new is not None)
+        if old != new and not masked and name != "content-length" and name not in ignored:
+            expected = "none" if old is None else shown_text(old)
+            actual = "missing" if new is None else shown_text(new)
+            lines.append(f"{name}: wanted {expected}, was {actual}")
+    if wanted.body != was.body:
+        lines.append(f"body: wanted {shown_text(wanted.body)}, was {shown_text(was.body)}")
+    return lines
+
+
+def wire_octets(frame: Frame, version: Version | None) -> bytes:
+    """Encode a frame as it was, with a content-length only where it has one.
+
+    What a length is about may have been masked or replaced, so it is counted anew. Raises
+    LocalProtocolError for what can't be put on the wire.
+    """
+    headers = dict(frame.headers)
+    counted = "content-length" in headers
+    if counted:
+        headers["content-length"] = str(len(frame.body))
+    # Without its length nobody could tell where a body with NUL ends.
+    inside = counted or b"\0" in frame.body
+    told = Frame(frame.command, headers, frame.body if inside else b"", frame.repeated)
+    octets = encode(told, version, tolerance=Tolerance.LENIENT)
+    return octets if inside else octets[:-1] + frame.body + b"\0"

@@ -117,8 +117,8 @@ REASONS = {
 def broker(
     request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
 ) -> Iterator[RunningBroker]:
-    """Each of the brokers, launched as it comes."""
-    with stomp_broker_factory(request.param) as broker:
+    """Each of the brokers, launched with nothing of what tests like to have."""
+    with stomp_broker_factory(request.param, frames=False, control=False) as broker:
         yield broker
 
 

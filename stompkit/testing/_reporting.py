@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from stompkit.testing._launching.errors import BrokerError, BrokerMissing
+from stompkit.testing._launching.errors import BrokerMissing
 from stompkit.testing._launching.running import RunningBroker
 
 __all__ = ["Reporting"]
@@ -55,12 +55,7 @@ class Reporting:
 
     def _is_used(self, broker: RunningBroker) -> bool:
         """Whether this test has started a broker, or talked to it."""
-        if broker not in self._before:
-            return True
-        try:
-            return bool(broker.frames.all)
-        except BrokerError:
-            return True
+        return broker not in self._before or not broker.records_frames or bool(broker.frames.all)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """List each server that was missing, with the number of tests that it cost."""
@@ -88,9 +83,6 @@ def _sections(broker: RunningBroker) -> list[tuple[str, str]]:
     """The end of a broker's log and the last frames, as far as there are any."""
     where = f"{broker.name} at {broker.url}"
     found = [(f"log of {where}", "\n".join(broker.log.splitlines()[-_SHOWN_LOG_LINES:]))]
-    try:
+    if broker.records_frames:
         found.append((f"last frames of {where}", broker.frames.text(_SHOWN_FRAMES)))
-    except BrokerError:
-        # Not recorded.
-        pass
     return [(title, text) for title, text in found if text]

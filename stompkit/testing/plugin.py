@@ -307,5 +307,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             broker.reset()
         else:
             broker.new_names()
-        if settings.frames:
+        if broker.records_frames:
             broker.frames.clear()

@@ -50,7 +50,7 @@ class StompBrokerMixin:
                 raise unittest.SkipTest(str(error)) from None
             self._brokers[key] = broker
         broker.new_names()
-        if settings.frames:
+        if broker.records_frames:
             broker.frames.clear()
         self.stomp_broker = broker
         # The next class in line is that of the test case.

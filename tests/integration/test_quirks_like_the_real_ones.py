@@ -41,10 +41,11 @@ def pair(stomp_broker_factory: Callable[..., RunningBroker]) -> Iterator[Callabl
 
         def get(name: str) -> Pair:
             if name not in pairs:
-                real = stack.enter_context(stomp_broker_factory(name))
+                real = stack.enter_context(stomp_broker_factory(name, frames=False))
                 double = stack.enter_context(
                     stomp_broker_factory(
                         "stompkit",
+                        frames=False,
                         quirks=name,
                         login=real.login,
                         passcode=real.passcode,

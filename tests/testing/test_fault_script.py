@@ -16,7 +16,7 @@ from docutils.core import publish_doctree
 
 from stompkit.frames import Frame
 from stompkit.testing import LaunchConfig, launch
-from stompkit.testing._proxy.faults import FaultMethods
+from stompkit.testing._proxy.methods import FaultMethods
 from stompkit.testing.proxy import FaultScript, FaultScriptError, Proxy
 from tests.testing.test_proxy import Bench, Wire, cut_off, rest, take, turned_away
 

@@ -129,6 +129,11 @@ class RunningBroker:
         return self._installation is not None and self._installation.is_paused
 
     @property
+    def records_frames(self) -> bool:
+        """Whether the frames are recorded."""
+        return self._frames is not None
+
+    @property
     def frames(self) -> FrameLog:
         """The frames that clients and broker have exchanged, as far as ``reset`` has left them."""
         if self._frames is None:

@@ -1,10 +1,9 @@
-"""A stream of octets in pieces that faults act on, without a socket: cut, broken, handed on."""
+"""A stream of octets in pieces that rules act on: where each ends, and which frame it is."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from random import Random
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from stompkit.frames import (
@@ -17,11 +16,9 @@ from stompkit.frames import (
     Tolerance,
     Version,
 )
-from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._frames.matching import Direction
-from stompkit.testing._proxy.faults import Ending, Injection, Passage, Rule
 
-__all__ = ["Lane", "Piece", "Reader", "Splitter"]
+__all__ = ["Piece", "Reader", "Splitter"]
 
 _LF: Final = 10
 _CR: Final = 13
@@ -34,7 +31,6 @@ _CONTENT_LENGTH: Final = re.compile(rb"\n[ \t]*content-length[ \t]*:[ \t]*([0-9]
 _MOST_HEAD_BYTES: Final = 1024 * 1024
 #: Between frames: one too many, as some peers send.
 _NULS: Final = re.compile(rb"\0+")
-_SETTLE_VERSION: Final = (b"CONNECT", b"STOMP")
 
 
 class Piece(NamedTuple):
@@ -214,209 +210,3 @@ class Reader:
         self.version = versions[-1] if versions else self.version
         for direction in directions:
             self._decoders[direction].negotiated(self.version, AFTER_LOGIN)
-
-
-class Lane:
-    """One direction of a connection: takes octets, lets rules act on them, hands passages on.
-
-    While no rule needs to know where frames begin and end, octets are handed on as they come, and
-    read afterwards, or before if there is a log: whoever gets a frame finds it in there.
-    """
-
-    def __init__(
-        self,
-        direction: Direction,
-        connection: int,
-        reader: Reader,
-        *,
-        seed: int,
-        log: FrameLog | None,
-        out: Callable[[Passage], None],
-        inject: Callable[[Injection], None],
-        struck: Callable[[Rule], None],
-    ) -> None:
-        """Begin without rules; ``out`` and ``inject`` do what comes of them, ``struck`` is told."""
-        self._direction: Direction = direction
-        self._connection = connection
-        self._reader = reader
-        self._seed = seed
-        self._log = log
-        self._out = out
-        self._inject = inject
-        self._struck = struck
-        self._splitter = Splitter()
-        self._ahead = 0  # octets that are pending in the splitter, but have been handed on
-        self._rules: list[Rule] = []
-        self._is_raw = True
-        self._randoms: dict[Rule, Random] = {}
-        self._overtaken: list[Passage] = []  # frames that let others pass
-        self._held: list[Passage] = []
-        #: How many octets are kept back by rules.
-        self.kept_bytes = 0
-        self._is_over = False  # a fault has ended the connection
-        self._between: list[bytes] = []  # to be put in where the frame ends that is under way
-
-    def change(self, rules: Iterable[Rule]) -> None:
-        """Go on with these rules; what only others held is handed on."""
-        self._rules = [rule for rule in rules if rule.concerns(self._direction, self._connection)]
-        self._randoms = {rule: r for rule, r in self._randoms.items() if rule in self._rules}
-        held, self._held = self._held, []
-        for passage in held:
-            self.kept_bytes -= len(passage.octets)
-            passage.holders.intersection_update(self._rules)
-            self._dispatch(passage)
-        overtaken, self._overtaken = self._overtaken, []
-        for passage in overtaken:
-            if passage.behind_rule in self._rules:
-                self._overtaken.append(passage)
-            else:
-                self._release(passage)
-        # Last: what is pending came after all that.
-        self._choose_mode()
-
-    def feed(self, octets: bytes) -> None:
-        """Take octets."""
-        if self._is_over:
-            return
-        if not self._is_raw:
-            for piece in self._splitter.feed(octets):
-                if not self._is_over:
-                    self._take(piece)
-            if self._splitter.is_lost:
-                self._flush()
-            self._choose_mode()
-            return
-        if self._log is None:
-            self._through(octets)
-        for piece in self._splitter.feed(octets):
-            self._read(piece)
-        if self._log is not None:
-            self._through(octets)
-        self._ahead = self._splitter.pending_bytes
-
-    def finish(self, ending: Ending) -> None:
-        """Take the end of the stream, which is handed on behind all octets."""
-        if self._is_over:
-            return
-        self._flush()
-        overtaken, self._overtaken = self._overtaken, []
-        for passage in overtaken:
-            self._release(passage)
-        end = Passage(b"", ending=ending)
-        for rule in self._rules:
-            if rule.about == "octets" and rule.act is not None:
-                rule.act(end, rule, self.random(rule))
-        for passage in self._held:
-            end.holders |= passage.holders
-        self._dispatch(end)
-
-    def inject(self, octets: bytes) -> None:
-        """Hand octets on that nobody sent, where no frame is under way."""
-        if self._ahead and not self._splitter.is_lost:
-            self._between.append(octets)
-            self._choose_mode()
-        else:
-            self._out(Passage(octets))
-
-    def _choose_mode(self) -> None:
-        was_raw = self._is_raw
-        self._is_raw = not self._between and all(rule.about == "octets" for rule in self._rules)
-        if self._is_raw and not was_raw:
-            self._flush()
-
-    def _flush(self) -> None:
-        """Hand on what is pending."""
-        if self._is_over:
-            return
-        pending = self._splitter.pending[self._ahead :]
-        self._ahead = self._splitter.pending_bytes
-        if pending:
-            self._through(pending)
-
-    def _take(self, piece: Piece) -> None:
-        """Take one piece while there are rules about pieces."""
-        frame = self._read(piece)
-        octets = piece.octets[self._ahead :]
-        if self._ahead:  # it began before the rules
-            frame = None
-        self._ahead = 0
-        if octets:
-            self._through(octets, frame, is_beat=piece.is_beat)
-        if self._between:
-            between, self._between = self._between, []
-            for each in between:
-                self._out(Passage(each))
-
-    def _read(self, piece: Piece) -> Frame | None:
-        """Note a piece in the log, and return its frame if that is of interest."""
-        log = self._log
-        if piece.is_beat:
-            if log is not None:
-                log.beat(self._direction, self._connection)
-            return None
-        frame = None
-        if piece.is_frame and not self._splitter.is_lost:
-            if log is None and self._is_raw and not piece.octets.startswith(_SETTLE_VERSION):
-                return None
-            frame = self._reader.read(self._direction, piece.octets)
-            if frame is None:
-                self._splitter.lose()
-        if log is not None and frame is not None:
-            log.record(self._direction, self._connection, frame)
-        elif log is not None and self._splitter.is_lost:
-            log.undecodable(self._direction, self._connection, piece.octets)
-        return frame
-
-    def _through(self, octets: bytes, frame: Frame | None = None, *, is_beat: bool = False) -> None:
-        """Let the rules act on octets, and hand on what becomes of them."""
-        passage = Passage(octets, is_frame=frame is not None)
-        for rule in self._rules:
-            is_meant = rule.takes(self._direction, self._connection, frame, is_beat=is_beat)
-            if not is_meant or rule.act is None:
-                continue
-            random = self.random(rule)
-            # What overtakes a frame is not held up itself, or nothing would ever overtake it.
-            may_strike = all(rule is not other.behind_rule for other in self._overtaken)
-            if rule.strikes(random, may_strike=may_strike):
-                rule.act(passage, rule, random)
-                self._struck(rule)
-                if passage.is_over:
-                    self._is_over = passage.ending is not None
-                    break
-        self._dispatch(passage)
-
-    def random(self, rule: Rule) -> Random:
-        """The numbers of one rule in this lane, which no other traffic has an influence on."""
-        if rule not in self._randoms:
-            place = f"{self._seed}/{rule.number}/{self._connection}/{self._direction}"
-            self._randoms[rule] = Random(place)
-        return self._randoms[rule]
-
-    def _dispatch(self, passage: Passage) -> None:
-        if passage.holders:
-            self._held.append(passage)
-            self.kept_bytes += len(passage.octets)
-        elif passage.behind:
-            self._overtaken.append(passage)
-            self.kept_bytes += len(passage.octets)
-        else:
-            self._send(passage)
-            if passage.is_frame and passage.octets:
-                self._count_overtaking()
-
-    def _count_overtaking(self) -> None:
-        for passage in self._overtaken:
-            passage.behind -= 1
-        due = [passage for passage in self._overtaken if not passage.behind]
-        self._overtaken = [passage for passage in self._overtaken if passage.behind]
-        for passage in due:
-            self._release(passage)
-
-    def _release(self, passage: Passage) -> None:
-        self.kept_bytes -= len(passage.octets)
-        self._send(passage)
-
-    def _send(self, passage: Passage) -> None:
-        self._out(passage)
-        for injection in passage.injections:
-            self._inject(injection)

@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from stompkit.frames import Frame, LocalProtocolError
-from stompkit.testing._proxy.faults import Fault, FaultMethods, Rule
+from stompkit.testing._proxy.faults import Fault
+from stompkit.testing._proxy.methods import FaultMethods
+from stompkit.testing._proxy.rules import Rule
 
 __all__ = ["FaultScript", "FaultScriptError"]
 

@@ -1,0 +1,284 @@
+"""One direction of a connection through the proxy: reading, waiting as rules want it, writing."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from stompkit.testing._frames.events import End
+from stompkit.testing._frames.matching import Direction
+from stompkit.testing._proxy.lane import Lane
+from stompkit.testing._proxy.pieces import Reader
+from stompkit.testing._proxy.rules import Passage, Rule
+from stompkit.testing._proxy.sockets import READ_BYTES
+
+if TYPE_CHECKING:  # asyncio takes a while to import, and a connection makes its flows
+    from asyncio import TimerHandle
+
+    from stompkit.testing._proxy.connection import Connection
+
+__all__ = ["OTHER", "SENDER", "Flow"]
+
+#: What one direction of a connection keeps, because it is delayed or held, before it reads no more.
+_MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
+#: How long all octets that ``bandwidth`` allows to go out at once may take, in seconds.
+_SLICE_S: Final = 0.05
+#: Who sends what goes this way.
+SENDER: Final[dict[Direction, End]] = {"received": "client", "sent": "broker"}
+OTHER: Final[dict[End, End]] = {"client": "broker", "broker": "client"}
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """What waits to go out."""
+
+    octets: memoryview
+    """What has not gone out yet."""
+    passage: Passage
+    """How it goes, and what comes then."""
+    came: float = 0.0
+    """When it came, by the clock of the loop."""
+    due: float = 0.0
+    """When it may go."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can go out together with others."""
+        return not self.due and not self.passage.slice_bytes and self.passage.ending is None
+
+
+class Flow:
+    """One direction of a connection, from one socket to the other."""
+
+    def __init__(self, connection: Connection, direction: Direction, reader: Reader) -> None:
+        """Wait for ``start``; ``reader`` reads both directions of the connection."""
+        server = connection.server
+        self.is_finished = False  # the end has been passed on
+        self.lane = Lane(
+            direction,
+            connection.number,
+            reader,
+            seed=server.seed,
+            log=server.frames,
+            out=self._put,
+            inject=connection.inject,
+            struck=lambda rule: server.struck(rule, connection.number),
+        )
+        self._connection = connection
+        self._loop = server.loop
+        self._number = connection.number
+        self._direction: Direction = direction
+        self._sender = SENDER[direction]
+        self._source: socket.socket | None = None
+        self._target: socket.socket | None = None
+        self._queue: deque[_Item] = deque()
+        self._queued_bytes = 0
+        self._timer: TimerHandle | None = None
+        self._is_reading = False
+        self._is_feeding = False
+        self._is_blocked = False  # the target takes no more
+        self._has_ended = False  # the source sends no more
+        self._is_discarding = False
+        self._is_broken = False  # its end will not be one in order
+        self._rates: list[Rule] = []
+        self._free_at = 0.0  # when the bandwidth allows more
+
+    def start(self, source: socket.socket, target: socket.socket) -> None:
+        """Begin to pass octets."""
+        self._source, self._target = source, target
+        self._pump()
+        self._choose_reading()
+
+    def change(self, rules: Sequence[Rule]) -> None:
+        """Go on with these rules."""
+        self._rates = [
+            rule
+            for rule in rules
+            if rule.about == "rate"
+            and rule.match.direction in (None, self._direction)
+            and rule.match.connection in (None, self._number)
+        ]
+        for item in self._queue:
+            if not item.passage.delays.keys() <= set(rules):
+                item.passage.delays = {r: s for r, s in item.passage.delays.items() if r in rules}
+                item.due = _due(item)
+        if not self._is_discarding:
+            self.lane.change(rules)
+            self._pump()
+        self._choose_reading()
+
+    def discard(self) -> None:
+        """Lose all that is on the way, and all that still comes."""
+        self._is_discarding = True
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._stop_timer()
+        if self._is_blocked and self._target is not None:
+            self._loop.remove_writer(self._target)
+        self._is_blocked = False
+        self._target = None
+        self._choose_reading()
+
+    def stop(self) -> None:
+        """Touch the sockets no more."""
+        self._has_ended = True
+        self.discard()
+        self._source = None
+
+    # Reading.
+
+    def _choose_reading(self) -> None:
+        """Read if there is a reason to, and none not to."""
+        if self._source is None:
+            return
+        wants = (
+            not self._has_ended
+            and not self._is_blocked
+            and self._queued_bytes + self.lane.kept_bytes < _MOST_KEPT_BYTES
+            and not self._connection.is_stopped(OTHER[self._sender])
+        )
+        if wants and not self._is_reading:
+            self._loop.add_reader(self._source, self._read)
+        elif self._is_reading and not wants:
+            self._loop.remove_reader(self._source)
+        self._is_reading = wants
+
+    def _read(self) -> None:
+        assert self._source is not None  # or nobody would have said that it is readable
+        try:
+            octets = self._source.recv(READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._end(is_reset=True)
+            return
+        if not octets:
+            self._end(is_reset=self._is_broken)
+        elif not self._is_discarding:
+            self._is_feeding = True  # what comes of these octets goes out together
+            try:
+                self.lane.feed(octets)
+            finally:
+                self._is_feeding = False
+            self._pump()
+
+    def _end(self, *, is_reset: bool) -> None:
+        self._has_ended = True
+        self._choose_reading()
+        if is_reset:
+            self._source = None
+        self._connection.ended(self._sender, is_reset=is_reset)
+        if not self._is_discarding:
+            self.lane.finish("reset" if is_reset else "eof")
+
+    def break_off(self) -> None:
+        """Know that the source is gone; it may have said something before."""
+        self._is_broken = True
+        if self._has_ended and self._source is not None:
+            self._end(is_reset=True)
+
+    # Writing.
+
+    def _put(self, passage: Passage) -> None:
+        if self._is_discarding:
+            return
+        item = _Item(memoryview(passage.octets), passage)
+        if passage.delays:
+            item.came = self._loop.time()
+            item.due = _due(item)
+        self._queue.append(item)
+        self._queued_bytes += len(passage.octets)
+        if not self._is_feeding:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Let out what may go."""
+        self._stop_timer()
+        while self._queue and self._target is not None and not self._is_blocked:
+            item = self._queue[0]
+            due = max(item.due, self._free_at if self._rates and item.octets else 0.0)
+            if due > self._loop.time():
+                self._timer = self._loop.call_at(due, self._pump)
+                break
+            if item.is_plain and len(self._queue) > 1:
+                self._join()
+                item = self._queue[0]
+            if item.octets and not self._write(item, self._target):
+                continue
+            if not item.octets:
+                self._queue.popleft()
+                self._conclude(item.passage)
+            elif item.passage.slice_bytes:
+                item.due = self._loop.time() + item.passage.pause_s
+                self._timer = self._loop.call_at(item.due, self._pump)
+                break
+        self._choose_reading()
+
+    def _join(self) -> None:
+        """Make one item of the first ones, as far as they can go out together."""
+        plain = list(takewhile(lambda item: item.is_plain, self._queue))
+        if len(plain) > 1:
+            for _ in plain:
+                self._queue.popleft()
+            octets = memoryview(b"".join(item.octets for item in plain))
+            self._queue.appendleft(_Item(octets, Passage(b"")))
+
+    def _write(self, item: _Item, target: socket.socket) -> bool:
+        """Write octets of an item, and tell whether any have gone."""
+        octets = item.octets
+        rate = min((rule.bytes_per_s for rule in self._rates), default=0.0)
+        if rate:
+            octets = octets[: max(1, int(rate * _SLICE_S))]
+        if item.passage.slice_bytes:
+            octets = octets[: item.passage.slice_bytes]
+        try:
+            sent = target.send(octets)
+        except (BlockingIOError, InterruptedError):
+            self._is_blocked = True
+            self._loop.add_writer(target, self._unblocked)
+            return False
+        except OSError:
+            self._connection.lost(OTHER[self._sender])
+            return False
+        item.octets = item.octets[sent:]
+        self._queued_bytes -= sent
+        if rate:
+            self._free_at = max(self._loop.time(), self._free_at) + sent / rate
+            for rule in self._rates:
+                if self._queued_bytes and rule.bytes_per_s == rate:
+                    rule.happened()
+        return True
+
+    def _unblocked(self) -> None:
+        assert self._target is not None  # it was, when it was blocked
+        self._is_blocked = False
+        self._loop.remove_writer(self._target)
+        self._pump()
+
+    def _conclude(self, passage: Passage) -> None:
+        """Do what comes after an item."""
+        ending = passage.ending
+        if ending == "eof":
+            self.is_finished = True
+            if self._target is not None:
+                with suppress(OSError):
+                    self._target.shutdown(socket.SHUT_WR)
+            self._connection.passed_end()
+        elif ending is not None:
+            self._connection.end(ending, passage.ended_by)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _due(item: _Item) -> float:
+    """When an item may go by its delays."""
+    delays = item.passage.delays
+    return item.came + sum(delays.values()) if delays else 0.0

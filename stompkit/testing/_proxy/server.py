@@ -1,0 +1,217 @@
+"""Where the connections of the proxy arrive, and the rules that are in force for all of them."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from stompkit.testing._frames.events import End
+from stompkit.testing._frames.log import FrameLog
+from stompkit.testing._proxy.connection import Connection
+from stompkit.testing._proxy.rules import Rule
+from stompkit.testing._proxy.sockets import READ_BYTES, Address, reset, resolved
+
+if TYPE_CHECKING:  # it takes a while to import, and only a proxy that runs needs it
+    from asyncio import AbstractEventLoop, TimerHandle
+
+__all__ = ["Server"]
+
+#: Rules about arrivals leave nothing to chance.
+_NO_RANDOM: Final = Random(0)
+#: How long a connection that was closed is still read from: to close it with something unread would
+#: turn the close into a reset.
+_LINGER_S: Final = 2.0
+_BACKLOG: Final = 128
+
+
+class Server:
+    """Where connections arrive. Once started, only the thread of the loop touches it."""
+
+    loop: AbstractEventLoop
+
+    def __init__(
+        self, seed: int, frames: FrameLog | None, told: Callable[[str], None] | None
+    ) -> None:
+        """Start without rules; ``upstream`` is to be set before somebody connects."""
+        self.seed = seed
+        self.frames = frames
+        self.upstream: Sequence[Address] = ()
+        self.rules: list[Rule] = []
+        #: The first thing that went wrong in a callback.
+        self.failure: BaseException | None = None
+        self._told = told
+        self._made = 0  # rules so far
+        self._accepted = 0  # connections so far
+        self._connections: dict[int, Connection] = {}
+        self._lingering: dict[socket.socket, TimerHandle] = {}
+        self._listener: socket.socket | None = None
+        self._address: Address | None = None
+
+    def start(self, loop: AbstractEventLoop, host: str, port: int) -> None:
+        """Listen, unless a rule says not to; raises OSError where that is not possible."""
+        self.loop = loop
+        loop.set_exception_handler(self._failed)
+        self._address = resolved(host, port)[0]
+        if self._may_listen():
+            self._listen()
+
+    def stop(self) -> None:
+        """Close everything, and stop the loop."""
+        self._address = None
+        self._stop_listening()
+        for connection in list(self._connections.values()):
+            connection.over("the proxy was stopped")
+        for each in list(self._lingering):
+            self._stop_lingering(each)
+        self.loop.stop()
+
+    def _failed(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Keep an error that nobody would see otherwise."""
+        failure = context.get("exception") or RuntimeError(context["message"])
+        self.failure = self.failure or failure
+
+    def tell(self, line: str) -> None:
+        """Call ``told``, if there is one; what it raises is kept in ``failure``."""
+        if self._told is not None:
+            try:
+                self._told(line)
+            except Exception as error:  # whatever it is, the connections need not suffer
+                self.failure = self.failure or error
+
+    # Arrivals.
+
+    def _may_listen(self) -> bool:
+        return not any(rule.about == "listening" and rule.times is None for rule in self.rules)
+
+    def _listen(self) -> None:
+        if self._address is None or self._listener is not None:
+            return
+        family, address = self._address
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if sys.platform != "win32":  # where it would share the port
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        self._listener = listener
+        self.loop.add_reader(listener, self.accept)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self.loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def accept(self) -> None:
+        """Take the clients that have connected."""
+        while self._listener is not None:
+            try:
+                client, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # it is gone already
+                continue
+            except OSError:  # no more descriptors, for example: it would go on like that
+                self._stop_listening()
+                raise
+            self._take(client)
+
+    def _take(self, client: socket.socket) -> None:
+        for rule in self.rules:
+            if rule.about == "listening" and rule.times is not None and rule.strikes(_NO_RANDOM):
+                self.struck(rule)
+                reset(client)
+                return
+        self._accepted += 1
+        connection = Connection(self, self._accepted, client)
+        self._connections[connection.number] = connection
+        self.tell(f"#{connection.number} opened")
+        if self.frames is not None:
+            self.frames.opened(connection.number)
+        connection.connect()
+
+    def forget(self, connection: Connection, reason: str, by: End | None) -> None:
+        """Let go of a connection that has ended."""
+        del self._connections[connection.number]
+        by_whom = f" by the {by}" if by is not None else ""
+        self.tell(f"#{connection.number} closed{by_whom}" + f": {reason}" * bool(reason))
+        if self.frames is not None:
+            self.frames.closed(connection.number, reason, by=by)
+
+    # Rules.
+
+    def put(self, rule: Rule) -> None:
+        """Put a rule in force."""
+        self.accept()  # who has connected is there, even if nobody has looked yet
+        self._made += 1
+        rule.number = self._made
+        self.rules.append(rule)
+        if rule.about == "listening" and rule.times is None:
+            self._stop_listening()
+            rule.happened()
+            self.struck(rule)
+        for connection in list(self._connections.values()):
+            connection.strike(rule)
+        self._changed()
+
+    def remove(self, rule: Rule) -> None:
+        """Put a rule out of force."""
+        if rule in self.rules:
+            self.accept()
+            self.rules.remove(rule)
+            self._removed([rule])
+
+    def remove_all(self) -> None:
+        """Put all rules out of force."""
+        self.accept()
+        removed, self.rules = self.rules, []
+        self._removed(removed)
+
+    def _removed(self, rules: Sequence[Rule]) -> None:
+        for connection in list(self._connections.values()):
+            for rule in rules:
+                connection.heal(rule)
+        self._changed()
+        if self._may_listen():
+            self._listen()
+
+    def _changed(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.change()
+
+    def struck(self, rule: Rule, connection: int | None = None) -> None:
+        """Tell that a rule has had its effect."""
+        self.tell(f"#{connection} {rule}" if connection is not None else str(rule))
+
+    # Connections that were closed, and whose other end has not seen that yet.
+
+    def linger(self, closed: socket.socket) -> None:
+        """Close a socket once the other end has, or after a while."""
+        with suppress(OSError):
+            closed.shutdown(socket.SHUT_WR)
+        timer = self.loop.call_later(_LINGER_S, self._stop_lingering, closed)
+        self._lingering[closed] = timer
+        self.loop.add_reader(closed, self._drain, closed)
+
+    def _drain(self, closed: socket.socket) -> None:
+        try:
+            is_open = bool(closed.recv(READ_BYTES))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            is_open = False
+        if not is_open:
+            self._stop_lingering(closed)
+
+    def _stop_lingering(self, closed: socket.socket) -> None:
+        self._lingering.pop(closed).cancel()
+        self.loop.remove_reader(closed)
+        closed.close()

@@ -43,7 +43,7 @@ types: $(VENV)/.dev
 tests: $(VENV)/.dev
 	$(SAY) 'Tests'
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --cov --cov-report= $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --cov --cov-report= $(PYTEST)
 
 coverage: tests
 	$(SAY) 'Coverage: all of frames, a floor for the rest'

@@ -508,6 +508,21 @@ def test_time_passes_for_the_broker_when_a_test_says_so(told: RunningBroker) -> 
     assert told.clock.now() - before >= 3600
 
 
+def test_a_broker_tells_what_it_has_and_who_is_there(told: RunningBroker) -> None:
+    orders = told.queue("orders")
+    assert orders not in told.destinations()
+    with told.client("1.1") as client:
+        for body in ("a", "b", "c"):
+            client.send(orders, body)
+        client.subscribe(orders, ack="client-individual", headers={"prefetch-count": "1"})
+        client.receive()
+        found = told.destinations()[orders]
+        assert (found.kind, found.ready, found.in_flight, found.consumers) == ("queue", 2, 1, 1)
+        (session,) = told.sessions()
+        assert (session.version, session.subscriptions, session.in_flight) == ("1.1", 1, 1)
+        assert session.peer == "127.0.0.1"
+
+
 def test_control_is_had_again_after_a_restart(told: RunningBroker) -> None:
     told.clock.advance(1)
     told.restart(kill=True)

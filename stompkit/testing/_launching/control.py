@@ -11,12 +11,13 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from stompkit.testing._launching.errors import BrokerError
 
-__all__ = ["BrokerClock", "ControlSocket", "server_path"]
+__all__ = ["BrokerClock", "ControlSocket", "DestinationInfo", "SessionInfo", "server_path"]
 
 #: How many octets the address of a Unix socket may have everywhere.
 _MOST_PATH_BYTES: Final = 100
@@ -89,6 +90,44 @@ class BrokerClock:
         Raises BrokerError for a negative number of seconds.
         """
         self._ask("advance", seconds=float(seconds))
+
+
+@dataclass(frozen=True)
+class DestinationInfo:
+    """What a broker has in one destination, or durable subscription."""
+
+    name: str
+    """The destination."""
+    kind: str
+    """``queue``, ``topic``, ``fanout``, ``temp-queue``, ``temp-topic``, ``dlq`` or ``durable``."""
+    host: str
+    """The virtual host."""
+    ready: int
+    """Messages that wait to be delivered."""
+    in_flight: int
+    """Messages that were delivered and not acknowledged."""
+    delayed: int
+    """Messages that wait for their time."""
+    consumers: int
+    """Subscriptions."""
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """One client of a broker."""
+
+    peer: str
+    """Its address, or that of the proxy in between."""
+    version: str | None
+    """The version of the session; ``None`` before CONNECTED."""
+    user: str
+    """Who has logged in."""
+    host: str
+    """The virtual host."""
+    subscriptions: int
+    """How many it has."""
+    in_flight: int
+    """Messages that it has got and not acknowledged."""
 
 
 def server_path(path: Path) -> str:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from stompkit.testing._launching.brokers._launcher import url_host
 from stompkit.testing._launching.config import LaunchConfig
-from stompkit.testing._launching.control import BrokerClock, ControlSocket
+from stompkit.testing._launching.control import (
+    BrokerClock,
+    ControlSocket,
+    DestinationInfo,
+    SessionInfo,
+)
 from stompkit.testing._launching.errors import BrokerError, BrokerStartError
 from stompkit.testing._launching.installation import Installation
 from stompkit.testing._launching.process import GuardedProcess
@@ -156,6 +161,15 @@ class RunningBroker:
         """The broker's clock; stompkit's only."""
         self._control()
         return BrokerClock(self._ask)
+
+    def destinations(self) -> dict[str, DestinationInfo]:
+        """What the broker has, by the name of the destination; stompkit's only."""
+        found = self._ask("destinations")["destinations"]
+        return {each["name"]: DestinationInfo(**each) for each in found}
+
+    def sessions(self) -> list[SessionInfo]:
+        """Who is connected to the broker; stompkit's only."""
+        return [SessionInfo(**each) for each in self._ask("connections")["connections"]]
 
     # Names, clients and proxies.
 

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from stompkit.server.interfaces import (
     Clock,
+    CreateLane,
     DropLane,
     MessageStore,
     Operation,
@@ -79,6 +80,9 @@ class Journal:
         self._pending: list[Unit] = []
         #: Units without messages that have failed and are tried again with whatever comes next.
         self._owed: list[Unit] = []
+        #: Lanes that were to be made by units that were refused, by their numbers: none of them
+        #: has a message. They are made with the next one.
+        self._unmade: dict[int, CreateLane] = {}
         self._lazy: list[Operation] = []
         self._busy = False
         self._closed = False
@@ -158,16 +162,30 @@ class Journal:
         units = self._owed + self._pending
         self._owed, self._pending = [], []
         lazy, self._lazy = self._lazy, []
-        operations = [*lazy, *(step for unit in units for step in unit.operations)]
+        operations = [*lazy, *self._operations(units)]
         self._runner.run(
             lambda: self._store.apply(operations),
-            lambda _: self._did(units),
+            lambda _: self._did(units, operations),
             lambda error: self._failed(units, lazy, error),
         )
 
-    def _did(self, units: list[Unit]) -> None:
+    def _operations(self, units: Sequence[Unit]) -> list[Operation]:
+        """What units come to, after the making of the lanes that they need and that failed."""
+        operations = [each for unit in units for each in unit.operations]
+        if not self._unmade:
+            return operations
+        first: list[Operation] = []
+        for number in dict.fromkeys(each.lane for each in operations if isinstance(each, Put)):
+            if number in self._unmade:
+                # A database that was lost in a commit may have made it after all.
+                first += [DropLane(number), self._unmade[number]]
+        return first + operations
+
+    def _did(self, units: list[Unit], operations: Sequence[Operation]) -> None:
         self._busy = False
         self._unsynced = True
+        if self._unmade:
+            self._forget_unmade(operations)
         if self.failure is not None:
             self.failure = None
             _log.info("the store works again")
@@ -211,9 +229,12 @@ class Journal:
             self._wake()
             return
         unit = units.popleft()
+        operations = self._operations([unit])
 
         def did(_: object) -> None:
             self._unsynced = True
+            self._forget_unmade(operations)
+            self._forget_records(operations)
             self._finish(unit, None)
             self._one_by_one(units)
 
@@ -222,15 +243,49 @@ class Journal:
             self._give_up(unit, error)
             self._one_by_one(units)
 
-        self._runner.run(lambda: self._store.apply(unit.operations), did, failed)
+        self._runner.run(lambda: self._store.apply(operations), did, failed)
 
     def _give_up(self, unit: Unit, error: StoreError) -> None:
         """Refuse a unit with messages; one without them is tried again, and its sender told."""
-        if not unit.puts and not unit.taken:
-            again = Unit()
-            again.operations = unit.operations
-            self._owed.append(again)
+        if unit.puts or unit.taken:
+            for each in unit.operations:
+                if isinstance(each, CreateLane):
+                    self._unmade[each.lane] = each
+        else:
+            self._owe(unit.operations)
         self._finish(unit, error)
+
+    def _owe(self, operations: Sequence[Operation]) -> None:
+        """Have operations done later; what was never made need not be dropped."""
+        again = Unit()
+        again.operations = [
+            each
+            for each in operations
+            if not (isinstance(each, DropLane) and each.lane in self._unmade)
+        ]
+        self._forget_unmade(operations)
+        self._forget_records(operations)
+        if again.operations:
+            self._owed.append(again)
+
+    def _forget_unmade(self, operations: Sequence[Operation]) -> None:
+        """Note that lanes are made, or nobody's any more."""
+        for each in operations:
+            if isinstance(each, (CreateLane, DropLane)):
+                self._unmade.pop(each.lane, None)
+
+    def _forget_records(self, operations: Sequence[Operation]) -> None:
+        """Write no older values over those of records that are set, or to be set, by now."""
+        keys = {each.key for each in operations if isinstance(each, SetRecord)}
+        if not keys:
+            return
+        for unit in self._owed:
+            unit.operations = [
+                each
+                for each in unit.operations
+                if not (isinstance(each, SetRecord) and each.key in keys)
+            ]
+        self._owed = [unit for unit in self._owed if unit.operations]
 
     # Time.
 
@@ -299,7 +354,7 @@ class Journal:
         self._cancel_timers()
         units = self._owed + self._pending
         self._owed, self._pending = [], []
-        steps = [*self._lazy, *(step for unit in units for step in unit.operations)]
+        steps = [*self._lazy, *self._operations(units)]
 
         def did(_: object) -> None:
             for unit in units:

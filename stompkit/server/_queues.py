@@ -266,7 +266,7 @@ class Queue(Destination):
         assert journal is not None  # a persistent queue has a store
         if not lane.number:
             lane.number = broker.new_lane()
-            journal.apart(CreateLane(lane.number, self.host.stored_name(self.name), lane.index))
+            journal.record(CreateLane(lane.number, self.host.stored_name(self.name), lane.index))
         message = entry.message
         journal.put(
             entry,

@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stompkit.server import InlineRunner
+from stompkit.server._stores._changes import Changes
 from stompkit.server._stores.memory import MemoryStore
-from stompkit.server.interfaces import Operation, StoredMessage, StoreError, StoreFull
+from stompkit.server.interfaces import (
+    LaneState,
+    MessageStore,
+    Operation,
+    StoredMessage,
+    StoreError,
+    StoreFull,
+)
 
 __all__ = ["FailingStore", "HeldRunner", "everything"]
 
 
-class FailingStore(MemoryStore):
-    """A store that fails when it is told to."""
+class FailingStore:
+    """A store of any kind that fails when it is told to."""
 
-    def __init__(self) -> None:
-        """Work, for now."""
-        super().__init__()
+    def __init__(self, store: MessageStore | None = None) -> None:
+        """Work, for now; without ``store``, in memory."""
+        self._store = MemoryStore() if store is None else store
         #: Given the operations that are to be done; says whether they fail.
         self.fails: Callable[[Sequence[Operation]], bool] = lambda _: False
         self.reads_fail = False
+        #: Whether it does what it is told to, but is cut off before it can say so.
+        self.is_cut_off = False
         self.applied = 0
+
+    def open(self) -> None:
+        """Open the store."""
+        self._store.open()
+
+    def lanes(self) -> list[LaneState]:
+        """All lanes."""
+        return self._store.lanes()
+
+    def records(self) -> Mapping[str, bytes]:
+        """All records."""
+        return self._store.records()
 
     def apply(self, operations: Sequence[Operation]) -> None:
         """Do all or nothing."""
         if self.fails(operations):
+            # A disk is found to be full by a commit: what can't be done at all is found before.
+            changes = Changes(self._store.lanes())
+            for operation in operations:
+                changes.add(operation)
             raise StoreFull("no space left on device")
         self.applied += 1
-        super().apply(operations)
+        self._store.apply(operations)
+        if self.is_cut_off:
+            raise StoreError("the connection was lost")
 
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int
@@ -35,7 +63,15 @@ class FailingStore(MemoryStore):
         """Read, if it works."""
         if self.reads_fail:
             raise StoreError("input/output error")
-        return super().read(lane, after, max_messages, max_octets)
+        return self._store.read(lane, after, max_messages, max_octets)
+
+    def sync(self) -> None:
+        """Have everything survive."""
+        self._store.sync()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
 
 
 def everything(_: Sequence[Operation]) -> bool:
@@ -73,3 +109,8 @@ class HeldRunner(InlineRunner):
         self.is_held = False
         while self._waiting:
             self.step()
+
+    def stop(self) -> None:
+        """Call what has waited; take no more."""
+        self.go_on()
+        super().stop()

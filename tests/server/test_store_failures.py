@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,20 +10,41 @@ import pytest
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server._stores.lmdb import LmdbStore
-from stompkit.server.interfaces import Put
+from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
+from stompkit.server.interfaces import Operation, Put, SetRecord
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.failing import FailingStore, HeldRunner, everything
 from tests.server.queues import QUEUE, left, numbered
 
 MEMORY = "/queue/memory"
-CONFIG = BrokerConfig(destinations=(DestinationConfig(name=MEMORY, storage="memory"),))
+TOPIC = "/topic/news"
+FANOUT = "/fanout/orders"
+CHILDREN = ("/queue/b", "/queue/c")
+CONFIG = BrokerConfig(
+    destinations=(
+        DestinationConfig(name=MEMORY, storage="memory"),
+        DestinationConfig(name=FANOUT, children=CHILDREN),
+    )
+)
+#: What SUBSCRIBE says for a durable subscription.
+DURABLY = {"id": "s", "durable": "true", "auto_delete": "false"}
 #: Longer than the pause after which a store that failed is tried again.
 LONG_S = 2.0
 
 
-@pytest.fixture
-def store() -> FailingStore:
-    return FailingStore()
+@pytest.fixture(params=["memory", "lmdb", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FailingStore]:
+    """One of each kind."""
+    match request.param:
+        case "memory":
+            store = FailingStore()
+        case "lmdb":
+            store = FailingStore(LmdbStore(tmp_path, synchronous=False))
+        case _:
+            url = f"sqlite:///{tmp_path / 'messages.sqlite'}"
+            store = FailingStore(SqlAlchemyStore(url, synchronous=False))
+    yield store
+    store.close()
 
 
 @pytest.fixture
@@ -97,8 +119,9 @@ def test_a_full_queue_has_room_again_for_what_could_not_be_kept(store: FailingSt
     assert producer.take("RECEIPT")
 
 
-def test_only_the_message_that_fails_is_refused_of_those_that_share_a_commit(
-    store: FailingStore,
+@pytest.mark.parametrize("failing", [{0}, {1}, {2}, {3}, {0, 1}, {0, 2}, {1, 2}, {0, 3}])
+def test_only_the_messages_that_fail_are_refused_of_those_that_share_a_commit(
+    store: FailingStore, failing: set[int]
 ) -> None:
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)
@@ -106,11 +129,13 @@ def test_only_the_message_that_fails_is_refused_of_those_that_share_a_commit(
     runner.is_held = True
     for number, producer in enumerate(producers):
         producer.publish(QUEUE, b"%d" % number, receipt="r")
-    store.fails = lambda operations: any(isinstance(o, Put) and o.body == b"2" for o in operations)
+    store.fails = lambda operations: any(
+        isinstance(each, Put) and int(each.body) in failing for each in operations
+    )
     runner.go_on()
     answers = [producer.frames[-1].command for producer in producers]
-    assert answers == ["RECEIPT", "RECEIPT", "ERROR", "RECEIPT"]
-    assert left(broker) == [b"0", b"1", b"3"]
+    assert answers == ["ERROR" if number in failing else "RECEIPT" for number in range(4)]
+    assert left(again(broker, store)) == [b"%d" % each for each in range(4) if each not in failing]
 
 
 def test_many_frames_share_a_commit_while_the_store_is_busy(store: FailingStore) -> None:
@@ -267,3 +292,209 @@ def test_a_store_without_room_takes_messages_again_after_some_were_consumed(
     producer.publish(QUEUE, b"x" * 10_000, receipt="r")
     assert producer.take("RECEIPT")
     broker.broker.close()
+
+
+# Queues that the store does not know yet.
+
+
+def refused(broker: MemoryBroker, destination: str, **headers: str) -> None:
+    """Have a message refused because the store is full, again and again."""
+    for _ in range(3):
+        producer = broker.client()
+        producer.publish(destination, b"refused", receipt="r", **headers)
+        error = refusal(producer)
+        assert error.headers["stompkit-code"] == "store-full"
+        assert error.headers["receipt-id"] == "r"
+
+
+def kept(broker: MemoryBroker, destination: str, **headers: str) -> None:
+    """Have a message confirmed."""
+    producer = broker.client()
+    producer.publish(destination, b"kept", receipt="r", **headers)
+    assert producer.take("RECEIPT")
+
+
+def stored(broker: MemoryBroker, store: FailingStore) -> list[tuple[str, int]]:
+    """What the store has after a while: queues, and how many messages are in each."""
+    broker.clock.advance(LONG_S)
+    return sorted((state.queue.partition("\n")[2], state.messages) for state in store.lanes())
+
+
+@pytest.mark.parametrize("readers", [0, 1])
+def test_a_new_queue_takes_messages_once_the_store_has_room(
+    broker: MemoryBroker, store: FailingStore, readers: int
+) -> None:
+    # A queue that has none ends with the message that is refused.
+    for _ in range(readers):
+        broker.client().subscribe(QUEUE, ack="client")
+    store.fails = everything
+    refused(broker, QUEUE)
+    store.fails = lambda _: False
+    kept(broker, QUEUE)
+    kept(broker, QUEUE)
+    assert stored(broker, store) == [(QUEUE, 2)]
+    assert left(again(broker, store)) == [b"kept", b"kept"]
+
+
+def test_a_queue_whose_messages_were_all_refused_leaves_nothing_to_be_done(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    store.fails = everything
+    refused(broker, QUEUE)
+    store.fails = lambda _: False
+    assert stored(broker, store) == []
+    assert store.applied == 0
+
+
+def test_a_message_that_comes_while_a_new_queue_fails_is_kept(store: FailingStore) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    first, second = broker.client(), broker.client()
+    runner.is_held = True
+    first.publish(QUEUE, b"refused")
+    second.publish(QUEUE, b"kept", receipt="r")
+    store.fails = everything
+    runner.step()
+    assert refusal(first).headers["stompkit-code"] == "store-full"
+    store.fails = lambda _: False
+    runner.go_on()
+    assert second.take("RECEIPT")
+    assert left(again(broker, store)) == [b"kept"]
+
+
+def test_a_broker_that_ends_keeps_what_has_waited_for_a_new_queue(store: FailingStore) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    first, second = broker.client(), broker.client()
+    broker.client().subscribe(QUEUE, ack="client")
+    store.fails = everything
+    first.publish(QUEUE, b"refused")
+    store.fails = lambda _: False
+    runner.is_held = True
+    broker.client().publish("/queue/other", b"busy")
+    second.publish(QUEUE, b"kept")
+    assert left(again(broker, store)) == [b"kept"]
+
+
+def test_a_durable_subscription_collects_once_the_store_has_room(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    reader = broker.client()
+    reader.subscribe(TOPIC, **DURABLY)
+    reader.close()
+    store.fails = everything
+    refused(broker, TOPIC)
+    store.fails = lambda _: False
+    kept(broker, TOPIC)
+    [(name, messages)] = stored(broker, store)
+    assert name.startswith("/durable/")
+    assert messages == 1
+    reader = again(broker, store).client()
+    reader.subscribe(TOPIC, **DURABLY)
+    assert reader.bodies() == [b"kept"]
+
+
+def test_the_children_of_a_fanout_take_messages_once_the_store_has_room(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    broker.client().subscribe(CHILDREN[0], ack="client")
+    store.fails = everything
+    refused(broker, FANOUT)
+    store.fails = lambda _: False
+    kept(broker, FANOUT)
+    assert stored(broker, store) == [(child, 1) for child in CHILDREN]
+    broker = again(broker, store)
+    assert [left(broker, child) for child in CHILDREN] == [[b"kept"], [b"kept"]]
+
+
+def test_a_queue_takes_delayed_messages_once_the_store_has_room(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    broker.client().subscribe(QUEUE, ack="client")
+    store.fails = everything
+    refused(broker, QUEUE, delay="60000")
+    store.fails = lambda _: False
+    kept(broker, QUEUE, delay="60000")
+    assert stored(broker, store) == [(QUEUE, 1)]
+    broker = again(broker, store)
+    broker.clock.advance(60.0)
+    assert left(broker) == [b"kept"]
+
+
+def test_dead_letters_are_taken_once_the_store_has_room(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    kept(broker, QUEUE)
+    watcher = broker.client()
+    watcher.subscribe("/dlq/a", ack="client")
+    store.fails = everything
+    for _ in range(2):
+        consumer = broker.client()
+        consumer.subscribe(QUEUE, ack="client")
+        [message] = consumer.take("MESSAGE")
+        consumer.nack(message, requeue="false", receipt="r")
+        assert refusal(consumer).headers["stompkit-code"] == "store-full"
+    assert watcher.bodies() == []
+    store.fails = lambda _: False
+    consumer = broker.client()
+    consumer.subscribe(QUEUE, ack="client")
+    [message] = consumer.take("MESSAGE")
+    consumer.nack(message, requeue="false", receipt="r")
+    assert consumer.take("RECEIPT")
+    assert watcher.bodies() == [b"kept"]
+    broker = again(broker, store)
+    assert left(broker) == []
+    assert left(broker, "/dlq/a") == [b"kept"]
+
+
+def test_a_new_queue_goes_on_after_the_store_did_what_it_could_not_confirm(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    broker.client().subscribe(QUEUE, ack="client")
+    store.is_cut_off = True
+    producer = broker.client()
+    producer.publish(QUEUE, b"refused")
+    assert refusal(producer).headers["stompkit-code"] == "store-failed"
+    store.is_cut_off = False
+    kept(broker, QUEUE)
+    assert left(again(broker, store)) == [b"kept"]
+
+
+def test_a_durable_subscription_that_was_ended_does_not_come_back_when_there_is_room(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    def makes_a_record(operations: Sequence[Operation]) -> bool:
+        return any(isinstance(o, SetRecord) and o.value is not None for o in operations)
+
+    store.fails = makes_a_record
+    reader = broker.client()
+    reader.subscribe(TOPIC, receipt="r", **DURABLY)
+    assert refusal(reader).headers["stompkit-code"] == "store-full"
+    reader = broker.client()
+    reader.send("UNSUBSCRIBE", DURABLY, receipt="r")
+    assert reader.take("RECEIPT")
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert store.records() == {}
+
+
+def test_only_the_last_of_the_values_of_a_record_that_failed_is_written(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    store.fails = everything
+    for _ in range(3):
+        reader = broker.client()
+        reader.subscribe(TOPIC, receipt="r", **DURABLY)
+        assert refusal(reader).headers["stompkit-code"] == "store-full"
+        broker.clock.advance(LONG_S)
+    done: list[Operation] = []
+
+    def works(operations: Sequence[Operation]) -> bool:
+        done.extend(operations)
+        return False
+
+    store.fails = works
+    broker.clock.advance(LONG_S)
+    [record] = done
+    assert isinstance(record, SetRecord)
+    assert store.records() == {record.key: record.value}

@@ -279,16 +279,22 @@ def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> N
 @linux_only
 def test_stompkit_refuses_messages_while_the_disk_is_full(quick: RunningBroker) -> None:
     send(quick, "1")
+    new = quick.queue("new")
     quick.fill_disk()
-    for _ in range(3):
+    for queue in (quick.queue(), new) * 3:
         with quick.client() as client, pytest.raises(BrokerSaidError) as caught:
-            client.send(quick.queue(), "refused", persistent="true")
+            client.send(queue, "refused", persistent="true")
         assert caught.value.frame is not None
         assert caught.value.frame.headers["stompkit-code"] == "store-full"
     quick.free_disk()
     send(quick, "2")
+    with quick.client() as client:
+        client.send(new, "3", persistent="true")
     quick.restart(kill=True)
     assert received(quick, 2) == ["1", "2"]
+    with quick.client() as client:
+        client.subscribe(new)
+        assert client.receive().body == b"3"
 
 
 @linux_only

@@ -39,6 +39,7 @@ class Options(broker_tap.Options):
             "Deviate as other brokers do: a list, with commas, of brokers and rules; -RULE takes"
             " one away again.",
         ],
+        ["parms", None, None, "Ask this module of MorbidQ's (its -a) about users and rights."],
     ]
 
     def postOptions(self) -> None:
@@ -58,6 +59,13 @@ class Options(broker_tap.Options):
                 self["quirks"] = parse_quirks(self["quirk"])
             except ValueError as error:
                 raise UsageError(f"--quirk: {error}") from None
+        if self["parms"] is not None:
+            from stompkit.testing.server.quirks.parms import Parms
+
+            try:
+                self["access"] = Parms(Path(self["parms"]))
+            except (ValueError, OSError) as error:
+                raise UsageError(f"--parms: {error}") from None
 
 
 class ControlService(Service):
@@ -151,6 +159,8 @@ class TestedBrokerService(MultiService):
         # Closing takes what clients and networks take, whatever the clock says.
         rest["closing_clock"] = reactor
         rest["runner"] = runner
+        if "access" in self._options:
+            rest["authenticator"] = rest["authoriser"] = self._options["access"]
         if "quirks" in self._options:
             from stompkit.testing.server.quirks import factory_for
 

@@ -504,13 +504,13 @@ def test_run_tells_what_it_cannot_run(arguments: list[str], status: int, problem
 
 #: Says which signal it gets, and ends with a status of its own.
 LISTEN = """
-import signal, sys
+import os, signal, sys
 def end(number, frame):
-    print(signal.Signals(number).name, flush=True)
+    os.write(1, signal.Signals(number).name.encode() + b"\\n")
     sys.exit(9)
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
     signal.signal(number, end)
-print("ready", flush=True)
+os.write(1, b"ready\\n")  # the signal may come within it, where print() could not print again
 while True:
     signal.pause()
 """

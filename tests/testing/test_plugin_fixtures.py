@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -468,9 +469,8 @@ def test_nothing_is_left_of_proxies_and_pairs_when_pytest_is_killed(
             os.kill(os.getpid(), signal.SIGKILL)
         """
     )
-    result = pytester.run(
-        "env", f"TMPDIR={tmp_path}", "python", "-m", "pytest", "-p", "stompkit.testing.plugin"
-    )
-    assert result.ret != 0
+    command = (sys.executable, "-m", "pytest", "-p", "stompkit.testing.plugin")
+    result = pytester.run("env", f"TMPDIR={tmp_path}", *command)
+    assert result.ret == -signal.SIGKILL
     assert wait_until(lambda: not processes_below(tmp_path), LONG_S)
     assert wait_until(lambda: not list(tmp_path.glob("stompkit-*")), LONG_S)

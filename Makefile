@@ -43,7 +43,10 @@ types: $(VENV)/.dev
 tests: $(VENV)/.dev
 	$(SAY) 'Tests'
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --cov --cov-report= $(PYTEST)
+	@# By itself, since the processes of xdist have imported frames before coverage begins.
+	$(BIN)/coverage run -m pytest tests/frames
+	$(BIN)/python -m pytest --ignore=tests/frames --numprocesses=auto --maxprocesses=4 \
+		--dist=loadfile --cov --cov-append --cov-report= $(PYTEST)
 
 coverage: tests
 	$(SAY) 'Coverage: all of frames, a floor for the rest'

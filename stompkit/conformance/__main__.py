@@ -12,13 +12,18 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from stompkit.conformance import expectations as known
+from stompkit.conformance._badge import to_badge
+from stompkit.conformance._baseline import update_file
 from stompkit.conformance._html import to_html
 from stompkit.conformance._junit import to_junit
-from stompkit.conformance._options import REPORTS, parser
+from stompkit.conformance._markdown import to_markdown
+from stompkit.conformance._merge import merge
+from stompkit.conformance._options import parser
 from stompkit.conformance._progress import Progress
 from stompkit.conformance._summary import header_lines, summary_lines
+from stompkit.conformance._writing import write_reports
 from stompkit.conformance.case import Case
-from stompkit.conformance.report import Report, TargetInfo, to_json, write
+from stompkit.conformance.report import Report, TargetInfo, schema, to_json
 from stompkit.conformance.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
 from stompkit.conformance.target import Address, Unreachable, probe
 from stompkit.testing import BrokerError, LaunchConfig, launch
@@ -67,20 +72,36 @@ def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Repor
             progress.end()
 
 
-def _write_reports(options: argparse.Namespace, report: Report) -> None:
-    contents = {
-        "json": lambda: to_json(report),
-        "junit": lambda: to_junit(report, strict=options.strict),
-        "html": lambda: to_html(report),
-    }
-    for name in REPORTS:
-        path = getattr(options, name)
-        if path is not None:
-            try:
-                write(path, contents[name]())
-            except OSError as error:
-                raise known.UsageError(f"--{name}: can't write {path}: {error}") from None
-            print(f"wrote {path}")
+def _write_files(options: argparse.Namespace, report: Report, case_ids: list[str]) -> None:
+    write_reports(
+        options,
+        {
+            "json": lambda: to_json(report),
+            "junit": lambda: to_junit(report, strict=options.strict),
+            "html": lambda: to_html(report),
+            "markdown": lambda: to_markdown(report, strict=options.strict),
+            "badge": lambda: to_badge(report, strict=options.strict),
+        },
+    )
+    baseline = options.update_baseline
+    if baseline is not None:
+        try:
+            update_file(baseline, report, case_ids)
+        except OSError as error:
+            message = f"--update-baseline: can't write {baseline}: {error}"
+            raise known.UsageError(message) from None
+
+
+def _known(options: argparse.Namespace, case_ids: list[str]) -> known.Expectations | None:
+    """What is known of the target; a list that is to be updated counts as it is now."""
+    option, path = "--expect", options.expect
+    if options.update_baseline is not None and options.update_baseline.exists():
+        option, path = "--update-baseline", options.update_baseline
+    if path is None:
+        return None
+    expected = known.load(path, option)
+    known.check(expected, case_ids, option)
+    return expected
 
 
 def _test(options: argparse.Namespace, selection: Selection) -> Exit:
@@ -89,14 +110,13 @@ def _test(options: argparse.Namespace, selection: Selection) -> Exit:
     if options.list:
         _print_list(cases)
         return Exit.OK
-    expected = known.load(options.expect) if options.expect is not None else None
-    if expected is not None:
-        known.check(expected, [each.id for each in everything])
+    case_ids = [each.id for each in everything]
+    expected = _known(options, case_ids)
     report = _run(options, selection, len(cases))
     if expected is not None:
         report.better_than_expected = known.compare(report.results, expected)
     print("\n".join(summary_lines(report, strict=options.strict)))
-    _write_reports(options, report)
+    _write_files(options, report, case_ids)
     status = exit_of(report, strict=options.strict)
     if status is Exit.HARNESS:
         raise HarnessError("\n".join(report.errors))
@@ -118,14 +138,26 @@ def _print_list(cases: list[Case]) -> None:
     print(f"{len(cases)} {'case' if len(cases) == 1 else 'cases'}")
 
 
-def main(arguments: list[str] | None = None) -> Exit:
-    """Run the command; gives its exit status."""
+def _ask(arguments: list[str]) -> Exit:
     options = parser().parse_args(arguments)
+    if options.schema:
+        print(schema(), end="")
+        return Exit.OK
     selection = Selection(
         tuple(options.include), tuple(options.exclude), options.level, options.cases
     )
+    return _test(options, selection)
+
+
+def main(arguments: list[str] | None = None) -> Exit:
+    """Run the command; gives its exit status."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        return _test(options, selection)
+        # No case is called so: their names begin with a version.
+        if words[:1] == ["merge"]:
+            merge(words[1:])
+            return Exit.OK
+        return _ask(words)
     except (Unreachable, BrokerError) as error:
         return _stop(Exit.UNREACHABLE, str(error))
     except known.UsageError as error:

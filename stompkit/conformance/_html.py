@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from importlib.resources import files
 from string import Template
 
+from stompkit.conformance._details import (
+    NOT_OK,
+    about,
+    cell,
+    details,
+    found,
+    known,
+    rows,
+    source,
+    style,
+    topic,
+)
 from stompkit.conformance.report import Report
-from stompkit.conformance.verdict import CaseResult, Ending, Verdict
+from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = ["to_html"]
 
@@ -19,9 +30,6 @@ _MARKS = {
     Verdict.UNSUPPORTED: "-",
     Verdict.INFORMATIONAL: "i",
 }
-_LINE_END = "↵"
-_SHOWN_LINE_ENDS = 8
-_NOT_OK = (Verdict.FAILED, Verdict.NON_STRICT)
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -60,8 +68,8 @@ def to_html(report: Report) -> bytes:
         facts["better than expected"] = ", ".join(report.better_than_expected)
     page = _PAGE.substitute(
         name=escape(target.server or target.address),
-        style=files("stompkit.conformance").joinpath("report.css").read_text("utf-8"),
-        facts="".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items()),
+        style=style(),
+        facts=rows(facts),
         counts=_counts(report),
         matrix=_matrix(report.results),
         findings=_findings(report.results),
@@ -70,12 +78,8 @@ def to_html(report: Report) -> bytes:
     return page.encode("utf-8", "backslashreplace")
 
 
-def _topic(result: CaseResult) -> str:
-    return result.id.split("/")[1]
-
-
 def _place(result: CaseResult) -> tuple[str, str]:
-    return result.chapter, _topic(result)
+    return result.chapter, topic(result)
 
 
 def _unique(words: Iterable[str]) -> list[str]:
@@ -85,16 +89,11 @@ def _unique(words: Iterable[str]) -> list[str]:
 def _counts(report: Report) -> str:
     """How often each verdict was reached in each chapter."""
     head = "".join(f'<th class="{verdict}">{verdict}</th>' for verdict in Verdict)
-    rows = []
-    for chapter in [*_unique(each.chapter for each in report.results), "all"]:
-        results = [each for each in report.results if chapter in (each.chapter, "all")]
-        numbers = [sum(each.verdict is verdict for each in results) for verdict in Verdict]
-        cells = "".join(
-            f'<td class="{verdict if number else "none"}">{number}</td>'
-            for verdict, number in zip(Verdict, numbers, strict=True)
-        )
-        rows.append(f"<tr><th>{escape(chapter)}</th>{cells}</tr>")
-    body = "".join(rows)
+    lines = []
+    for chapter, count in report.by_chapter().items():
+        cells = "".join(cell(verdict, count[verdict]) for verdict in Verdict)
+        lines.append(f"<tr><th>{escape(chapter)}</th>{cells}</tr>")
+    body = "".join(lines)
     return (
         f'<table class="counts"><thead><tr><th>chapter</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
@@ -106,7 +105,7 @@ def _matrix(results: list[CaseResult]) -> str:
     chapters = _unique(each.chapter for each in results)
     cells: dict[tuple[str, str], str] = {}
     for result in results:
-        place = _topic(result), result.chapter
+        place = topic(result), result.chapter
         title = escape(f"{result.id}: {result.verdict}")
         mark = (
             f'<a class="{result.verdict}" href="#{escape(result.id)}" title="{title}">'
@@ -114,73 +113,36 @@ def _matrix(results: list[CaseResult]) -> str:
         )
         cells[place] = cells.get(place, "") + mark
     head = "".join(f"<th>{escape(chapter)}</th>" for chapter in chapters)
-    rows = "".join(
-        f"<tr><th>{escape(topic)}</th>"
-        + "".join(f"<td>{cells.get((topic, chapter), '')}</td>" for chapter in chapters)
+    body = "".join(
+        f"<tr><th>{escape(name)}</th>"
+        + "".join(f"<td>{cells.get((name, chapter), '')}</td>" for chapter in chapters)
         + "</tr>"
-        for topic in _unique(map(_topic, results))
+        for name in _unique(map(topic, results))
     )
     return (
         f'<table class="matrix"><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
+        f"<tbody>{body}</tbody></table>"
     )
 
 
 def _findings(results: list[CaseResult]) -> str:
     """What is not OK, with the reason."""
-    rows = "".join(
+    body = "".join(
         f'<tr><td class="{result.verdict} v">{result.verdict}</td>'
         f'<td><a href="#{escape(result.id)}"><code>{escape(result.id)}</code></a>'
-        f"{_known(result)}<br>{escape(result.detail)}</td></tr>"
-        for verdict in _NOT_OK
+        f"{known(result)}<br>{escape(result.detail)}</td></tr>"
+        for verdict in NOT_OK
         for result in results
         if result.verdict is verdict
     )
-    return f'<h2>FAILED and NON-STRICT</h2><table class="findings">{rows}</table>' if rows else ""
-
-
-def _known(result: CaseResult) -> str:
-    return ' <span class="dim">(expected)</span>' if result.expected else ""
+    return f'<h2>FAILED and NON-STRICT</h2><table class="findings">{body}</table>' if body else ""
 
 
 def _case(result: CaseResult) -> str:
-    facts = {
-        "requirement": result.statement,
-        "case": result.expectation,
-        "found": result.detail,
-        "expected": result.expected,
-        "notes": "\n".join(result.notes),
-        "section": f"{result.section} ({result.level})",
-        "covers": ", ".join(result.requirements),
-    }
-    rows = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items() if v)
-    ending = "" if result.ending is Ending.CLEAN else f"{result.ending}, "
-    kind = "bad" if result.verdict in _NOT_OK else "good"
-    # The id is inside, so that a link to it opens the details.
-    return (
-        f'<details class="{kind}"><summary>'
-        f'<span class="v {result.verdict}">{result.verdict}</span>'
-        f"<code>{escape(result.id)}</code>{_known(result)}"
-        f'<span class="dim">{result.level}, {ending}{result.duration_ms} ms</span></summary>'
-        f'<dl id="{escape(result.id)}">{rows}</dl>'
-        f'<table class="log">{_wire(result)}</table></details>'
+    return details(
+        result,
+        {**about(result), **found(result), **source(result)},
+        title=f"<code>{escape(result.id)}</code>",
+        anchor=result.id,
+        extra=f"{result.level}, ",
     )
-
-
-def _wire(result: CaseResult) -> str:
-    return "".join(
-        f"<tr><td>{event.at_ms} ms</td><td>#{event.connection}</td>"
-        f"<td>{escape(event.direction)}</td><td>{escape(_visible(event.text))}</td></tr>"
-        for event in result.wire
-    )
-
-
-def _visible(text: str) -> str:
-    """Octets with the line ends around them, which may be heart-beats, to be seen."""
-    inner = text.strip("\n")
-    before, _, after = text.partition(inner) if inner else (text, "", "")
-    return _line_ends(len(before)) + inner + _line_ends(len(after))
-
-
-def _line_ends(number: int) -> str:
-    return _LINE_END * number if number <= _SHOWN_LINE_ENDS else f"{_LINE_END} x {number}"

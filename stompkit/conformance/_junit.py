@@ -18,10 +18,12 @@ def to_junit(report: Report, *, strict: bool = False) -> bytes:
     """Make the file. What makes the run a failure is a failure here, and nothing else.
 
     So NON-STRICT counts as passed unless ``strict``; UNSUPPORTED and deviations that were
-    expected count as skipped. A run that was cut short has one error more.
+    expected count as skipped, and one that was expected and did not show is a failure. A run that
+    was cut short has one error more.
     """
-    unexpected = {result.id for result in report.unexpected(strict=strict)}
-    cases = [_case(result, is_failure=result.id in unexpected) for result in report.results]
+    failures = {result.id: result.detail for result in report.unexpected(strict=strict)}
+    failures |= dict.fromkeys(report.better_than_expected, "better than expected")
+    cases = [_case(result, failures.get(result.id)) for result in report.results]
     problems = [*report.errors, report.cut_short]
     cases += [_error(problem) for problem in problems if problem]
     count = Counter(child.tag for case in cases for child in case)
@@ -43,18 +45,18 @@ def to_junit(report: Report, *, strict: bool = False) -> bytes:
     return data + b"\n"
 
 
-def _case(result: CaseResult, *, is_failure: bool) -> ElementTree.Element:
+def _case(result: CaseResult, failure: str | None) -> ElementTree.Element:
     element = ElementTree.Element(
         "testcase",
         classname=f"stomp.{result.chapter.replace('.', '_')}",
         name=result.id,
         time=f"{result.duration_ms / 1000:.3f}",
     )
-    if is_failure:
-        failure = ElementTree.SubElement(
-            element, "failure", type=result.level, message=_xml_safe(result.detail)
+    if failure is not None:
+        child = ElementTree.SubElement(
+            element, "failure", type=result.level, message=_xml_safe(failure)
         )
-        failure.text = _xml_safe(f"{result.statement}\n\n{result.expectation}\n")
+        child.text = _xml_safe(f"{result.statement}\n\n{result.expectation}\n")
     elif result.verdict is Verdict.UNSUPPORTED or result.expected:
         reason = f"expected: {result.expected}" if result.expected else result.detail
         ElementTree.SubElement(element, "skipped", message=_xml_safe(reason))

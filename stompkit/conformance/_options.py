@@ -12,12 +12,12 @@ from stompkit.conformance.requirements import Level
 from stompkit.conformance.runner import HarnessError, cases_folder
 from stompkit.testing import parse_address
 
-__all__ = ["REPORTS", "parser"]
+__all__ = ["parser", "report_file"]
 
 _DESCRIPTION = """\
 Tests a STOMP server against the statements of the STOMP 1.0, 1.1 and 1.2
 specifications, from raw sockets. Without --mq a stompkit broker is started,
-tested and stopped.
+tested and stopped. "merge --help" tells how to make one report of several.
 """
 
 _EPILOG = """\
@@ -42,13 +42,16 @@ examples:
   python -m stompkit.conformance --mq localhost:61613 --html report.html 1.2/ack
   python -m stompkit.conformance --mq localhost:61613 --login guest --vhost /
   python -m stompkit.conformance --list --level MUST 1.1/heartbeat
+  python -m stompkit.conformance merge a.json b.json --html table.html
 """
 
 #: Kinds of reports, and what they are for.
-REPORTS = {
+_REPORTS = {
     "json": "everything, with the wire log of each case",
     "junit": "for build servers",
     "html": "one page for people, with the wire log of each case",
+    "markdown": "a table by chapter and what failed, for pull requests",
+    "badge": "the number of cases that did not fail, for a badge of shields.io",
 }
 _LEVELS = ", ".join(get_args(Level))
 
@@ -73,8 +76,11 @@ def parser() -> argparse.ArgumentParser:
     _add_selection(made)
     _add_judgement(made)
     group = made.add_argument_group("reports")
-    for name, what in REPORTS.items():
-        group.add_argument(f"--{name}", metavar="FILE", type=_report, help=f"write {what}")
+    for name, what in _REPORTS.items():
+        group.add_argument(f"--{name}", metavar="FILE", type=report_file, help=f"write {what}")
+    group.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of --json and stop"
+    )
     return made
 
 
@@ -135,12 +141,19 @@ def _add_judgement(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("judgement")
     group.add_argument("--strict", action="store_true", help="NON-STRICT is a failure, too")
     known = ", ".join(_names_of_expectations())
-    group.add_argument(
+    lists = group.add_mutually_exclusive_group()
+    lists.add_argument(
         "--expect",
         metavar="FILE",
         type=_expectations,
         help="deviations that are known: a TOML file, or the name of one that comes with the"
         f" suite ({known})",
+    )
+    lists.add_argument(
+        "--update-baseline",
+        metavar="FILE",
+        type=report_file,
+        help="take such a file, if it exists, and then write into it what this run has found",
     )
     group.add_argument(
         "--timeout",
@@ -212,7 +225,8 @@ def _folder(text: str) -> Path:
     return path
 
 
-def _report(text: str) -> Path:
+def report_file(text: str) -> Path:
+    """The path of a report that can be written, as far as that can be known."""
     path = Path(text)
     try:
         check_writable(path)

@@ -8,7 +8,7 @@ from textwrap import wrap
 from stompkit.conformance.report import Report, TargetInfo
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
-__all__ = ["header_lines", "summary_lines"]
+__all__ = ["header_lines", "judgement", "summary_lines"]
 
 _WIDTH = 80
 _INDENT = "    "
@@ -32,7 +32,31 @@ def summary_lines(report: Report, *, strict: bool) -> list[str]:
             lines += [*_finding(result), ""]
     if missing := _missing(report):
         lines += [*missing, ""]
-    return [*lines, *_table(report), "", *_judgement(report, strict=strict)]
+    lines += [*_table(report), ""]
+    lines += [f"better than expected: {case_id}" for case_id in report.better_than_expected]
+    for sentence in judgement(report, strict=strict):
+        lines += wrap(sentence, _WIDTH)
+    return lines
+
+
+def judgement(report: Report, *, strict: bool) -> list[str]:
+    """The whole run, in a few sentences."""
+    told = []
+    cases = len(report.results)
+    if not report.complete:
+        run = f"The run was cut short after {cases} of {report.selected} cases"
+        told.append(f"{run}: {report.cut_short}.")
+    failed = len(report.unexpected(strict=strict))
+    expected = sum(bool(each.expected) for each in report.results)
+    noun = _cases(cases)
+    text = f"{failed} of {cases} {noun} failed" if failed else f"{cases} {noun}, none failed"
+    if expected:
+        were = "were" if expected > 1 else "was"
+        text += f", beside {expected} that {were} expected to deviate"
+    told.append(f"{text}, in {report.duration_s:.1f} seconds")
+    if report.count()[Verdict.NON_STRICT] and not strict:
+        told.append("(NON-STRICT does not count as a failure without --strict)")
+    return told
 
 
 def _finding(result: CaseResult) -> list[str]:
@@ -69,31 +93,9 @@ def _wrapped(text: str) -> list[str]:
 
 def _table(report: Report) -> list[str]:
     verdicts = list(Verdict)
-    chapters = list(dict.fromkeys(result.chapter for result in report.results))
     head = "".join(f"{verdict:>14}" for verdict in verdicts)
     lines = [f"{'chapter':<10}{head}", "-" * (10 + 14 * len(verdicts))]
-    for chapter in [*chapters, "all"]:
-        count = Counter(each.verdict for each in report.results if chapter in (each.chapter, "all"))
+    for chapter, count in report.by_chapter().items():
         cells = "".join(f"{count[verdict]:>14}" for verdict in verdicts)
         lines.append(f"{chapter:<10}{cells}")
-    return lines
-
-
-def _judgement(report: Report, *, strict: bool) -> list[str]:
-    lines = []
-    for case_id in report.better_than_expected:
-        lines.append(f"better than expected: {case_id}")
-    cases = len(report.results)
-    if not report.complete:
-        run = f"The run was cut short after {cases} of {report.selected} cases"
-        lines += wrap(f"{run}: {report.cut_short}.", _WIDTH)
-    failed = len(report.unexpected(strict=strict))
-    known = sum(bool(each.expected) for each in report.results)
-    noun = _cases(cases)
-    told = f"{failed} of {cases} {noun} failed" if failed else f"{cases} {noun}, none failed"
-    if known:
-        told += f", beside {known} that {'were' if known > 1 else 'was'} expected to deviate"
-    lines += wrap(f"{told}, in {report.duration_s:.1f} seconds", _WIDTH)
-    if report.count()[Verdict.NON_STRICT] and not strict:
-        lines.append("(NON-STRICT does not count as a failure without --strict)")
     return lines

@@ -61,6 +61,10 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     #: Whether it depends on timing, so that a case that comes out better is no news.
     sometimes: bool = False
 
+    def is_worse_than(self, verdict: Verdict) -> bool:
+        """Whether a case with that verdict has come out better than it says here."""
+        return verdict in _BETTER.get(self.verdict, ())
+
     def covers(self, case_id: str) -> bool:
         """Whether one of the names or patterns is this case's."""
         return any(fnmatchcase(case_id, pattern) for pattern in self.cases)
@@ -79,21 +83,24 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return next((each for each in self.deviation if each.covers(case_id)), None)
 
 
-def load(path: Path) -> Expectations:
-    """Read a file; raises :class:`ExpectationsError` that says what is wrong with it."""
+def load(path: Path, option: str = "--expect") -> Expectations:
+    """Read the file that an option names.
+
+    Raises :class:`ExpectationsError` that says what is wrong with it.
+    """
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Expectations)
     except (OSError, msgspec.DecodeError) as error:
-        raise ExpectationsError(f"--expect: {path}: {error}") from None
+        raise ExpectationsError(f"{option}: {path}: {error}") from None
 
 
-def check(expectations: Expectations, case_ids: list[str]) -> None:
+def check(expectations: Expectations, case_ids: list[str], option: str = "--expect") -> None:
     """Raise :class:`ExpectationsError` for a pattern that matches none of all cases."""
     for deviation in expectations.deviation:
         for pattern in deviation.cases:
             if not any(fnmatchcase(case_id, pattern) for case_id in case_ids):
                 raise ExpectationsError(
-                    f"--expect: no case is called {pattern!r}, which a deviation names"
+                    f"{option}: no case is called {pattern!r}, which a deviation names"
                 )
 
 
@@ -110,6 +117,6 @@ def compare(results: list[CaseResult], expectations: Expectations) -> list[str]:
             continue
         if result.verdict is deviation.verdict:
             result.expected = deviation.reason
-        elif not deviation.sometimes and result.verdict in _BETTER.get(deviation.verdict, ()):
+        elif not deviation.sometimes and deviation.is_worse_than(result.verdict):
             better.append(result.id)
     return better

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from stompkit.conformance.verdict import CaseResult, Verdict
 
-__all__ = ["Report", "TargetInfo", "check_writable", "to_json", "write"]
+__all__ = [
+    "FORMAT",
+    "Merged",
+    "Report",
+    "TargetInfo",
+    "check_writable",
+    "schema",
+    "to_json",
+    "write",
+]
+
+#: Raised when the meaning of a field of a report changes, or one goes away.
+FORMAT: Final = 1
 
 
 class TargetInfo(msgspec.Struct, kw_only=True):
@@ -21,12 +35,16 @@ class TargetInfo(msgspec.Struct, kw_only=True):
     server: str
     versions: list[str]
 
+    def product(self) -> tuple[str, str]:
+        """Name and version of the server; the address where it does not name itself."""
+        name, _, version = self.server.partition("/")
+        return name.strip() or self.address, version.strip()
+
 
 class Report(msgspec.Struct, kw_only=True):
     """One run on one target."""
 
-    #: Raised when the meaning of a field changes, or one goes away.
-    format: int = 1
+    format: int = FORMAT
     suite: str = "stompkit"
     suite_version: str
     target: TargetInfo
@@ -49,14 +67,33 @@ class Report(msgspec.Struct, kw_only=True):
         """How often each verdict was reached."""
         return Counter(result.verdict for result in self.results)
 
+    def by_chapter(self) -> dict[str, Counter[Verdict]]:
+        """The same for each chapter, in the order of the run, and at last for ``all``."""
+        counts: dict[str, Counter[Verdict]] = {}
+        for result in self.results:
+            counts.setdefault(result.chapter, Counter())[result.verdict] += 1
+        return {**counts, "all": self.count()}
+
     def unexpected(self, *, strict: bool) -> list[CaseResult]:
         """The results that make a run a failure."""
         bad = {Verdict.FAILED, Verdict.NON_STRICT} if strict else {Verdict.FAILED}
         return [each for each in self.results if each.verdict in bad and not each.expected]
 
 
-def to_json(report: Report) -> bytes:
-    """The report as JSON; ``msgspec.json.decode(data, type=Report)`` reads it."""
+class Merged(msgspec.Struct, kw_only=True):
+    """Several runs in one file."""
+
+    format: int = FORMAT
+    reports: list[Report]
+
+
+def schema() -> str:
+    """The JSON Schema of reports, and of files with several of them."""
+    return files("stompkit.conformance").joinpath("report-schema.json").read_text("utf-8")
+
+
+def to_json(report: Report | Merged) -> bytes:
+    """A report as JSON; ``msgspec.json.decode(data, type=Report)`` reads it."""
     return b"%b\n" % msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -12,60 +10,9 @@ import pytest
 
 from stompkit.conformance._html import to_html
 from stompkit.conformance._junit import to_junit
-from stompkit.conformance.report import Report, TargetInfo, check_writable, to_json, write
-from stompkit.conformance.verdict import CaseResult, Ending, Verdict, WireEvent
-
-#: Everything that means something to XML, HTML or a terminal, or can't be in a file of theirs.
-HOSTILE = (
-    "<script>alert(1)</script> </details> ]]> & \" ' <!-- $name ${style} \\N{} {}"
-    "\x00\x01\x08\x0b\x0c\x1b[31m\x7f\x85\u202e\ud800\udcff\ufffe\uffff\r\n\t\U0001f600"
-)
-CLEAN = "a clean text"
-
-
-def result(name: str, verdict: Verdict, text: str = "", **more: Any) -> CaseResult:
-    fields: dict[str, Any] = {
-        "id": name,
-        "version": name.partition("/")[0],
-        "chapter": name.partition("/")[0],
-        "section": text,
-        "level": "MUST",
-        "requirements": [name, text],
-        "statement": text,
-        "expectation": text,
-        "verdict": verdict,
-        "ending": Ending.CLEAN,
-        "detail": text,
-        "notes": [text, text],
-        "wire": [
-            WireEvent(1, 0, ">", text),
-            WireEvent(1, 2, "<", "\n\n"),
-            WireEvent(1, 3, ".", ""),
-        ],
-        **more,
-    }
-    return CaseResult(**fields)
-
-
-def a_report(text: str) -> Report:
-    """A report with results of all kinds."""
-    results = [
-        result(f"1.{number % 3}/topic/case-{number}", verdict, text)
-        for number, verdict in enumerate(Verdict)
-    ]
-    results.append(result("1.2/other/known", Verdict.FAILED, text, expected=f"known {text}"))
-    return Report(
-        suite_version="1",
-        target=TargetInfo(address="[::1]:61613", server=text, versions=["1.0", "1.2"]),
-        started="2026-01-02T03:04:05+00:00",
-        duration_s=1.5,
-        complete=False,
-        cut_short=text,
-        selected=9,
-        results=results,
-        better_than_expected=[text],
-        errors=[text],
-    )
+from stompkit.conformance.report import Report, check_writable, to_json, write
+from stompkit.conformance.verdict import Verdict, WireEvent
+from tests.conformance.reports import CLEAN, HOSTILE, Page, a_report, result
 
 
 def test_json_comes_back_as_it_was() -> None:
@@ -108,55 +55,11 @@ def test_run_without_a_problem_has_no_error_in_junit() -> None:
     assert (suite.get("tests"), suite.get("errors")) == ("6", "0")
 
 
-class Page(HTMLParser):
-    """Checks that tags are balanced, and collects texts, attributes and ids."""
-
-    VOID = frozenset({"meta", "br", "input"})
-
-    def __init__(self, page: bytes) -> None:
-        """Read a page."""
-        super().__init__()
-        self.open: list[str] = []
-        self.text = ""
-        self.tags: set[str] = set()
-        self.attributes: list[tuple[str, str]] = []
-        self.feed(page.decode("utf-8"))
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
-        self.tags.add(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        """Match it with its beginning."""
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        """Note a text."""
-        self.text += data
-
-
 @pytest.mark.parametrize("text", [CLEAN, HOSTILE])
 def test_html_is_whole_and_needs_nothing_else(text: str) -> None:
     data = to_html(a_report(text))
     page = Page(data)
-    assert not page.tags & {"script", "link", "img", "iframe", "object", "base", "form"}
-    loaded = [
-        value
-        for name, value in page.attributes
-        if name in ("src", "srcset", "style", "action") or name.startswith("on")
-    ]
-    assert not loaded
-    assert b"@import" not in data
-    assert b"url(" not in data
-    ids = [value for name, value in page.attributes if name == "id"]
-    links = [value for name, value in page.attributes if name == "href"]
-    assert len(ids) == len(set(ids))
-    assert all(link.startswith("#") and link[1:] in ids for link in links)
+    links = page.check_self_contained(data)
     # One mark in the matrix for each case, and one line for each of the three that are not OK.
     assert len(links) == 6 + 3
 
@@ -184,3 +87,14 @@ def test_report_goes_into_a_new_folder(tmp_path: Path) -> None:
     write(path, b"x")
     check_writable(path)
     assert path.read_bytes() == b"x"
+
+
+def test_deviation_that_did_not_show_is_a_failure_in_junit() -> None:
+    """As it is one of the run."""
+    report = a_report(CLEAN)
+    report.results = [result("1.2/a/b", Verdict.OK), result("1.2/a/c", Verdict.OK)]
+    report.better_than_expected = ["1.2/a/c"]
+    root = ElementTree.fromstring(to_junit(report))
+    failed = root.findall("testsuite/testcase[failure]")
+    assert [case.get("name") for case in failed] == ["1.2/a/c"]
+    assert root.findall("testsuite/testcase/failure")[0].get("message") == "better than expected"

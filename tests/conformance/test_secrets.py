@@ -12,7 +12,10 @@ from tests.conformance.scripted import Line, connected_frame, frame, receipts
 
 SECRET = "correct-horse-battery"
 CONNECT = f"CONNECT\naccept-version:1.2\nlogin:me\npasscode:{SECRET}\nhost:h\n\n\0".encode()
-REPORTS = ("--json", "r.json", "--junit", "r.xml", "--html", "r.html")
+REPORTS = (
+    *("--json", "r.json", "--junit", "r.xml", "--html", "r.html"),
+    *("--markdown", "r.md", "--badge", "r.badge.json", "--update-baseline", "r.toml"),
+)
 
 CASES = '''
 from stompkit.conformance import Failed, Target, case

@@ -1,0 +1,111 @@
+"""Reports as Markdown, short enough for a comment on a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from stompkit.conformance._summary import judgement
+from stompkit.conformance.report import Report
+from stompkit.conformance.verdict import CaseResult, Verdict
+
+__all__ = ["to_markdown", "to_markdown_matrix"]
+
+_NOT_OK = (Verdict.FAILED, Verdict.NON_STRICT)
+_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~&]")
+
+
+def to_markdown(report: Report, *, strict: bool = False) -> bytes:
+    """One run: the judgement, a table by chapter, what failed, and what else is not OK."""
+    failures = report.unexpected(strict=strict)
+    failed = {result.id for result in failures}
+    others = [each for each in report.results if each.verdict in _NOT_OK and each.id not in failed]
+    lines = [f"## STOMP conformance of {_name(report)}", ""]
+    for sentence in judgement(report, strict=strict):
+        lines += [_text(sentence), ""]
+    chapters = [(_text(chapter), count) for chapter, count in report.by_chapter().items()]
+    lines += _table("chapter", chapters)
+    lines += _section("Failures", map(_finding, failures))
+    lines += _section("Better than expected", map(_code, report.better_than_expected))
+    lines += _section("Errors of the suite itself", map(_code, report.errors))
+    lines += _section("Not OK, but no failure", map(_finding, others))
+    return _encoded(lines)
+
+
+def to_markdown_matrix(reports: Sequence[Report]) -> bytes:
+    """Several runs: a table by target, and the cases that are not OK everywhere."""
+    names = [_name(report) for report in reports]
+    cut_short = [
+        f"{name}: {_code(report.cut_short)}"
+        for name, report in zip(names, reports, strict=True)
+        if not report.complete
+    ]
+    counts = [report.count() for report in reports]
+    lines = ["## STOMP conformance", ""]
+    lines += _table("target", list(zip(names, counts, strict=True)))
+    lines += _section("Cut short", cut_short)
+    verdicts = [{each.id: each.verdict for each in report.results} for report in reports]
+    deviating = {name for run in verdicts for name, verdict in run.items() if verdict in _NOT_OK}
+    if deviating:
+        lines += ["", "### FAILED and NON-STRICT", "", _row("case", *names)]
+        lines += [_row(*["---"] * (len(names) + 1))]
+        for name in sorted(deviating):
+            lines.append(_row(_cell(name), *(str(run.get(name, "not run")) for run in verdicts)))
+    return _encoded(lines)
+
+
+def _name(report: Report) -> str:
+    """The target, as the cell of a table or as text."""
+    return _cell(" ".join(report.target.product()))
+
+
+def _table(first: str, counts: Sequence[tuple[str, Counter[Verdict]]]) -> list[str]:
+    """How often each verdict was reached; ``first`` is the head of the column of names."""
+    lines = [_row(first, *Verdict), _row("---", *["---:"] * len(Verdict))]
+    lines += [_row(name, *(str(count[each]) for each in Verdict)) for name, count in counts]
+    return lines
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _section(title: str, items: Iterable[str]) -> list[str]:
+    """A list under a heading; nothing where it is empty."""
+    lines = [f"- {item}" for item in items]
+    return ["", f"### {title}", "", *lines] if lines else []
+
+
+def _finding(result: CaseResult) -> str:
+    told = f"{result.verdict} {_code(result.id)} ({result.level}): {_code(result.detail)}"
+    return f"{told}, expected: {_text(result.expected)}" if result.expected else told
+
+
+# Whatever the target has said, it stays what it is.
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _text(text: str) -> str:
+    """Text as it is: nothing in it means anything."""
+    return _SPECIAL.sub(lambda match: f"\\{match[0]}", _one_line(text))
+
+
+def _code(text: str) -> str:
+    """A code span, where neither tags nor names of users mean anything."""
+    inner = _one_line(text)
+    longest = max(map(len, re.findall("`+", inner)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {inner} {fence}" if longest else f"`{inner}`" if inner else "-"
+
+
+def _cell(text: str) -> str:
+    """A code span in a table, which would end at a bar."""
+    return _code(text).replace("|", "\\|")
+
+
+def _encoded(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")

@@ -1,0 +1,99 @@
+"""``merge``: reports of several runs, made into one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stompkit.conformance._html_matrix import to_matrix
+from stompkit.conformance._markdown import to_markdown_matrix
+from stompkit.conformance._options import report_file
+from stompkit.conformance._writing import write_reports
+from stompkit.conformance.expectations import UsageError
+from stompkit.conformance.report import FORMAT, Merged, Report, to_json
+
+__all__ = ["merge", "read"]
+
+_DESCRIPTION = """\
+Makes one report of several: the JSON reports of runs on different targets, or
+on one at different times, become the columns of one table, in the order given.
+"""
+
+#: Kinds of files, and what they hold.
+_FILES: Final = {
+    "html": "one page: a table of cases and targets, with each wire log",
+    "markdown": "a table of targets, and the cases that are not OK on all",
+    "json": "all reports in one file, which merge takes as well",
+}
+
+
+class _Head(msgspec.Struct):
+    """What tells how to read the rest."""
+
+    format: int
+    #: Only in a file with several.
+    reports: list[msgspec.Raw] | None = None
+
+
+def merge(arguments: list[str]) -> None:
+    """Run the subcommand; raises :class:`UsageError` for files that can't be read or written."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if all(getattr(options, name) is None for name in _FILES):
+        parser.error(f"what shall it write? At least one of --{', --'.join(_FILES)} is needed")
+    reports = [report for path in options.report for report in read(path)]
+    write_reports(
+        options,
+        {
+            "html": lambda: to_matrix(reports),
+            "markdown": lambda: to_markdown_matrix(reports),
+            "json": lambda: to_json(Merged(reports=reports)),
+        },
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m stompkit.conformance merge",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "report", nargs="+", metavar="REPORT", type=Path, help="what --json has written"
+    )
+    for name, what in _FILES.items():
+        made.add_argument(f"--{name}", metavar="FILE", type=report_file, help=f"write {what}")
+    return made
+
+
+def read(path: Path) -> list[Report]:
+    """The reports of a file, one or several.
+
+    Raises :class:`UsageError` for a file that can't be read, is none of ours, or is of a format
+    that this version does not know.
+    """
+    try:
+        reports = _decode(path, path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"merge: can't read {path}: {error.strerror or error}") from None
+    except msgspec.DecodeError as error:
+        raise UsageError(f"merge: {path} is no report of this suite: {error}") from None
+    if not reports:
+        raise UsageError(f"merge: {path} holds no report")
+    return reports
+
+
+def _decode(path: Path, data: bytes | msgspec.Raw) -> list[Report]:
+    head = msgspec.json.decode(data, type=_Head)
+    if head.format != FORMAT:
+        raise UsageError(
+            f"merge: {path} has format {head.format}; this version of stompkit knows format"
+            f" {FORMAT} only"
+        )
+    if head.reports is None:
+        return [msgspec.json.decode(data, type=Report)]
+    return [report for each in head.reports for report in _decode(path, each)]

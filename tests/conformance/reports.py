@@ -1,0 +1,110 @@
+"""Reports with results of all kinds, and what tests look at in a page made of them."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+from stompkit.conformance.report import Report, TargetInfo
+from stompkit.conformance.verdict import CaseResult, Ending, Verdict, WireEvent
+
+#: Everything that means something to XML, HTML or a terminal, or can't be in a file of theirs.
+HOSTILE = (
+    "<script>alert(1)</script> </details> ]]> & \" ' <!-- $name ${style} \\N{} {}"
+    "\x00\x01\x08\x0b\x0c\x1b[31m\x7f\x85\u202e\ud800\udcff\ufffe\uffff\r\n\t\U0001f600"
+)
+CLEAN = "a clean text"
+
+
+def result(name: str, verdict: Verdict, text: str = "", **more: Any) -> CaseResult:
+    """A result that has this text in every place that can hold one."""
+    fields: dict[str, Any] = {
+        "id": name,
+        "version": name.partition("/")[0],
+        "chapter": name.partition("/")[0],
+        "section": text,
+        "level": "MUST",
+        "requirements": [name, text],
+        "statement": text,
+        "expectation": text,
+        "verdict": verdict,
+        "ending": Ending.CLEAN,
+        "detail": text,
+        "notes": [text, text],
+        "wire": [
+            WireEvent(1, 0, ">", text),
+            WireEvent(1, 2, "<", "\n\n"),
+            WireEvent(1, 3, ".", ""),
+        ],
+        **more,
+    }
+    return CaseResult(**fields)
+
+
+def a_report(text: str) -> Report:
+    """A report with results of all kinds."""
+    results = [
+        result(f"1.{number % 3}/topic/case-{number}", verdict, text)
+        for number, verdict in enumerate(Verdict)
+    ]
+    results.append(result("1.2/other/known", Verdict.FAILED, text, expected=f"known {text}"))
+    return Report(
+        suite_version="1",
+        target=TargetInfo(address="[::1]:61613", server=text, versions=["1.0", "1.2"]),
+        started="2026-01-02T03:04:05+00:00",
+        duration_s=1.5,
+        complete=False,
+        cut_short=text,
+        selected=9,
+        results=results,
+        better_than_expected=[text],
+        errors=[text],
+    )
+
+
+class Page(HTMLParser):
+    """Checks that tags are balanced, and collects texts, attributes and ids."""
+
+    VOID = frozenset({"meta", "br", "input"})
+
+    def __init__(self, page: bytes) -> None:
+        """Read a page."""
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(page.decode("utf-8"))
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Match it with its beginning."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Note a text."""
+        self.text += data
+
+    def check_self_contained(self, data: bytes) -> list[str]:
+        """Check that the page loads nothing and that its links lead somewhere; gives these."""
+        assert not self.tags & {"script", "link", "img", "iframe", "object", "base", "form"}
+        assert not [
+            value
+            for name, value in self.attributes
+            if name in ("src", "srcset", "style", "action") or name.startswith("on")
+        ]
+        assert b"@import" not in data
+        assert b"url(" not in data
+        ids = [value for name, value in self.attributes if name == "id"]
+        links = [value for name, value in self.attributes if name == "href"]
+        assert len(ids) == len(set(ids))
+        assert all(link.startswith("#") and link[1:] in ids for link in links)
+        return links

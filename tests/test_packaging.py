@@ -102,7 +102,8 @@ def test_wheel_has_every_case_and_data_file(wheel: Path) -> None:
         for path in (ROOT / "conformance").rglob("*")
         if path.suffix in {".py", ".ini", ".toml", ".md"} and "__pycache__" not in path.parts
     }
-    data = {"stompkit/py.typed", "stompkit/conformance/requirements.json"}
+    reports = {"requirements.json", "report-schema.json"}
+    data = {"stompkit/py.typed", *(f"stompkit/conformance/{name}" for name in reports)}
     assert cases | data <= names(wheel)
 
 

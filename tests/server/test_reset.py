@@ -18,7 +18,14 @@ from stompkit.server import (
 )
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.server.inspection import connections, destinations
-from stompkit.server.interfaces import CreateLane, Operation, Put, SetRecord, StoreError
+from stompkit.server.interfaces import (
+    CreateLane,
+    MessageStore,
+    Operation,
+    Put,
+    SetRecord,
+    StoreError,
+)
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.failing import FailingStore, HeldRunner, everything
@@ -381,7 +388,7 @@ def test_nothing_keeps_what_was(broker_with: MakeBroker) -> None:
 # The store.
 
 
-def contents(store: MemoryStore) -> tuple[object, object]:
+def contents(store: MessageStore) -> tuple[object, object]:
     """What a store has, opened again as by another broker."""
     store.close()
     store.open()

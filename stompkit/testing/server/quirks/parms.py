@@ -95,7 +95,7 @@ def _file_checker(config: Mapping[str, Any], path: Path) -> Callable[[str, str],
     options = {key: config[key] for key in _FILE_KEYS if key in config}
     if "delim" in options:
         options["delim"] = str(options["delim"]).encode()
-    database = FilePasswordDB(str(users), **options)
+    database = FilePasswordDB(str(users), **options)  # type: ignore[no-untyped-call]  # Twisted's
 
     def is_right(name: str, passcode: str) -> bool:
         try:

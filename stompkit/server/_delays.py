@@ -20,7 +20,9 @@ __all__ = ["Delays"]
 #: Messages read at a time when a queue is opened; only their times are kept.
 _PAGE_MESSAGES: Final = 1_000
 _PAGE_OCTETS: Final = 16 * 1024 * 1024
-#: Seconds until a part of the store that could not be read is tried again.
+#: Messages that are moved at a time: more need not be in memory, nor tried again and again.
+_MOST_MOVED: Final = 100
+#: Seconds until messages that the store could not read or move are tried again.
 _RETRY_S: Final = 1.0
 
 
@@ -28,13 +30,19 @@ class Delays:
     """Puts messages into their queue when they are due, in the order of their times.
 
     Those of a persistent queue are in a lane of their own in the store; only their times and
-    places are in memory.
+    places are in memory. They leave it in the unit that puts them into their queue, and wait on
+    where that fails.
     """
 
     def __init__(self, queue: Destination) -> None:
         """Begin with nothing waiting."""
         self._queue = queue
-        self._heap: list[tuple[float, int, Message | None]] = []
+        #: Times and places, with messages that are not in the store, and entries whose move failed.
+        self._heap: list[tuple[float, int, Message | Entry | None]] = []
+        #: Times and places of what is being moved, and how many are being read for that.
+        self._moving: dict[Message, tuple[float, int]] = {}
+        self._reads = 0
+        self._retry_at = 0.0
         self._lane: Lane | None = None
         self._timer: Timer | None = None
         self._armed_for = 0.0
@@ -94,6 +102,19 @@ class Delays:
         heapq.heappush(self._heap, (entry.message.due, entry.place, None))
         self._arm()
 
+    def put_off(self, entry: Entry, error: StoreError | None) -> bool:
+        """Note the end of a move, if it is one; says whether the message has to wait on."""
+        moving = self._moving.pop(entry.message, None)
+        if moving is None:
+            return False
+        if error is None:
+            self._arm()
+            return False
+        # A store that was cut off may have moved it all the same: to do that again, to the same
+        # place, is right in both cases.
+        self._again(*moving, entry)
+        return True
+
     def clear(self) -> None:
         """Forget all that waits in memory."""
         self._heap.clear()
@@ -103,9 +124,9 @@ class Delays:
 
     def _arm(self) -> None:
         """Have the next one's time noticed."""
-        if not self._heap:
+        if not self._heap or self._reads or self._moving:
             return
-        due = self._heap[0][0]
+        due = max(self._heap[0][0], self._retry_at)
         broker = self._queue.host.broker
         if self._timer is not None:
             if due >= self._armed_for:
@@ -117,33 +138,58 @@ class Delays:
     def _on_time(self) -> None:
         self._timer = None
         now = self._queue.host.broker.now
-        while self._heap and self._heap[0][0] <= now:
-            _, place, message = heapq.heappop(self._heap)
-            if message is None:
-                self._fetch(place)
+        ripe: list[tuple[float, int, Message | Entry | None]] = []
+        # Before the ones of last time are done with, none that was to be later overtakes them.
+        if now >= self._retry_at and not (self._reads or self._moving):
+            while self._heap and self._heap[0][0] <= now and len(ripe) < _MOST_MOVED:
+                ripe.append(heapq.heappop(self._heap))
+        for due, place, what in ripe:
+            if what is None:
+                self._fetch(due, place)
+            elif isinstance(what, Message):
+                what.due = 0.0
+                self._queue.enqueue(what)
+                self._queue.host.broker.touch(self._queue)
             else:
-                self._due(message)
+                self._move(due, place, what)
         self._arm()
 
-    def _due(self, message: Message) -> None:
-        message.due = 0.0
-        self._queue.enqueue(message)
-        self._queue.host.broker.touch(self._queue)
+    def _again(self, due: float, place: int, entry: Entry | None) -> None:
+        """Have a message wait for a store that works; those that come due meanwhile wait, too."""
+        heapq.heappush(self._heap, (due, place, entry))
+        self._retry_at = self._queue.host.broker.clock.seconds() + _RETRY_S
+        self._arm()
 
-    def _fetch(self, place: int) -> None:
-        queue, lane = self._queue, self._lane
-        broker = queue.host.broker
-        journal = broker.journal
+    def _fetch(self, due: float, place: int) -> None:
+        lane, journal = self._lane, self._queue.host.broker.journal
         assert lane is not None and journal is not None  # the message is in the store
+        self._reads += 1
 
         def did(stored: Sequence[StoredMessage]) -> None:
+            self._reads -= 1
             for each in stored:
                 if each.place == place:
-                    journal.record(Remove(lane.number, place))
-                    self._due(Message.from_store(each))
-
-        def failed(_: StoreError) -> None:
-            heapq.heappush(self._heap, (broker.now + _RETRY_S, place, None))
+                    self._move(due, place, Message.from_store(each))
             self._arm()
 
+        def failed(_: StoreError) -> None:
+            self._reads -= 1
+            self._again(due, place, None)
+
         journal.read(lane.number, place - 1, 1, 1, did, failed)
+
+    def _move(self, due: float, place: int, what: Message | Entry) -> None:
+        """Put a message into its queue, in a unit that keeps no other back; an entry once more."""
+        queue, lane = self._queue, self._lane
+        journal = queue.host.broker.journal
+        assert lane is not None and journal is not None  # the message is in the store
+        journal.record(Remove(lane.number, place))
+        if isinstance(what, Message):
+            what.due = 0.0
+            self._moving[what] = (due, place)
+            queue.enqueue(what)
+        else:
+            assert what.lane is not None  # every entry of a queue has one
+            self._moving[what.message] = (due, place)
+            queue.keep(what.lane, what)
+        journal.cut()

@@ -143,7 +143,9 @@ class Journal:
     @property
     def has_work(self) -> bool:
         """Whether :meth:`flush` would do something now."""
-        return not self._busy and (self._unit is not None or bool(self._pending))
+        if self._busy or self._closed:
+            return False
+        return self._unit is not None or bool(self._pending)
 
     def flush(self) -> None:
         """Hand over what there is, unless the store is busy."""
@@ -223,27 +225,41 @@ class Journal:
         self._one_by_one(deque([marks, *units] if lazy else units))
 
     def _one_by_one(self, units: deque[Unit]) -> None:
-        if not units or self._is_abandoned:
-            self._busy = False
-            self._sync_later()
-            self._wake()
-            return
+        while units and not self._is_abandoned:
+            if not self._do_first(units):
+                return
+        self._busy = False
+        self._sync_later()
+        self._wake()
+
+    def _do_first(self, units: deque[Unit]) -> bool:
+        """Do the first of several units; says whether it is done now, or else goes on later."""
         unit = units.popleft()
         operations = self._operations([unit])
+        # A runner that answers at once must not have the stack grow with each unit.
+        is_done = is_later = False
+
+        def go_on() -> None:
+            nonlocal is_done
+            is_done = True
+            if is_later:
+                self._one_by_one(units)
 
         def did(_: object) -> None:
             self._unsynced = True
             self._forget_unmade(operations)
             self._forget_records(operations)
             self._finish(unit, None)
-            self._one_by_one(units)
+            go_on()
 
         def failed(error: StoreError) -> None:
             self.failure = error
             self._give_up(unit, error)
-            self._one_by_one(units)
+            go_on()
 
         self._runner.run(lambda: self._store.apply(operations), did, failed)
+        is_later = True
+        return is_done
 
     def _give_up(self, unit: Unit, error: StoreError) -> None:
         """Refuse a unit with messages; one without them is tried again, and its sender told."""
@@ -326,7 +342,9 @@ class Journal:
         done: Callable[[Sequence[StoredMessage]], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Have messages read, after everything that was handed over before."""
+        """Have messages read, after everything that was handed over before; not after the end."""
+        if self._closed:
+            return
 
         def read() -> object:
             return self._store.read(lane, after, max_messages, max_octets)

@@ -287,13 +287,15 @@ class Queue(Destination):
         lane = entry.lane
         assert lane is not None  # keep() is given one
         config = self.host.broker.config
+        if self._delays.put_off(entry, error):
+            return
         if error is not None:
             self.messages -= 1
             self.octets -= entry.message.size
             self._made_room()
         elif lane.index == DELAYED:
             self._delays.kept(entry)
-        elif (
+        elif entry.place > lane.seen and (
             lane.stored
             or lane.is_loading
             or len(lane.ready) >= config.window_messages
@@ -301,7 +303,13 @@ class Queue(Destination):
         ):
             lane.stored += 1
         else:
-            lane.append(entry)
+            if entry.message.expires:
+                self._expiry.expect()
+            if entry.place > lane.seen:
+                lane.append(entry)
+            else:
+                # The store had failed when it was due, and what came after it was faster.
+                lane.back.append(entry)
         self.host.broker.touch(self)
 
     def _lane(self, index: int) -> Lane:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server._stores.lmdb import LmdbStore
 from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
+from stompkit.server.inspection import destinations
 from stompkit.server.interfaces import Operation, Put, SetRecord
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.failing import FailingStore, HeldRunner, everything
@@ -498,3 +499,233 @@ def test_only_the_last_of_the_values_of_a_record_that_failed_is_written(
     [record] = done
     assert isinstance(record, SetRecord)
     assert store.records() == {record.key: record.value}
+
+
+# Delayed messages that are due while the store fails.
+
+
+def delayed(broker: MemoryBroker, *bodies: bytes) -> None:
+    """Have messages confirmed that are due in one second, two seconds and so on."""
+    producer = broker.client()
+    for seconds, body in enumerate(bodies, 1):
+        producer.publish(QUEUE, body, delay=f"{seconds}000", receipt="r")
+    assert len(producer.take("RECEIPT")) == len(bodies)
+    producer.close()
+
+
+def waiting(broker: MemoryBroker) -> list[tuple[int, int]]:
+    """How many messages of the queue can be delivered, and how many wait for their time."""
+    states = destinations(broker.broker)
+    return [(each.ready, each.delayed) for each in states if each.name == QUEUE]
+
+
+def fails_for(*bodies: bytes) -> Callable[[Sequence[Operation]], bool]:
+    """A store that has no room for some messages."""
+    return lambda operations: any(isinstance(o, Put) and o.body in bodies for o in operations)
+
+
+def seconds(broker: MemoryBroker, number: int) -> None:
+    """Let some seconds pass, one after the other."""
+    for _ in range(number):
+        broker.clock.advance(1.0)
+
+
+def test_a_message_that_is_due_while_the_store_fails_is_delivered_once_it_works(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    reader = broker.client()
+    reader.subscribe(QUEUE)
+    delayed(broker, b"1", b"2", b"3")
+    store.fails = everything
+    seconds(broker, 10)
+    assert reader.bodies() == []
+    assert waiting(broker) == [(0, 3)]
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert reader.bodies() == [b"1", b"2", b"3"]
+    seconds(broker, 10)
+    assert reader.bodies() == []
+    reader.close()
+    assert waiting(broker) == []
+    assert stored(broker, store) == []
+
+
+def test_a_queue_that_nobody_reads_keeps_what_is_due_while_the_store_fails(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    delayed(broker, b"1", b"2", b"3")
+    store.fails = everything
+    seconds(broker, 10)
+    assert waiting(broker) == [(0, 3)]
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert waiting(broker) == [(3, 0)]
+    assert left(broker) == [b"1", b"2", b"3"]
+    assert waiting(broker) == []
+    assert stored(broker, store) == []
+
+
+@pytest.mark.parametrize("works_before", [False, True])
+def test_a_message_that_was_due_while_the_store_failed_survives_the_broker(
+    broker: MemoryBroker, store: FailingStore, *, works_before: bool
+) -> None:
+    delayed(broker, b"1", b"2")
+    store.fails = everything
+    seconds(broker, 5)
+    if works_before:
+        store.fails = lambda _: False
+        broker.clock.advance(LONG_S)
+    broker = again(broker, store)
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert waiting(broker) == [(2, 0)]
+    assert left(broker) == [b"1", b"2"]
+    assert stored(broker, store) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_message_that_is_being_moved_when_the_broker_ends_is_delivered_once(
+    store: FailingStore, *, fails: bool
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    delayed(broker, b"1", b"2")
+    broker.client().publish(QUEUE, b"3", delay="60000")
+    store.fails = everything
+    seconds(broker, 3)
+    store.fails = lambda _: fails
+    runner.is_held = True
+    seconds(broker, 3)
+    broker = again(broker, store)
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert left(broker) == [b"1", b"2"]
+    broker.clock.advance(60.0)
+    assert left(broker) == [b"3"]
+    assert stored(broker, store) == []
+
+
+def test_messages_that_are_due_while_the_store_fails_count_against_the_limit(
+    store: FailingStore,
+) -> None:
+    broker = MemoryBroker(BrokerConfig(max_queue_messages=2), store=store)
+    delayed(broker, b"1", b"2")
+    store.fails = everything
+    seconds(broker, 5)
+    store.fails = lambda _: False
+    for _ in range(2):
+        producer = broker.client()
+        producer.publish(QUEUE, b"3", receipt="r")
+        assert refusal(producer).headers["stompkit-code"] == "queue-full"
+        broker.clock.advance(LONG_S)
+    assert left(broker) == [b"1", b"2"]
+    delayed(broker, b"4", b"5")
+
+
+def test_a_delayed_message_without_room_in_the_store_keeps_no_other_back(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    delayed(broker, b"1", b"2", b"3")
+    store.fails = everything
+    seconds(broker, 5)
+    store.fails = fails_for(b"2")
+    seconds(broker, 5)
+    assert waiting(broker) == [(2, 1)]
+    assert left(broker) == [b"1", b"3"]
+    assert waiting(broker) == [(0, 1)]
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert left(broker) == [b"2"]
+    assert stored(broker, store) == []
+
+
+@pytest.mark.parametrize("window_messages", [2, 1_000])
+def test_a_delayed_message_that_the_store_takes_late_is_before_what_was_sent_later(
+    store: FailingStore, window_messages: int
+) -> None:
+    config = BrokerConfig(window_messages=window_messages)
+    broker = MemoryBroker(config, store=store)
+    delayed(broker, b"1")
+    store.fails = fails_for(b"1")
+    seconds(broker, 2)
+    for body in numbered(2, 7):
+        broker.client().publish(QUEUE, body)
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert waiting(broker) == [(7, 0)]
+    reader = broker.client()
+    reader.subscribe(QUEUE, ack="client", prefetch_count="1")
+    for body in numbered(1, 7):
+        [message] = reader.take("MESSAGE")
+        assert message.body == body
+        reader.ack(message)
+    reader.close()
+    assert stored(broker, store) == []
+
+
+def test_a_delayed_message_that_the_store_takes_late_still_expires(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    producer = broker.client()
+    producer.publish(QUEUE, b"x", delay="1000", expires="100000")
+    store.fails = everything
+    seconds(broker, 90)
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert waiting(broker) == [(1, 0)]
+    seconds(broker, 60)
+    assert waiting(broker) == []
+
+
+@pytest.mark.parametrize("comes_between", [False, True])
+def test_a_delayed_message_is_delivered_once_by_a_store_that_moved_it_without_saying_so(
+    broker: MemoryBroker, store: FailingStore, *, comes_between: bool
+) -> None:
+    delayed(broker, b"1")
+    store.is_cut_off = True
+    broker.clock.advance(1.0)
+    assert waiting(broker) == [(0, 1)]
+    store.is_cut_off = False
+    sent = []
+    if comes_between:
+        # It makes the lane again that the move may have made.
+        kept(broker, QUEUE)
+        sent = [b"kept"]
+    broker.clock.advance(LONG_S)
+    assert stored(broker, store) == [(QUEUE, 0), (QUEUE, 1 + len(sent))]
+    broker = again(broker, store)
+    assert left(broker) == [b"1", *sent]
+    assert stored(broker, store) == []
+
+
+def test_delayed_messages_that_cannot_be_read_for_a_while_come_in_their_order(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    reader = broker.client()
+    reader.subscribe(QUEUE)
+    producer = broker.client()
+    for body, delay in ((b"3", "3000"), (b"1", "1000"), (b"2", "2000")):
+        producer.publish(QUEUE, body, delay=delay)
+    store.reads_fail = True
+    seconds(broker, 5)
+    assert waiting(broker) == [(0, 3)]
+    store.reads_fail = False
+    broker.clock.advance(LONG_S)
+    assert reader.bodies() == [b"1", b"2", b"3"]
+
+
+def test_many_messages_that_are_due_at_once_come_after_a_failure_in_their_order(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    # More than are moved at a time.
+    bodies = numbered(1, 250)
+    producer = broker.client()
+    for body in bodies:
+        producer.publish(QUEUE, body, delay="1000")
+    store.fails = everything
+    seconds(broker, 3)
+    assert waiting(broker) == [(0, len(bodies))]
+    store.fails = lambda _: False
+    seconds(broker, 3)
+    assert waiting(broker) == [(len(bodies), 0)]
+    assert left(broker) == bodies

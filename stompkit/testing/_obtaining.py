@@ -11,7 +11,7 @@ from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import is_listening
 from stompkit.testing._settings import Settings
 
-__all__ = ["OwnBrokerNeeded", "obtain", "obtain_given"]
+__all__ = ["OwnBrokerNeeded", "obtain", "obtain_given", "set_apart"]
 
 #: How long a given broker may take to listen, in seconds: it may have been started just before.
 _GIVEN_S: Final = 2.0
@@ -65,3 +65,13 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
     return given(
         host, port, name=settings.given_name, **{"frames": settings.frames, **said, **fields}
     )
+
+
+def set_apart(settings: Settings, broker: RunningBroker) -> None:
+    """See that a test finds nothing of those before it, by what the settings say."""
+    if settings.isolation == "reset":
+        broker.reset()
+    else:
+        broker.new_names()
+    if broker.records_frames:
+        broker.frames.clear()

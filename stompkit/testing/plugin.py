@@ -20,7 +20,7 @@ from stompkit.testing import (
     RunningBroker,
 )
 from stompkit.testing._failover import obtain_pair
-from stompkit.testing._obtaining import OwnBrokerNeeded, obtain
+from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, set_apart
 from stompkit.testing._reporting import Reporting
 from stompkit.testing._settings import (
     OPTIONS,
@@ -301,11 +301,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     settings = settings_of(item.config)
     for broker in item.config.stash[_RUNNING]:
-        if not broker.is_running:
-            continue
-        if settings.isolation == "reset":
-            broker.reset()
-        else:
-            broker.new_names()
-        if broker.records_frames:
-            broker.frames.clear()
+        if broker.is_running:
+            set_apart(settings, broker)

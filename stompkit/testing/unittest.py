@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from stompkit.testing._launching.errors import BrokerMissing
 from stompkit.testing._launching.launch import RunningBroker
-from stompkit.testing._obtaining import OwnBrokerNeeded, obtain
+from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, set_apart
 from stompkit.testing._settings import Settings, from_environment
 
 __all__ = ["StompBrokerMixin"]
@@ -49,9 +49,7 @@ class StompBrokerMixin:
             except OwnBrokerNeeded as error:
                 raise unittest.SkipTest(str(error)) from None
             self._brokers[key] = broker
-        broker.new_names()
-        if broker.records_frames:
-            broker.frames.clear()
+        set_apart(settings, broker)
         self.stomp_broker = broker
         # The next class in line is that of the test case.
         super().setUp()  # type: ignore[misc]

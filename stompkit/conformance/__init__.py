@@ -3,7 +3,7 @@
 ``python -m stompkit.conformance --mq HOST:PORT`` runs it.  The names here are what cases use.
 """
 
-from stompkit.conformance.case import case
+from stompkit.conformance.case import case, trial
 from stompkit.conformance.peer import Peer, frame_octets, raw_value
 from stompkit.conformance.target import Target
 from stompkit.conformance.verdict import Failed, Outcome, Unsupported
@@ -17,4 +17,5 @@ __all__ = [
     "case",
     "frame_octets",
     "raw_value",
+    "trial",
 ]

@@ -22,36 +22,50 @@ from stompkit.conformance._options import parser
 from stompkit.conformance._progress import Progress
 from stompkit.conformance._summary import header_lines, summary_lines
 from stompkit.conformance._writing import write_reports
+from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
+from stompkit.conformance.control import Command, Control, Launched
 from stompkit.conformance.report import Report, TargetInfo, schema, to_json
 from stompkit.conformance.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
-from stompkit.conformance.target import Address, Unreachable, probe
+from stompkit.conformance.target import Unreachable, probe
 from stompkit.testing import BrokerError, LaunchConfig, launch
 
 __all__ = ["main"]
 
 
 @contextmanager
-def _target(options: argparse.Namespace) -> Iterator[Address]:
-    """The address of the server given, or of one of ours for the time being."""
+def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control | None]]:
+    """The address of the server given, or of one that is launched for the time being."""
     common = {
         "queue_template": options.queue_template,
         "topic_template": options.topic_template,
+        "has_ack": not options.no_ack,
+        "has_receipts": not options.no_receipts,
         "timeout_s": options.timeout,
         "quiet_s": options.quiet_time,
     }
+    login, passcode = options.login, options.passcode
     if options.mq is not None:
-        host, port = options.mq
-        yield Address(host, port, options.login, options.passcode, options.vhost, **common)
+        (host, port), *others = options.mq
+        address = Address(
+            host, port, login, passcode, options.vhost, others=tuple(others), **common
+        )
+        yield address, Command(options.restart, address) if options.restart else None
         return
-    print("No --mq: starting a stompkit broker.", flush=True)
-    with launch(LaunchConfig(name="stompkit")) as broker:
-        vhost = options.vhost or broker.vhost
-        yield Address(broker.host, broker.port, options.login, options.passcode, vhost, **common)
+    name = options.broker or "stompkit"
+    print(f"{'' if options.broker else 'No --mq: '}starting a {name} broker.", flush=True)
+    config = LaunchConfig(
+        name=name, login=login, passcode=passcode, vhost=options.vhost, persistent=True
+    )
+    with launch(config) as broker:
+        address = Address(
+            broker.host, broker.port, broker.login, broker.passcode, broker.vhost, **common
+        )
+        yield address, Launched(broker)
 
 
 def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Report:
-    with _target(options) as address:
+    with _target(options) as (address, control):
         capabilities = probe(address)
         info = TargetInfo(
             address=str(address),
@@ -65,6 +79,8 @@ def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Repor
                 address,
                 capabilities,
                 selection,
+                control=control,
+                jobs=options.jobs,
                 on_case=progress.case,
                 on_result=progress.result,
             )
@@ -140,6 +156,10 @@ def _print_list(cases: list[Case]) -> None:
 
 def _ask(arguments: list[str]) -> Exit:
     options = parser().parse_args(arguments)
+    if options.mq is not None and options.broker is not None:
+        raise known.UsageError("--mq and --broker: test the one or launch the other")
+    if options.restart is not None and options.mq is None:
+        raise known.UsageError("--restart is for the server that --mq names")
     if options.schema:
         print(schema(), end="")
         return Exit.OK

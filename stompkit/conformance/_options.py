@@ -10,7 +10,7 @@ from typing import get_args
 from stompkit.conformance.report import check_writable
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.runner import HarnessError, cases_folder
-from stompkit.testing import parse_address
+from stompkit.testing import BROKERS, parse_address
 
 __all__ = ["parser", "report_file"]
 
@@ -53,6 +53,8 @@ _REPORTS = {
     "markdown": "a table by chapter and what failed, for pull requests",
     "badge": "the number of cases that did not fail, for a badge of shields.io",
 }
+#: More would only measure how much the target can do at once.
+_MOST_JOBS = 64
 _LEVELS = ", ".join(get_args(Level))
 
 
@@ -86,7 +88,37 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_target(made: argparse.ArgumentParser) -> None:
     target = made.add_argument_group("target")
-    target.add_argument("--mq", metavar="HOST:PORT", type=_address, help="the server to test")
+    target.add_argument(
+        "--mq",
+        metavar="HOST:PORT",
+        type=_addresses,
+        help="the server to test; HOST:PORT,HOST:PORT for one that has several nodes",
+    )
+    target.add_argument(
+        "--broker",
+        "--mq-broker",
+        metavar="NAME",
+        type=_broker,
+        help=f"launch a broker and test that: {', '.join(BROKERS)}, or command:CMD (default:"
+        " stompkit, where there is no --mq)",
+    )
+    target.add_argument(
+        "--restart",
+        metavar="CMD",
+        type=_value,
+        help="a command that restarts the server at --mq, for the cases about what survives that",
+    )
+    target.add_argument(
+        "--no-ack",
+        action="store_true",
+        help="the server does not know ACK: cases that need it are UNSUPPORTED",
+    )
+    target.add_argument(
+        "--no-receipts",
+        action="store_true",
+        help="the server answers no receipts: cases about them are UNSUPPORTED, the others wait for"
+        " a message to themselves instead",
+    )
     target.add_argument(
         "--login", "--mq-login", metavar="NAME", type=_value, help="login for CONNECT"
     )
@@ -156,6 +188,14 @@ def _add_judgement(made: argparse.ArgumentParser) -> None:
         help="take such a file, if it exists, and then write into it what this run has found",
     )
     group.add_argument(
+        "--jobs",
+        metavar="NUMBER",
+        type=_jobs,
+        default=4,
+        help="how many cases may run at the same time; those of failover and robustness run alone"
+        " (default: %(default)s)",
+    )
+    group.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=_seconds,
@@ -174,12 +214,26 @@ def _add_judgement(made: argparse.ArgumentParser) -> None:
 # What the values have to be. The messages stand behind "argument --mq: ".
 
 
-def _address(text: str) -> tuple[str, int]:
+def _addresses(text: str) -> list[tuple[str, int]]:
     try:
-        host, port = parse_address(text)
+        found = [parse_address(each) for each in text.split(",")]
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return _value(host), port
+    return [(_value(host), port) for host, port in found]
+
+
+def _broker(text: str) -> str:
+    if text not in BROKERS and not text.startswith("command:"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of {', '.join(BROKERS)}, nor does it begin with command:"
+        )
+    return text
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_JOBS}")
+    return int(text)
 
 
 def _value(text: str) -> str:

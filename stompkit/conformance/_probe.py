@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stompkit.conformance._octets import describe, plain
+from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.verdict import Ending, Failed
 from stompkit.frames import VERSIONS, Frame, Version
 
 __all__ = [
-    "Address",
     "Capabilities",
     "Unreachable",
     "connect_headers",
@@ -23,42 +23,6 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where the target is, how to log in, and how patient to be."""
-
-    host: str
-    port: int
-    login: str | None = None
-    passcode: str | None = field(default=None, repr=False)
-    #: Virtual host for CONNECT's ``host`` header; the host's name if not given.
-    vhost: str | None = None
-    #: How the target names queues and topics; ``{}`` stands for a plain word.
-    queue_template: str = "/queue/{}"
-    topic_template: str = "/topic/{}"
-    #: Seconds to wait for an answer.
-    timeout_s: float = 3.0
-    #: Seconds to wait before saying that nothing came.
-    quiet_s: float = 0.5
-    #: Seconds that one case may take.
-    case_timeout_s: float = 60.0
-
-    def __str__(self) -> str:
-        """HOST:PORT, as the command line takes it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    @property
-    def recovery_s(self) -> float:
-        """Seconds that the target has to answer CONNECT again after a case, before it is lost."""
-        return 3 * self.timeout_s
-
-    @property
-    def secret(self) -> str | None:
-        """What no report may show: the passcode, unless the login gives it away."""
-        return self.passcode if self.passcode != self.login else None
 
 
 class Unreachable(Exception):

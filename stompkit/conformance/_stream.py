@@ -206,6 +206,10 @@ class Stream:
         self._recorder.say(self._number, "waited in vain")
         raise Failed(reason)
 
+    def extend_deadline(self, seconds: float) -> None:
+        """Give the case more time."""
+        self._deadline += seconds
+
     def finish_sending(self) -> None:
         """Half-close: say that nothing more comes, and go on reading."""
         self._recorder.say(self._number, "the suite closed its sending side")

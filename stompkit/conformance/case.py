@@ -1,28 +1,34 @@
-"""How a case says what it tests: the ``@case`` decorator."""
+"""How a case says what it tests: the decorators ``@case`` and ``@trial``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 
 from stompkit.conformance.requirements import Level, catalogue
-from stompkit.frames import VERSIONS
+from stompkit.frames import VERSIONS, Version
 
-__all__ = ["Case", "case", "cases_of"]
+__all__ = ["NEWEST", "Case", "case", "cases_of", "trial"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: Stands for a version: the newest one that the target speaks.
+NEWEST: Final = "newest"
+#: Chapters whose cases trouble the whole target, which others would notice.
+_ALONE: Final = ("failover", "robustness")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One thing to try on one version of the protocol."""
 
-    #: A stable name: the id of the first requirement that it covers.
+    #: A stable name: the id of the first requirement that it covers, or that of the trial.
     id: str
+    #: The version that it is run on, or ``NEWEST``.
     version: str
     #: Ids of all requirements that it covers.
     requirements: tuple[str, ...]
@@ -32,6 +38,8 @@ class Case:
     statement: str
     expectation: str
     section: str
+    #: Whether it is run when no other is.
+    is_alone: bool = False
 
     @property
     def chapter(self) -> str:
@@ -59,20 +67,80 @@ def case(*ids: str, level: Level | None = None) -> Callable[[_Function], _Functi
             if requirement not in catalogue():
                 raise ValueError(f"{requirement} is not in the catalogue of requirements")
             by_version.setdefault(requirement.partition("/")[0], []).append(requirement)
-        expectation = cleandoc(function.__doc__ or "")
-        if not expectation:
-            raise ValueError(f"{ids[0]}: a case has a docstring that says what is expected")
-        cases = {
-            version: _make(version, tuple(by_version[version]), level, expectation)
-            for version in VERSIONS
-            if version in by_version
-        }
-        function.__dict__["stompkit_cases"] = cases
-        mark = pytest.mark.parametrize("version", list(cases), scope="function")
-        decorated: _Function = mark(function)
-        return decorated
+        expectation = _expectation(ids[0], function)
+        return _parametrized(
+            function,
+            {
+                version: _make(version, tuple(by_version[version]), level, expectation)
+                for version in VERSIONS
+                if version in by_version
+            },
+        )
 
     return decorate
+
+
+def trial(
+    name: str,
+    statement: str,
+    *,
+    level: Level,
+    section: str,
+    versions: Sequence[Version] = (),
+    covers: Sequence[str] = (),
+    alone: bool | None = None,
+) -> Callable[[_Function], _Function]:
+    """Make a test function a case for what the catalogue has no statement about.
+
+    ``name`` begins with the chapter, as in ``behaviour/ack/unknown``. With ``versions`` the
+    function is run for each of them, as ``behaviour/1.2/ack/unknown``; without, once, on the newest
+    version that the target speaks. ``statement`` says what is held of servers, ``section`` where
+    that comes from, ``level`` how binding it is: MAY makes a case that only records. ``covers``
+    names requirements that are tested as well; each version gets its own. ``alone`` keeps other
+    cases from running at the same time; that is so by itself in failover and robustness.
+
+    Raises ``ValueError`` for a requirement that the catalogue does not have, and for no docstring.
+    """
+    for requirement in covers:
+        if requirement not in catalogue():
+            raise ValueError(f"{requirement} is not in the catalogue of requirements")
+    chapter, _, rest = name.partition("/")
+
+    def made(version: str, expectation: str) -> Case:
+        is_for_all = version == NEWEST
+        return Case(
+            id=name if is_for_all else f"{chapter}/{version}/{rest}",
+            version=version,
+            requirements=tuple(each for each in covers if is_for_all or each.startswith(version)),
+            level=level,
+            informational=level == "MAY",
+            statement=statement,
+            expectation=expectation,
+            section=section,
+            is_alone=chapter in _ALONE if alone is None else alone,
+        )
+
+    def decorate(function: _Function) -> _Function:
+        expectation = _expectation(name, function)
+        return _parametrized(
+            function, {version: made(version, expectation) for version in versions or (NEWEST,)}
+        )
+
+    return decorate
+
+
+def _expectation(name: str, function: Callable[..., Any]) -> str:
+    expectation = cleandoc(function.__doc__ or "")
+    if not expectation:
+        raise ValueError(f"{name}: a case has a docstring that says what is expected")
+    return expectation
+
+
+def _parametrized(function: _Function, cases: dict[str, Case]) -> _Function:
+    function.__dict__["stompkit_cases"] = cases
+    mark = pytest.mark.parametrize("version", list(cases), scope="function")
+    decorated: _Function = mark(function)
+    return decorated
 
 
 def _make(

@@ -9,7 +9,7 @@ from select import POLLIN
 from stompkit.conformance._octets import Headers, describe, frame_octets, header, raw_value
 from stompkit.conformance._recorder import Recorder
 from stompkit.conformance._stream import Stream
-from stompkit.conformance.verdict import Ending, Failed, Outcome
+from stompkit.conformance.verdict import Ending, Failed, Outcome, Unsupported
 from stompkit.frames import Frame
 
 __all__ = ["Headers", "Outcome", "Peer", "Recorder", "describe", "frame_octets", "raw_value"]
@@ -18,23 +18,55 @@ __all__ = ["Headers", "Outcome", "Peer", "Recorder", "describe", "frame_octets",
 class Peer(Stream):
     """One TCP connection to the target, with all that cases do on one."""
 
+    #: Whether the target knows ACK and NACK: a case that sends one is UNSUPPORTED otherwise.
+    has_ack = True
+    #: A queue of this connection's own, where the target answers no receipts: a message that has
+    #: gone through it shows that all before it has been dealt with.
+    barrier: str | None = None
+
     _receipts = 0
+    _barriers = 0
 
     # Sending.
 
     def send(
         self, command: str, headers: Headers = (), body: bytes = b"", *, length: bool = True
     ) -> None:
-        """Send one frame, escaped by the session's version."""
+        """Send one frame, escaped by the session's version.
+
+        Raises :class:`Unsupported` for an acknowledgement that the target is known not to know.
+        """
+        if command in ("ACK", "NACK") and not self.has_ack:
+            raise Unsupported("the target does not know ACK: --no-ack")
         self.send_raw(frame_octets(command, headers, body, version=self.version, length=length))
 
     def call(
         self, command: str, headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Frame:
-        """Send a frame with a receipt and wait for its RECEIPT."""
+    ) -> None:
+        """Send a frame and wait until the target has dealt with it: by a receipt, if it can."""
+        if self.barrier is not None:
+            self.send(command, headers or {}, body)
+            if command == "DISCONNECT":
+                self.expect_close()
+            else:
+                self._pass(self.barrier)
+            return
         receipt = self.new_receipt()
         self.send(command, {**(headers or {}), "receipt": receipt}, body)
-        return self.expect_receipt(receipt)
+        self.expect_receipt(receipt)
+
+    def _pass(self, queue: str) -> None:
+        """Wait until a message that this connection sends to itself has come back."""
+        if not self._barriers:
+            self.send("SUBSCRIBE", {"destination": queue, "id": "barrier"})
+        self._barriers += 1
+        body = b"barrier %d" % self._barriers
+        self.send("SEND", {"destination": queue}, body)
+
+        def is_it(frame: Frame) -> bool:
+            return frame.command == "MESSAGE" and frame.body == body
+
+        self._take(is_it, "a message to itself", fail_on_error=True)
 
     def new_receipt(self) -> str:
         """A receipt that this connection has not used."""
@@ -59,7 +91,12 @@ class Peer(Stream):
         return self._take(is_it, what, fail_on_error=command != "ERROR")
 
     def expect_receipt(self, receipt: str) -> Frame:
-        """Wait for the RECEIPT of a frame."""
+        """Wait for the RECEIPT of a frame.
+
+        Raises :class:`Unsupported` where the target is known to answer none.
+        """
+        if self.barrier is not None:
+            raise Unsupported("the target answers no receipts: --no-receipts")
         return self.expect("RECEIPT", {"receipt-id": receipt})
 
     def expect_messages(self, number: int) -> list[Frame]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
+from typing import cast
 
 import pytest
 
 from stompkit.conformance._octets import plain
-from stompkit.conformance.case import Case, cases_of
+from stompkit.conformance.address import Address
+from stompkit.conformance.case import NEWEST, Case, cases_of
+from stompkit.conformance.control import Control
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.target import (
-    Address,
     Capabilities,
     Target,
     Unreachable,
@@ -42,6 +44,7 @@ RESULT = pytest.StashKey[CaseResult]()
 TARGET = pytest.StashKey[Target]()
 ADDRESS = pytest.StashKey[Address]()
 CAPABILITIES = pytest.StashKey[Capabilities]()
+CONTROL = pytest.StashKey[Control]()
 #: Name of the property of a report whose failure, if any, is the target's and not the suite's.
 JUDGED = "stompkit-verdict"
 _BEGAN = pytest.StashKey[float]()
@@ -75,10 +78,12 @@ def capabilities(request: pytest.FixtureRequest, address: Address) -> Capabiliti
 
 @pytest.fixture
 def target(
-    request: pytest.FixtureRequest, address: Address, capabilities: Capabilities, version: Version
+    request: pytest.FixtureRequest, address: Address, capabilities: Capabilities, version: str
 ) -> Iterator[Target]:
     """The target during one case, on the version that the case is run for."""
-    target = Target(address, capabilities, version, Recorder(address.secret))
+    chosen = capabilities.versions[-1] if version == NEWEST else cast("Version", version)
+    control = request.config.stash.get(CONTROL, None)
+    target = Target(address, capabilities, chosen, Recorder(address.secret), control)
     request.node.stash[TARGET] = target
     yield target
     ending = target.finish()
@@ -169,7 +174,7 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
         verdict, detail = (Verdict.INFORMATIONAL if case.informational else Verdict.OK), ""
     return CaseResult(
         id=case.id,
-        version=case.version,
+        version=case.version if target is None else target.version,
         chapter=case.chapter,
         section=case.section,
         level=case.level,
@@ -180,6 +185,11 @@ def judge(case: Case, target: Target | None, error: BaseException | None) -> Cas
         ending=Ending.CLEAN,
         detail=plain(hide(detail)),
         notes=[plain(hide(note)) for note in target.notes] if target is not None else [],
+        profile=(
+            {about: plain(hide(does)) for about, does in target.chosen.items()}
+            if target is not None
+            else {}
+        ),
     )
 
 

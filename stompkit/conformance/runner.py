@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import IntEnum
-from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Final
-
-import pytest
 
 import stompkit
-from stompkit.conformance import plugin
+from stompkit.conformance._session import (
+    INTERRUPTED,
+    HarnessError,
+    Selection,
+    Session,
+    cases_folder,
+    run_pytest,
+)
+from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
+from stompkit.conformance.control import Control
 from stompkit.conformance.report import Report, TargetInfo
-from stompkit.conformance.requirements import Level
-from stompkit.conformance.target import Address, Capabilities
+from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import CaseResult
-
-#: The reason why a run is cut short, where it is not the target's fault.
-INTERRUPTED: Final = "interrupted"
 
 __all__ = ["Exit", "HarnessError", "Selection", "all_cases", "cases_folder", "exit_of", "run"]
 
@@ -46,174 +43,10 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-class HarnessError(Exception):
-    """The suite itself is broken: a case can't be loaded, or raised what no case may raise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which cases to run."""
-
-    #: Patterns of case ids; all if there are none.
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    levels: tuple[Level, ...] = ()
-    #: The folder with the cases; that of the suite if it is not given.
-    folder: Path | None = None
-
-    def takes(self, case: Case) -> bool:
-        """Whether a case is selected."""
-        return (
-            (not self.include or any(_is_called(case, pattern) for pattern in self.include))
-            and not any(_is_called(case, pattern) for pattern in self.exclude)
-            and (not self.levels or case.level in self.levels)
-        )
-
-    def unknown(self, cases: list[Case]) -> list[str]:
-        """The patterns that none of these cases is called by."""
-        return [
-            pattern
-            for pattern in (*self.include, *self.exclude)
-            if not any(_is_called(case, pattern) for case in cases)
-        ]
-
-
-def _is_called(case: Case, pattern: str) -> bool:
-    """Whether a pattern names a case, by its id or by a requirement that it covers.
-
-    ``1.?/ack`` stands for everything below it.
-    """
-    return (
-        fnmatchcase(case.id, pattern)
-        or fnmatchcase(case.id, pattern.rstrip("/") + "/*")
-        or pattern in case.requirements
-    )
-
-
-def cases_folder() -> Path:
-    """Where the cases are: in the package once it is installed, else in the checkout."""
-    package = Path(__file__).parent
-    for folder in (package / "cases", package.parents[1] / "conformance"):
-        if (folder / "pytest.ini").is_file():
-            return folder
-    raise HarnessError(f"no cases found in {package / 'cases'}")
-
-
-@dataclass
-class _Run:
-    """The part of the runner that pytest calls."""
-
-    selection: Selection
-    address: Address | None = None
-    capabilities: Capabilities | None = None
-    on_case: Callable[[Case], None] = lambda case: None
-    on_result: Callable[[CaseResult], None] = lambda result: None
-    cases: list[Case] = field(default_factory=list)
-    results: list[CaseResult] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    #: Why not all cases were run.
-    cut_short: str = ""
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        if self.address is not None:
-            config.stash[plugin.ADDRESS] = self.address
-        if self.capabilities is not None:
-            config.stash[plugin.CAPABILITIES] = self.capabilities
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_collection_modifyitems(
-        self, items: list[pytest.Item]
-    ) -> Generator[None, None, None]:
-        """Keep what is selected, in the order of the specifications."""
-        try:
-            yield
-        except pytest.UsageError as error:
-            self.errors.append(str(error))
-            items.clear()
-        found = [(item.stash[plugin.CASE], item) for item in items if plugin.CASE in item.stash]
-        found = [pair for pair in found if self.selection.takes(pair[0])]
-        found.sort(key=lambda pair: pair[0].version)
-        self.cases = [case for case, _ in found]
-        items[:] = [item for _, item in found] if self.address is not None else []
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.errors.append(str(report.longrepr))
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Take the result once the case is torn down: then its ending is known."""
-        self.on_case(item.stash[plugin.CASE])
-        answer = yield
-        result = item.stash.get(plugin.RESULT, None)
-        if result is not None:
-            self.results.append(result)
-            self.on_result(result)
-        return answer
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # A case whose failure was judged has no traceback that anybody needs; what is left is a
-        # mistake of the suite's own.
-        if report.failed and plugin.JUDGED not in dict(report.user_properties):
-            self.errors.append(f"{report.nodeid} ({report.when}): {report.longrepr}")
-
-    def pytest_internalerror(self, excrepr: object) -> None:
-        self.errors.append(str(excrepr))
-
-    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Note why the run ends early; pytest's own reasons arrive here as well."""
-        is_pytests = isinstance(excinfo.value, pytest.Session.Interrupted)
-        self.cut_short = str(excinfo.value) if is_pytests else INTERRUPTED
-
-
-#: Parts of pytest that write, or that turn a warning, such as one about a socket that a Ctrl-C
-#: has left open, into the end of the run.
-_LEFT_OUT: Final = (
-    "terminal",
-    "cacheprovider",
-    "warnings",
-    "unraisableexception",
-    "threadexception",
-)
-
-
-def _pytest(run: _Run) -> None:
-    own_folder = cases_folder()
-    folder = run.selection.folder or own_folder
-    arguments = [
-        str(folder),
-        f"-c={own_folder / 'pytest.ini'}",
-        f"--rootdir={folder}",
-        f"--confcutdir={folder}",
-        "--import-mode=importlib",
-        "--capture=no",
-        *(f"-pno:{name}" for name in _LEFT_OUT),
-    ]
-    # What a user has set for pytest is for the user's own tests.
-    spared = {name: os.environ.pop(name, None) for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
-    autoload = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    written = sys.dont_write_bytecode
-    # In a package that is installed nobody may leave files behind.
-    sys.dont_write_bytecode = written or own_folder.parent == Path(__file__).parent
-    try:
-        status = pytest.main(arguments, plugins=[run, plugin])
-    finally:
-        sys.dont_write_bytecode = written
-        spared["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = autoload
-        for name, value in spared.items():
-            if value is not None:
-                os.environ[name] = value
-            else:
-                os.environ.pop(name, None)
-    if status in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
-        run.errors.append(f"pytest ended with status {status}")
-
-
 def all_cases(selection: Selection) -> list[Case]:
     """The selected cases, without running any; raises :class:`HarnessError`."""
-    run = _Run(selection)
-    _pytest(run)
+    run = Session(selection)
+    run_pytest(run)
     if run.errors:
         raise HarnessError("\n".join(run.errors))
     if run.cut_short:
@@ -226,17 +59,21 @@ def run(
     capabilities: Capabilities,
     selection: Selection,
     *,
+    control: Control | None = None,
+    jobs: int = 1,
     on_case: Callable[[Case], None] = lambda case: None,
     on_result: Callable[[CaseResult], None] = lambda result: None,
 ) -> Report:
     """Run the selected cases on a target; mistakes of the suite's own are in ``errors``.
 
+    ``control`` can start the target again, ``jobs`` is how many cases may run at the same time.
     ``on_case`` is told each case before it is run, ``on_result`` each result as it comes.
     """
     began = time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    state = _Run(selection, address, capabilities, on_case, on_result)
-    _pytest(state)
+    state = Session(selection, address, capabilities, control, jobs, on_case, on_result)
+    run_pytest(state)
+    order = {case.id: place for place, case in enumerate(state.cases)}
     return Report(
         suite_version=stompkit.__version__,
         target=TargetInfo(
@@ -249,7 +86,7 @@ def run(
         complete=not state.cut_short,
         cut_short=state.cut_short,
         selected=len(state.cases),
-        results=state.results,
+        results=sorted(state.results, key=lambda result: order[result.id]),
         errors=state.errors,
     )
 

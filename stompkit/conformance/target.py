@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 
 from stompkit.conformance._probe import (
-    Address,
     Capabilities,
     Unreachable,
     connect_headers,
@@ -16,18 +15,25 @@ from stompkit.conformance._probe import (
     is_alive,
     probe,
 )
+from stompkit.conformance.address import Address
+from stompkit.conformance.control import Control
 from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.verdict import Ending, Failed, Unsupported
 from stompkit.frames import Version
 
-__all__ = ["Address", "Capabilities", "Target", "Unreachable", "is_alive", "probe"]
+__all__ = ["Capabilities", "Target", "Unreachable", "is_alive", "probe"]
 
 
 class Target:
     """The target during one case: opens connections and names destinations."""
 
     def __init__(
-        self, address: Address, capabilities: Capabilities, version: Version, recorder: Recorder
+        self,
+        address: Address,
+        capabilities: Capabilities,
+        version: Version,
+        recorder: Recorder,
+        control: Control | None = None,
     ) -> None:
         """Begin a case on ``version``; its deadline starts now."""
         self.address = address
@@ -39,8 +45,11 @@ class Target:
         self.notes: list[str] = []
         #: Recommendations (SHOULD) that the target was seen to break.
         self.lapses: list[str] = []
+        #: What it does where it is free to choose; see :meth:`profile`.
+        self.chosen: dict[str, str] = {}
         self.peers: list[Peer] = []
         self._capabilities = capabilities
+        self._control = control
         self._deadline = time.monotonic() + address.case_timeout_s
         # Destinations that no other case, run or client uses.
         self._names = (f"stompkit-{secrets.token_hex(5)}-{n}" for n in itertools.count(1))
@@ -50,18 +59,22 @@ class Target:
         """The versions that the target speaks, oldest first."""
         return self._capabilities.versions
 
-    def open(self) -> Peer:
-        """Open a TCP connection; nothing has been sent on it."""
+    def open(self, *, node: int = 0) -> Peer:
+        """Open a TCP connection to a node; nothing has been sent on it."""
         if self.version not in self.versions:
             raise Unsupported(f"the target does not speak STOMP {self.version}")
-        peer = dial(self.address, len(self.peers) + 1, self.recorder, self._deadline)
+        address = self.address.node(node)
+        peer = dial(address, len(self.peers) + 1, self.recorder, self._deadline)
         peer.version = self.version
+        peer.has_ack = self.address.has_ack
+        if not self.address.has_receipts:
+            peer.barrier = self.queue()
         self.peers.append(peer)
         return peer
 
-    def connect(self, headers: Mapping[str, str] | None = None) -> Peer:
+    def connect(self, headers: Mapping[str, str] | None = None, *, node: int = 0) -> Peer:
         """Open a session on the version under test; ``headers`` are added to CONNECT's."""
-        peer = self.open()
+        peer = self.open(node=node)
         peer.send("CONNECT", {**self.connect_headers(), **(headers or {})})
         connected = peer.expect("CONNECTED")
         version = connected.headers.get("version", "1.0")
@@ -83,13 +96,19 @@ class Target:
         return self.address.topic_template.format(next(self._names))
 
     def subscribe(
-        self, peer: Peer, destination: str, *, ack: str | None = None, id: str = "s1"
+        self,
+        peer: Peer,
+        destination: str,
+        *,
+        ack: str | None = None,
+        id: str = "s1",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Subscribe and wait for the RECEIPT."""
-        headers = {"destination": destination, "id": id}
+        """Subscribe and wait for the RECEIPT; ``headers`` are added."""
+        added = {"destination": destination, "id": id, **(headers or {})}
         if ack is not None:
-            headers["ack"] = ack
-        peer.call("SUBSCRIBE", headers)
+            added["ack"] = ack
+        peer.call("SUBSCRIBE", added)
 
     def leftovers(self, queue: str, number: int = 0) -> list[bytes]:
         """Bodies of the messages that a new subscriber gets from a queue.
@@ -105,6 +124,33 @@ class Target:
     def note(self, text: str) -> None:
         """Record something for the report."""
         self.notes.append(text)
+
+    def profile(self, about: str, does: str) -> None:
+        """Record what the target does where a specification leaves it the choice.
+
+        The report has one table of these. ``about`` is the same for all versions, ``does`` a few
+        words that can be compared between targets: ``profile("NACK", "dead letter")``.
+        """
+        self.chosen[about] = does
+
+    def extend_deadline(self, seconds: float) -> None:
+        """Give the case more time than others have, because it does something slow."""
+        self._deadline += seconds
+        for peer in self.peers:
+            peer.extend_deadline(seconds)
+
+    def restart(self) -> None:
+        """Stop the target and start it; what the case has open ends by that.
+
+        Raises :class:`Unsupported` where the suite can't, and :class:`Failed` where the target does
+        not come back.
+        """
+        if self._control is None:
+            raise Unsupported("the suite can't restart the target: see --restart and --broker")
+        self.recorder.say(0, "the suite restarts the target")
+        began = time.monotonic()
+        self._control.restart()
+        self.extend_deadline(time.monotonic() - began)
 
     def should(self, holds: bool, text: str) -> None:  # noqa: FBT001 (reads like assert)
         """Record a broken recommendation where ``holds`` is false; ``text`` says what was seen."""

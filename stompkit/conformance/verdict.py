@@ -101,6 +101,8 @@ class CaseResult(msgspec.Struct, kw_only=True):
     #: Why it is not OK; empty where it is.
     detail: str = ""
     notes: list[str] = []
+    #: What the target was seen to do where it is free to choose, by what it is about.
+    profile: dict[str, str] = {}
     duration_ms: int = 0
     wire: list[WireEvent] = []
     #: Reason given by the list of expected deviations, if this one is on it.

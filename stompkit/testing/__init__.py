@@ -4,11 +4,13 @@ from stompkit.testing._facades import AsyncBroker, broker
 from stompkit.testing._failover import FailoverPair
 from stompkit.testing._frames.log import FrameLog, FrameNotSeen, SeenFrame, UnexpectedFrame
 from stompkit.testing._launching.address import parse_address
+from stompkit.testing._launching.brokers import BROKERS
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
 from stompkit.testing._launching.launch import RunningBroker, given, launch
 
 __all__ = [
+    "BROKERS",
     "AsyncBroker",
     "BrokerError",
     "BrokerMissing",

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from stompkit.conformance import Target
+from stompkit.conformance.address import Address
 from stompkit.conformance.peer import Recorder
-from stompkit.conformance.target import Address, Capabilities
+from stompkit.conformance.target import Capabilities
 from stompkit.frames import VERSIONS, Version
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.conformance.command import Finished, run_command

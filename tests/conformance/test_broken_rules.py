@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
+from importlib import import_module
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
+from stompkit.conformance.address import Address
 from stompkit.conformance.runner import Selection, run
-from stompkit.conformance.target import Address, probe
+from stompkit.conformance.target import probe
 from stompkit.testing import RunningBroker
-from tests.conformance import broken_headers, broken_messages, broken_sessions
 from tests.conformance.proxy import behind, faults_of
 from tests.conformance.scripted import ScriptedServer
 
-FAULTS = faults_of(broken_sessions, broken_messages, broken_headers)
+FAULTS = faults_of(
+    *(
+        import_module(f"tests.conformance.{path.stem}")
+        for path in sorted(Path(__file__).parent.glob("broken_*.py"))
+    )
+)
 #: Quick cases about all kinds of things, run on each of the servers: most rules are kept there.
 CONTROL = (
     "1.2/connect/connected-on-accept",

@@ -55,7 +55,8 @@ CASES = (
     "1.1/send/destination-required",
     "1.2/message/conveys",
 )
-IMPATIENT = ("--timeout", "0.3", "--quiet-time", "0.1")
+#: One case after the other, so that what a target does can depend on the number of a connection.
+IMPATIENT = ("--timeout", "0.3", "--quiet-time", "0.1", "--jobs", "1")
 #: Where the target answers in the end, and only how it does is odd.
 PATIENT = ("--timeout", "20", "--quiet-time", "0.1")
 

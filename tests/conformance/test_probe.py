@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stompkit.conformance.address import Address
 from stompkit.conformance.plugin import _recovers
-from stompkit.conformance.target import Address, Capabilities, Unreachable, probe
+from stompkit.conformance.target import Capabilities, Unreachable, probe
 from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Serve
 from tests.conformance.scripted import Behaviour, Line, connected, connected_frame, frame
 

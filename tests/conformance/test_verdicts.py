@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from stompkit.conformance import Failed, Target, Unsupported, case
+from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case, cases_of
 from stompkit.conformance.peer import Recorder
 from stompkit.conformance.plugin import judge
 from stompkit.conformance.requirements import Level
-from stompkit.conformance.target import Address, Capabilities
+from stompkit.conformance.target import Capabilities
 from stompkit.conformance.verdict import Ending, Outcome, Verdict
 
 

@@ -13,7 +13,7 @@ from stompkit.testing._launching.brokers.rabbitmq import RabbitMQ
 from stompkit.testing._launching.brokers.stompkit import Stompkit
 from stompkit.testing._launching.errors import BrokerError
 
-__all__ = ["LAUNCHERS", "Launcher", "Prepared", "launcher_for", "short_name"]
+__all__ = ["BROKERS", "LAUNCHERS", "Launcher", "Prepared", "launcher_for", "short_name"]
 
 LAUNCHERS: Final[dict[str, Launcher]] = {
     "stompkit": Stompkit(),
@@ -22,6 +22,8 @@ LAUNCHERS: Final[dict[str, Launcher]] = {
     "rabbitmq": RabbitMQ(),
     "morbidq": MorbidQ(Stompkit()),
 }
+#: Their names; any other broker is launched by its command.
+BROKERS: Final = tuple(LAUNCHERS)
 
 
 def launcher_for(name: str) -> Launcher:

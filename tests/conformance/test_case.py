@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stompkit.conformance import case
-from stompkit.conformance.case import cases_of
+from stompkit.conformance import case, trial
+from stompkit.conformance.case import NEWEST, cases_of
 from stompkit.conformance.requirements import catalogue
 
 
@@ -41,6 +41,65 @@ def test_level_can_be_overridden() -> None:
     assert cases_of(function)["1.2"].level == "SHOULD"
 
 
+def test_trial_of_some_versions() -> None:
+    @trial(
+        "behaviour/ack/unknown",
+        "Something is so.",
+        level="SHOULD",
+        section="ACK",
+        versions=("1.1", "1.2"),
+        covers=("1.1/ack/acknowledges", "1.2/ack/acknowledges"),
+    )
+    def function() -> None:
+        """Do something."""
+
+    made = cases_of(function)
+    assert [each.id for each in made.values()] == [
+        "behaviour/1.1/ack/unknown",
+        "behaviour/1.2/ack/unknown",
+    ]
+    newest = made["1.2"]
+    assert newest.requirements == ("1.2/ack/acknowledges",)
+    assert (newest.chapter, newest.version) == ("behaviour", "1.2")
+    assert (newest.level, newest.informational) == ("SHOULD", False)
+    assert (newest.statement, newest.section) == ("Something is so.", "ACK")
+    assert newest.expectation == "Do something."
+    assert not newest.is_alone
+
+
+def test_trial_of_the_newest_version() -> None:
+    @trial("robustness/flood", "Survives.", level="MAY", section="none")
+    def function() -> None:
+        """Do something."""
+
+    made = cases_of(function)
+    assert list(made) == [NEWEST]
+    assert made[NEWEST].id == "robustness/flood"
+    assert made[NEWEST].informational
+
+
+@pytest.mark.parametrize(
+    ("name", "alone", "is_alone"),
+    [
+        ("behaviour/x", None, False),
+        ("behaviour/x", True, True),
+        ("failover/x", None, True),
+        ("robustness/x", None, True),
+        ("robustness/x", False, False),
+    ],
+)
+def test_trials_that_run_alone(
+    name: str,
+    alone: bool | None,  # noqa: FBT001 (a parameter of the test)
+    is_alone: bool,  # noqa: FBT001
+) -> None:
+    @trial(name, "Is so.", level="MUST", section="none", alone=alone)
+    def function() -> None:
+        """Do something."""
+
+    assert cases_of(function)[NEWEST].is_alone is is_alone
+
+
 def test_function_that_is_no_case() -> None:
     assert cases_of(print) == {}
 
@@ -58,6 +117,14 @@ def undocumented() -> None:
         (
             lambda: case("1.2/send/delivers")(undocumented),
             "1.2/send/delivers: a case has a docstring that says what is expected",
+        ),
+        (
+            lambda: trial("a/b", "So.", level="MAY", section="x")(undocumented),
+            "a/b: a case has a docstring that says what is expected",
+        ),
+        (
+            lambda: trial("a/b", "So.", level="MAY", section="x", covers=["1.2/no/such"]),
+            "1.2/no/such is not in the catalogue",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ MISTAKES = [
     (["--mq", "localhost:0099999"], ["--mq", "is not a port"]),
     (["--mq", "localhost:stomp"], ["--mq", "'stomp' is not a port"]),
     (["--mq", "localhost:\u0663"], ["--mq", "is not a port"]),
+    (["--mq", "localhost:1,localhost"], ["--mq", "'localhost' is not HOST:PORT"]),
+    (["--broker", "nosuch"], ["--broker", "'nosuch' is none of stompkit,", "command:"]),
     (["--level", "MUST,OUGHT"], ["--level", "'OUGHT' is not a level", "MUST, FACT, SHOULD, MAY"]),
     (["--expect", "nosuch"], ["--expect", "'nosuch' is neither a file nor one of those that come"]),
     (["--expect", "."], ["--expect", "'.' is neither a file"]),
@@ -82,6 +85,20 @@ def test_help_fits_the_terminal(suite: Suite) -> None:
     assert max(map(len, done.out.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mq", "localhost:1", "--broker", "coilmq"], "--mq and --broker: test the one or"),
+        (["--restart", "true"], "--restart is for the server that --mq names"),
+    ],
+)
+def test_options_that_exclude_each_other(arguments: list[str], message: str, suite: Suite) -> None:
+    done = suite(*arguments)
+    assert done.status == 2, done.told
+    assert done.err.startswith(f"stompkit.conformance: {message}")
+    assert not done.out
+
+
 def test_mistakes_that_only_the_cases_show(suite: Suite) -> None:
     """The first needs no target: that there is none is not noticed."""
     for arguments, message in (
@@ -107,6 +124,18 @@ def test_our_own_broker_is_started_and_stopped(suite: Suite) -> None:
     assert done.status == 0, done.told
     assert done.out.startswith("No --mq: starting a stompkit broker.\nTarget  127.0.0.1:")
     assert "stompkit/" in done.out
+
+
+def test_broker_that_is_named_is_launched(suite: Suite) -> None:
+    done = suite("--broker", "morbidq", "--no-receipts", "1.0/connect/connected-reply")
+    assert done.out.startswith("starting a morbidq broker.\nTarget  127.0.0.1:"), done.told
+    assert done.status == 0, done.told
+
+
+def test_broker_that_can_not_be_launched(suite: Suite) -> None:
+    done = suite("--broker", "command:/no/such/program --port {port}", QUICK)
+    assert done.status == 3, done.told
+    assert "/no/such/program" in done.err
 
 
 def test_report_that_can_not_be_written_in_the_end(
@@ -208,7 +237,10 @@ def test_missing(peer: Peer) -> None:
     assert details[1] == "the case can't go on with what came: KeyError: 'nosuch'"
 
 
-def test_interrupt_ends_the_run_with_what_there_is(serve: Serve, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("jobs", "done"), [("1", "1"), ("3", r"\d")])
+def test_interrupt_ends_the_run_with_what_there_is(
+    jobs: str, done: str, serve: Serve, tmp_path: Path
+) -> None:
     """Ctrl-C in the second case: the first is reported."""
     in_second_case = threading.Event()
 
@@ -219,6 +251,7 @@ def test_interrupt_ends_the_run_with_what_there_is(serve: Serve, tmp_path: Path)
         receipts(line)
 
     arguments = ["--mq", serve(behaviour).address, "--timeout", "50", "--junit", "r.xml"]
+    arguments += ["--jobs", jobs]
     # Who runs the tests in the background may have them ignore the signal, and a process that
     # ignores it hands that on; one that handles it does not.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -237,7 +270,7 @@ def test_interrupt_ends_the_run_with_what_there_is(serve: Serve, tmp_path: Path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=BOUND_S)
     assert process.returncode == 130, out + err
-    assert "The run was cut short after 1 of 9 cases: interrupted." in out
+    assert re.search(f"The run was cut short after {done} of 9 cases: interrupted\\.", out), out
     assert 'message="interrupted"' in (tmp_path / "r.xml").read_text()
     assert not err
 

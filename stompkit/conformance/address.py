@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from stompkit.testing import format_address
+
 __all__ = ["Address"]
 
 
@@ -35,7 +37,7 @@ class Address:
 
     def __str__(self) -> str:
         """HOST:PORT, as the command line takes it; of each node, with commas."""
-        return ",".join(_text(*each) for each in ((self.host, self.port), *self.others))
+        return ",".join(format_address(*each) for each in ((self.host, self.port), *self.others))
 
     def node(self, number: int) -> Self:
         """The address of one node, 0 the first; raises ``IndexError`` where there is none."""
@@ -56,7 +58,3 @@ class Address:
     def secret(self) -> str | None:
         """What no report may show: the passcode, unless the login gives it away."""
         return self.passcode if self.passcode != self.login else None
-
-
-def _text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -3,7 +3,7 @@
 from stompkit.testing._facades import AsyncBroker, broker
 from stompkit.testing._failover import FailoverPair
 from stompkit.testing._frames.log import FrameLog, FrameNotSeen, SeenFrame, UnexpectedFrame
-from stompkit.testing._launching.address import parse_address
+from stompkit.testing._launching.address import format_address, parse_address
 from stompkit.testing._launching.brokers import BROKERS
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
@@ -23,6 +23,7 @@ __all__ = [
     "SeenFrame",
     "UnexpectedFrame",
     "broker",
+    "format_address",
     "given",
     "launch",
     "parse_address",

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from stompkit.testing._launching.address import parse_address
+from stompkit.testing._launching.address import format_address, parse_address
 from stompkit.testing._launching.brokers import LAUNCHERS
-from stompkit.testing._launching.brokers._launcher import url_host
 from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
@@ -168,7 +167,7 @@ class Settings:
     def header(self) -> str | None:
         """A line for the head of pytest's output; ``None`` when no option was given."""
         if self.addresses:
-            where = ", ".join(f"{url_host(host)}:{port}" for host, port in self.addresses)
+            where = ", ".join(format_address(*each) for each in self.addresses)
             name = f"{self.given_name} " if self.broker_names else ""
             return f"STOMP broker: {name}at {where} (given)"
         if self.broker_names:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._frames.matching import Direction
-from stompkit.testing._launching.brokers._launcher import url_host
+from stompkit.testing._launching.address import format_address
 from stompkit.testing._launching.ports import Ports
 from stompkit.testing._proxy.faults import Fault, FaultNotSeen
 from stompkit.testing._proxy.methods import FaultMethods
@@ -85,7 +85,7 @@ class Proxy(FaultMethods):
     @property
     def url(self) -> str:
         """The address as ``stomp://host:port``."""
-        return f"stomp://{url_host(self.host)}:{self.port}"
+        return f"stomp://{format_address(self.host, self.port)}"
 
     @property
     def upstream(self) -> tuple[str, int]:
@@ -109,7 +109,7 @@ class Proxy(FaultMethods):
     def __repr__(self) -> str:
         """Where it listens, and what is behind it."""
         host, port = self._upstream
-        return f"<Proxy {self.url} to {url_host(host)}:{port}>"
+        return f"<Proxy {self.url} to {format_address(host, port)}>"
 
     def start(self) -> Self:
         """Listen, and return the proxy; faults can be made before.

@@ -127,7 +127,7 @@ def test_our_own_broker_is_started_and_stopped(suite: Suite) -> None:
 
 
 def test_broker_that_is_named_is_launched(suite: Suite) -> None:
-    done = suite("--broker", "morbidq", "--no-receipts", "1.0/connect/connected-reply")
+    done = suite("--broker", "morbidq", "--no-receipts", "1.0/connect/always-connected")
     assert done.out.startswith("starting a morbidq broker.\nTarget  127.0.0.1:"), done.told
     assert done.status == 0, done.told
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["parse_address"]
+__all__ = ["format_address", "parse_address"]
 
 _MOST_PORT_DIGITS: Final = 5
+
+
+def format_address(host: str, port: int) -> str:
+    """``HOST:PORT``, as in a URL and on command lines; an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(text: str) -> tuple[str, int]:

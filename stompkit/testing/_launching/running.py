@@ -10,7 +10,7 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from stompkit.testing._launching.brokers._launcher import url_host
+from stompkit.testing._launching.address import format_address
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.control import (
     BrokerClock,
@@ -109,7 +109,7 @@ class RunningBroker:
     @property
     def url(self) -> str:
         """The address as ``stomp://host:port``."""
-        return f"stomp://{url_host(self.host)}:{self.port}"
+        return f"stomp://{format_address(self.host, self.port)}"
 
     @property
     def log(self) -> str:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from stompkit.testing._launching.config import LaunchConfig
 
-__all__ = ["Launcher", "Prepared", "inherited_environment", "url_host"]
+__all__ = ["Launcher", "Prepared", "inherited_environment"]
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,3 @@ def inherited_environment(*dropped_prefixes: str) -> dict[str, str]:
     return {
         name: value for name, value in os.environ.items() if not name.startswith(dropped_prefixes)
     }
-
-
-def url_host(host: str) -> str:
-    """The address as it stands in a URL: IPv6 in brackets."""
-    return f"[{host}]" if ":" in host else host

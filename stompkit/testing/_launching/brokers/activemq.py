@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment, url_host
+from stompkit.testing._launching.address import format_address
+from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
 from stompkit.testing._launching.config import LaunchConfig
 
 __all__ = ["ActiveMQ"]
@@ -146,7 +147,7 @@ def _settings(config: LaunchConfig, directory: Path) -> str:
         data=_quoted(str(directory / "data")),
         kahadb=_quoted(str(directory / "data" / "kahadb")),
         plugins=plugins,
-        uri=_quoted(f"stomp://{url_host(config.host)}:{config.port}"),
+        uri=_quoted(f"stomp://{format_address(config.host, config.port)}"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from stompkit.testing._launching.brokers import launcher_for
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.errors import BrokerError
 from stompkit.testing._launching.launch import RunningBroker, given, launch
@@ -19,9 +20,8 @@ _GIVEN_S: Final = 2.0
 _OF_ANY: Final = frozenset(
     {"login", "passcode", "vhost", "queue_template", "topic_template", "frames"}
 )
-#: The fields that only our own broker understands.
-_OF_OURS: Final = frozenset({"quirks"})
-_OURS: Final = "stompkit"
+#: What the settings say of brokers that have it; others are launched without.
+_OF_SOME: Final = frozenset({"quirks"})
 
 
 class OwnBrokerNeeded(BrokerError):
@@ -37,14 +37,12 @@ def obtain(settings: Settings, name: str | None = None, **fields: Any) -> Runnin
     """
     if name is None and settings.addresses:
         return obtain_given(settings, 0, **fields)
-    if name is None:
-        name = settings.brokers[0]
-        fields = {**settings.fields, **fields}
-    if name == _OURS:
-        fields = {"control": True, **fields}
-    else:
-        fields = {key: value for key, value in fields.items() if key not in _OF_OURS}
-    return launch(LaunchConfig(name=name, **{"frames": settings.frames, **fields}))
+    said = settings.fields if name is None else {}
+    name = name or settings.brokers[0]
+    features = launcher_for(name).features
+    said = {key: value for key, value in said.items() if key not in _OF_SOME - features}
+    defaults = {"frames": settings.frames, "control": "control" in features}
+    return launch(LaunchConfig(name=name, **{**defaults, **said, **fields}))
 
 
 def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroker:

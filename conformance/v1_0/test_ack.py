@@ -48,6 +48,8 @@ def test_auto_needs_no_ack(target: Target, peer: Peer) -> None:
     "1.0/ack/unacked-not-consumed",
     "1.1/ack/unacked-not-consumed",
     "1.2/ack/unacked-not-consumed",
+    "1.1/subscribe/ack-controls-mode",
+    "1.2/subscribe/ack-controls-mode",
 )
 def test_unacknowledged_message_comes_again(target: Target, peer: Peer) -> None:
     """Receive in the mode client and cut the connection; a new subscriber gets the message."""
@@ -79,7 +81,22 @@ def test_acknowledged_message_is_gone(target: Target, peer: Peer) -> None:
     assert not bodies, f"delivered again: {bodies}"
 
 
-@case("1.0/ack/message-id-required", "1.1/ack/message-id-required", "1.2/ack/id-required")
+@case("1.0/ack/message-id-matches")
+def test_ack_of_nothing(target: Target, peer: Peer) -> None:
+    """ACK by the message-id received gets its RECEIPT; record the answer to one never received."""
+    target.subscribe(peer, filled(target, 1), ack="client")
+    peer.acknowledge(peer.expect("MESSAGE"))
+    peer.send("ACK", {"message-id": "stompkit-unknown", "receipt": "unknown"})
+    outcome = peer.outcome("unknown", target.quiet_s)
+    target.note(f"ACK with a message-id that no message has is {outcome}")
+
+
+@case(
+    "1.0/ack/message-id-required",
+    "1.1/ack/message-id-required",
+    "1.2/ack/id-required",
+    "1.2/headers/ack-nack",
+)
 def test_ack_needs_to_say_which(target: Target, peer: Peer) -> None:
     """ACK without the header that names the message gets no RECEIPT."""
     target.subscribe(peer, filled(target, 1), ack="client")

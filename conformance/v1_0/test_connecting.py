@@ -114,7 +114,18 @@ def test_rapid_connections(target: Target) -> None:
     target.connect()
 
 
+@case("1.1/disconnect/any-time", "1.2/disconnect/any-time")
+def test_end_without_disconnect(target: Target, peer: Peer) -> None:
+    """Send 200 messages and close the connection at once; record how many are delivered."""
+    queue = target.queue()
+    for number in range(200):
+        peer.send("SEND", {"destination": queue}, b"%d" % number)
+    peer.close()
+    target.note(f"{len(target.leftovers(queue, 200))} of 200 messages were delivered")
+
+
 @case(
+    "1.0/connect/login-passcode",
     "1.1/connect/login-optional",
     "1.2/connect/login-optional",
     "1.1/connect/passcode-optional",

@@ -1,5 +1,7 @@
 """ERROR frames."""
 
+import time
+
 from stompkit.conformance import Failed, Peer, Target, case
 from stompkit.frames import Frame
 
@@ -44,6 +46,7 @@ def test_error_has_a_message(peer: Peer) -> None:
     "1.2/error/identify-frame",
     "1.1/error/receipt-id",
     "1.2/error/receipt-id",
+    "1.2/headers/error-identify",
 )
 def test_error_names_the_frame(peer: Peer) -> None:
     """Provoke an ERROR by a frame with a receipt; receipt-id has its value."""
@@ -83,12 +86,26 @@ def test_error_has_content_type(peer: Peer) -> None:
     "1.1/error/body-may",
     "1.2/error/body-may",
     "1.0/error/may-send",
+    "1.1/error/may-send",
+    "1.2/error/may-send",
     "1.2/headers/error",
 )
 def test_error_body(target: Target, peer: Peer) -> None:
     """Provoke an ERROR; record its headers and the size of its body."""
     error = provoked(peer)
     target.note(f"headers {sorted(error.headers)}, body of {len(error.body)} octets")
+
+
+@case("1.1/lingering/short", "1.2/lingering/short")
+def test_end_after_an_error(target: Target, peer: Peer) -> None:
+    """Provoke an ERROR and go on listening; record how soon the connection ends."""
+    provoked(peer)
+    began = time.monotonic()
+    peer.collect(2.0)
+    if peer.is_closed_by_target:
+        target.note(f"the connection ended {time.monotonic() - began:.1f} s after the ERROR")
+    else:
+        target.note("the connection lasts for more than 2 s after the ERROR")
 
 
 @case("1.1/client-frames/unknown-may-error", "1.2/client-frames/unknown-may-error")

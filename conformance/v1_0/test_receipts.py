@@ -10,6 +10,7 @@ from stompkit.conformance import Peer, Target, case
     "1.0/commands/allowed-after-connect",
     "1.1/client-frames/list",
     "1.2/client-frames/list",
+    "1.2/overview/backward-compatible",
 )
 def test_every_client_frame_gets_its_receipt(target: Target, peer: Peer) -> None:
     """Send each command with a receipt, correctly; each gets its RECEIPT and none an ERROR."""

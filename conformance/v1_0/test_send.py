@@ -48,6 +48,7 @@ def test_body_arrives_unchanged(target: Target, peer: Peer) -> None:
     "1.0/send/destination-required",
     "1.1/send/destination-required",
     "1.2/send/destination-required",
+    "1.2/headers/send",
 )
 def test_send_needs_destination(peer: Peer) -> None:
     """SEND without destination gets no RECEIPT but an ERROR, or the connection ends."""
@@ -179,6 +180,19 @@ def test_message_has_content_length(target: Target, peer: Peer) -> None:
     assert length == "9", f"content-length is {length} for 9 octets"
 
 
+@case("1.0/message/content-length-octets", "1.0/message/null-terminated")
+def test_message_length_is_right(target: Target, peer: Peer) -> None:
+    """Send bodies of several kinds; content-length, if any, is right each time, and NUL follows."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for body in (b"", b"x", b"a\0\0b", "\u00e9\u20ac".encode(), b"y" * 5_000):
+        peer.send("SEND", {"destination": queue}, body)
+        message = peer.expect("MESSAGE")
+        assert message.body == body, f"{body[:20]!r} arrived as {message.body[:20]!r}"
+        length = message.headers.get("content-length", str(len(body)))
+        assert length == str(len(body)), f"content-length is {length} for {len(body)} octets"
+
+
 @case(
     "1.1/message/content-type-should",
     "1.2/message/content-type-should",
@@ -211,7 +225,7 @@ def test_headers_added_by_the_server(target: Target, peer: Peer) -> None:
     target.note(f"added: {sorted(peer.expect('MESSAGE').headers.keys() - standard)}")
 
 
-@case("1.1/message/conveys", "1.2/message/conveys")
+@case("1.0/message/conveys", "1.1/message/conveys", "1.2/message/conveys")
 def test_no_message_without_subscription(target: Target, peer: Peer) -> None:
     """Send to a topic without subscribing; no MESSAGE comes back."""
     peer.call("SEND", {"destination": target.topic()}, b"x")

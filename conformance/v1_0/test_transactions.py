@@ -92,6 +92,7 @@ def test_repeated_begin(target: Target, peer: Peer) -> None:
     "1.0/begin/transaction-required",
     "1.1/begin/transaction-required",
     "1.2/begin/transaction-required",
+    "1.2/headers/transactions",
 )
 def test_begin_needs_transaction(peer: Peer) -> None:
     """BEGIN without transaction gets no RECEIPT."""
@@ -103,6 +104,7 @@ def test_begin_needs_transaction(peer: Peer) -> None:
     "1.0/commit/transaction-required",
     "1.1/commit/transaction-required",
     "1.2/commit/transaction-required",
+    "1.2/headers/transactions",
 )
 def test_commit_needs_transaction(peer: Peer) -> None:
     """COMMIT without transaction gets no RECEIPT."""
@@ -115,6 +117,7 @@ def test_commit_needs_transaction(peer: Peer) -> None:
     "1.0/abort/transaction-required",
     "1.1/abort/transaction-required",
     "1.2/abort/transaction-required",
+    "1.2/headers/transactions",
 )
 def test_abort_needs_transaction(peer: Peer) -> None:
     """ABORT without transaction gets no RECEIPT."""

@@ -90,19 +90,34 @@ def precision(found: Limit) -> int:
     return max(1, found.accepted // (64 * KIB))
 
 
-@case("1.1/limits/header-count", "1.2/limits/header-count")
+@case(
+    "1.1/limits/header-count",
+    "1.2/limits/header-count",
+    "1.1/conformance/limits-may",
+    "1.2/conformance/limits-may",
+)
 def test_number_of_headers(target: Target) -> None:
     """Send ever more headers, up to 5,000; record how many there can be."""
     target.note(limit_of(target, send_headers, HEADERS).in_words("headers"))
 
 
-@case("1.1/limits/header-length", "1.2/limits/header-length")
+@case(
+    "1.1/limits/header-length",
+    "1.2/limits/header-length",
+    "1.1/conformance/limits-may",
+    "1.2/conformance/limits-may",
+)
 def test_length_of_header_lines(target: Target) -> None:
     """Send ever longer header lines, up to 1 MiB; record how long one can be."""
     target.note(limit_of(target, send_line, LINES).in_words("octets in a header line"))
 
 
-@case("1.1/limits/body-size", "1.2/limits/body-size")
+@case(
+    "1.1/limits/body-size",
+    "1.2/limits/body-size",
+    "1.1/conformance/limits-may",
+    "1.2/conformance/limits-may",
+)
 def test_size_of_bodies(target: Target) -> None:
     """Send ever larger bodies, up to 4 MiB; record how large one can be."""
     target.note(limit_of(target, send_body, BODIES).in_words("octets in a body"))

@@ -16,7 +16,8 @@ def test_lines_may_end_in_crlf(target: Target) -> None:
     queue = target.queue()
     peer = target.open()
     send_crlf(peer, "CONNECT", target.connect_headers())
-    peer.expect("CONNECTED", {"version": "1.2"})
+    version = peer.expect("CONNECTED").headers.get("version", "1.2")
+    assert version == "1.2", f"CONNECT offered 1.2, the target chose {version}"
     peer.switch("1.2")
     subscription = {"destination": queue, "id": "s1"}
     send_crlf(peer, "SUBSCRIBE", {**subscription, "ack": "client", "receipt": "subscribed"})
@@ -32,6 +33,17 @@ def test_lines_may_end_in_crlf(target: Target) -> None:
     for command in ("UNSUBSCRIBE", "DISCONNECT"):
         send_crlf(peer, command, {**subscription, "receipt": command})
         peer.expect_receipt(command)
+
+
+@case("1.2/frame/eol-cr-optional", "1.2/frame/trailing-eols")
+def test_crlf_between_frames(peer: Peer) -> None:
+    """Follow frames with 1 and 50 CR LF, and with both kinds of line ends; all get RECEIPTs."""
+    for number, gap in enumerate((b"\r\n", b"\r\n" * 50, b"\n\r\n\n", b"")):
+        name = f"t{number}"
+        octets = frame_octets("BEGIN", {"transaction": name, "receipt": name}, version="1.2")
+        peer.send_raw(octets + gap)
+    for number in range(4):
+        peer.expect_receipt(f"t{number}")
 
 
 @case("1.2/frame/eol-lf-required")

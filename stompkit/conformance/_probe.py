@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 100
+#: A version that there is not.
+_NO_VERSION = "9.9"
 
 
 class Unreachable(Exception):
@@ -71,7 +73,7 @@ class _Deaf(Failed):
     """The target gave no answer at all: it costs time to ask again, and would be no use."""
 
 
-def _ask(address: Address, version: Version) -> Frame:
+def _ask(address: Address, accept_version: str) -> Frame:
     """Get CONNECTED on a new connection; raises :class:`Failed` that says what came instead."""
     recorder = Recorder(address.secret)
     try:
@@ -79,7 +81,7 @@ def _ask(address: Address, version: Version) -> Frame:
     except Failed as error:
         raise _Deaf(str(error)) from None
     try:
-        peer.send("CONNECT", connect_headers(address, version))
+        peer.send("CONNECT", connect_headers(address, accept_version))
         return peer.expect("CONNECTED")
     except Failed as error:
         if not peer.arrivals and peer.ending is Ending.HUNG:
@@ -113,9 +115,26 @@ def is_alive(address: Address, version: Version) -> bool:
     return True
 
 
+def _negotiates(address: Address) -> bool:
+    """Whether the target refuses a client that offers only a version that there is not."""
+    try:
+        _ask(address, _NO_VERSION)
+    except _Deaf:
+        return False
+    except Failed:
+        return True
+    return False
+
+
 def probe(address: Address) -> Capabilities:
-    """Find out which versions the target speaks; raises :class:`Unreachable`."""
+    """Find out which versions the target speaks; raises :class:`Unreachable`.
+
+    CONNECTED without a version answers an offer of 1.1 or 1.2 for one of two reasons: the target
+    knows 1.0 only and does not look at what is offered, or it forgets to say what it has agreed to.
+    The latter is one that refuses offers that it can't agree to.
+    """
     found: list[Version] = []
+    unnamed: list[Version] = []
     server = ""
     reasons = []
     hide = Recorder(address.secret).hide
@@ -128,11 +147,17 @@ def probe(address: Address) -> Capabilities:
                 break
             continue
         server = plain(hide(connected.headers.get("server", server)), _SHOWN_CHARACTERS)
-        chosen = connected.headers.get("version", "1.0")
-        if chosen == version:
+        chosen = connected.headers.get("version")
+        if chosen == version or (chosen is None and version == "1.0"):
             found.append(version)
+        elif chosen is None:
+            unnamed.append(version)
         else:
             reasons.append(f"it answers CONNECT for STOMP {version} with version {chosen}")
+    if unnamed and _negotiates(address):
+        found = [version for version in VERSIONS if version in (*found, *unnamed)]
+    elif unnamed:
+        reasons.append(f"it answers CONNECT for STOMP {unnamed[0]} without a version")
     if not found:
         told = next((each for each in reasons if "ERROR" in each), reasons[0])
         raise Unreachable(f"no STOMP server at {address}: {plain(hide(told))}")

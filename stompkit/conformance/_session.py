@@ -80,7 +80,7 @@ def cases_folder() -> Path:
     raise HarnessError(f"no cases found in {package / 'cases'}")
 
 
-@dataclass
+@dataclass(eq=False)  # pytest wants its plug-ins to be hashable
 class Session:
     """The part of the runner that pytest calls; all cases are run that are selected."""
 

@@ -34,6 +34,9 @@ class Address:
     quiet_s: float = 0.5
     #: Seconds that one case may take.
     case_timeout_s: float = 60.0
+    #: What the sessions of the fuzzer are made of, and how many there are.
+    seed: int = 0
+    fuzz_sessions: int = 300
 
     def __str__(self) -> str:
         """HOST:PORT, as the command line takes it; of each node, with commas."""

@@ -1,70 +1,91 @@
-"""What the suite can do to the target besides talking to it: start it again."""
+"""What the suite can do to the target besides talking to it: start it again, end its nodes."""
 
 from __future__ import annotations
 
-import subprocess
 import time
-from typing import Final, Protocol
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from stompkit.conformance._probe import is_alive
 from stompkit.conformance.address import Address
-from stompkit.conformance.verdict import Failed
-from stompkit.testing import BrokerError, RunningBroker
+from stompkit.conformance.nodes import (
+    COMMAND_S,
+    GivenNodes,
+    LaunchedNodes,
+    Nodes,
+    first_line,
+    run_command,
+)
+from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.testing import BrokerError, LaunchConfig, RunningBroker
 
-__all__ = ["Command", "Control", "Launched"]
+__all__ = ["Control", "Given", "Launched"]
 
-#: How long a target may take to stop and to answer again, in seconds: brokers on a Java virtual
-#: machine recover their journal first.
-_RESTART_S: Final = 120.0
 _PAUSE_S: Final = 0.2
 
 
 class Control(Protocol):
-    """Somebody who can start the target again."""
+    """Somebody who has a say in the target."""
 
     def restart(self) -> None:
-        """Stop it, start it, wait until it answers CONNECT; raises ``Failed`` where it does not."""
+        """Stop it, start it, wait until it answers CONNECT.
+
+        Raises ``Unsupported`` where that can't be done, and ``Failed`` where it does not answer.
+        """
+
+    def nodes(self) -> Nodes:
+        """Its nodes, or others of its kind; raises ``Unsupported`` where there is only one."""
 
 
-class Command:
-    """A command of the user's that starts the target again."""
+class Given:
+    """A target that somebody else runs, with the commands that the user has given for it."""
 
-    def __init__(self, command: str, address: Address) -> None:
-        """Take a command line for the shell, and the target that it is about."""
-        self._command = command
+    def __init__(
+        self,
+        address: Address,
+        *,
+        restart: str | None = None,
+        stop: str | None = None,
+        start: str | None = None,
+        has_one_store: bool | None = None,
+    ) -> None:
+        """Take command lines for the shell: one restarts the target, two end and start a node."""
         self._address = address
+        self._restart = restart
+        self._nodes = GivenNodes(address, stop=stop, start=start, has_one_store=has_one_store)
 
     def restart(self) -> None:
-        """Run the command and wait for the target."""
-        until = time.monotonic() + _RESTART_S
-        try:
-            # What it prints is no part of the report; it may go on in the background.
-            status = subprocess.run(
-                self._command,
-                shell=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_RESTART_S,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            raise Failed(f"the command of --restart does not end in {_RESTART_S:g} s") from None
-        if status:
-            raise Failed(f"the command of --restart ended with status {status}")
+        """Run the command of --restart and wait for the target."""
+        if self._restart is None:
+            raise Unsupported("the suite can't restart the target: see --restart and --broker")
+        until = time.monotonic() + COMMAND_S
+        run_command("--restart", self._restart)
         while not is_alive(self._address, "1.0"):
             if time.monotonic() >= until:
-                raise Failed(f"after --restart the target does not answer in {_RESTART_S:g} s")
+                raise Failed(f"after --restart the target does not answer in {COMMAND_S:g} s")
             # Not a condition that could be watched: somebody else starts the target.
             time.sleep(_PAUSE_S)
 
+    def nodes(self) -> Nodes:
+        """Those that were given."""
+        if self._address.nodes == 1:
+            raise Unsupported(
+                "the target has one node: --mq HOST:PORT,HOST:PORT gives several, --broker NAME"
+                " has a pair launched"
+            )
+        return self._nodes
+
 
 class Launched:
-    """A broker that the suite has launched itself."""
+    """A broker that the suite has launched itself; a context manager that ends its pair."""
 
-    def __init__(self, broker: RunningBroker) -> None:
-        """Take the broker."""
+    def __init__(self, broker: RunningBroker, config: LaunchConfig, address: Address) -> None:
+        """Take the broker, what it was launched by, and how to talk to it."""
         self._broker = broker
+        self._config = config
+        self._address = address
+        self._nodes: LaunchedNodes | None = None
+        self._refusal = ""
 
     def restart(self) -> None:
         """Stop and start it."""
@@ -72,3 +93,28 @@ class Launched:
             self._broker.restart()
         except BrokerError as error:
             raise Failed(str(error)) from None
+
+    def nodes(self) -> Nodes:
+        """A pair of brokers of the same kind, launched when it is first wanted."""
+        if self._nodes is None and not self._refusal:
+            try:
+                self._nodes = LaunchedNodes(self._config, self._address)
+            except BrokerError as error:
+                self._refusal = f"no pair of the target's kind can be had: {first_line(error)}"
+        if self._nodes is None:
+            raise Unsupported(self._refusal)
+        return self._nodes
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the pair, if there is one."""
+        if self._nodes is not None:
+            self._nodes.close()

@@ -103,11 +103,11 @@ class Peer(Stream):
         """Wait for that many MESSAGE frames."""
         return [self.expect("MESSAGE") for _ in range(number)]
 
-    def gather_messages(self, number: int) -> list[Frame]:
+    def gather_messages(self, number: int, timeout_s: float | None = None) -> list[Frame]:
         """Up to that many MESSAGE frames: as many as come, each in its time."""
         frames: list[Frame] = []
         while len(frames) < number:
-            frame = self._wait(lambda frame: frame.command == "MESSAGE", None)
+            frame = self._wait(lambda frame: frame.command == "MESSAGE", timeout_s)
             if frame is None:
                 break
             frames.append(frame)

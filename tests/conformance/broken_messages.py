@@ -109,7 +109,7 @@ def always_text(message: Raw) -> None:
 class EveryoneHears(Fault):
     """Sends messages to clients that have not subscribed."""
 
-    found_by = in_versions(NEW, "message/conveys")
+    found_by = in_versions(ALL, "message/conveys")
 
     has_subscribed = False
 

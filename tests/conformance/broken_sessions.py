@@ -97,7 +97,10 @@ def lower_case(frame: Raw) -> None:
 class FewLineEnds(Fault):
     """Gives up where more than ten line ends follow a frame."""
 
-    found_by = (*in_versions(NEW, "frame/trailing-eols"), "1.0/bnf/trailing-lf-after-null")
+    found_by = (
+        *in_versions(NEW, "frame/trailing-eols"),
+        *("1.0/bnf/trailing-lf-after-null", "1.2/frame/eol-cr-optional"),
+    )
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
         if not frame.command and len(frame.body) > 10:
@@ -131,7 +134,10 @@ def body_on_receipt(frame: Raw) -> None:
 @requests(
     "",
     *in_versions(NEW, "content-length/must-read", "message/content-type-should"),
+    *in_versions(NEW, "content-length/must-with-nulls"),
     *in_versions(ALL, "send/body-is-message"),
+    "1.0/message/content-length-octets",
+    "1.0/message/null-ends-without-content-length",
 )
 def body_ends_at_nul(frame: Raw) -> None:
     """Ignores content-length."""
@@ -143,6 +149,7 @@ def body_ends_at_nul(frame: Raw) -> None:
     *in_versions(NEW, "content-length/is-octet-count", "message/content-type-should"),
     *in_versions(ALL, "send/body-is-message"),
     "1.0/send/content-length-is-byte-count",
+    "1.0/message/content-length-octets",
 )
 def counts_characters(frame: Raw) -> None:
     """Counts characters, not octets, in the content-length of MESSAGE."""

@@ -1,34 +1,58 @@
-"""A server that breaks one rule: our broker behind a proxy that spoils what passes through."""
+"""A server that breaks one rule: our broker behind a proxy that spoils what passes through.
+
+A fault is a subclass of :class:`Fault`, or a function that :func:`answers` or :func:`requests`
+makes one of. Each connection has a fault object of its own; those of one server know each other by
+``connections``, so that what they share is the attributes of the others.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from tests.conformance.raw import Raw, Splitter
 from tests.conformance.scripted import Behaviour, Gone, Line
 
 _READ_BYTES = 65_536
+#: What the broker may take, in seconds, to end a connection that the client has ended.
+_PARTING_S = 5.0
+_numbers = itertools.count(1)
 
 
 class Fault:
-    """A rule that is broken, in the words of the class's docstring; one for each connection."""
+    """A rule that is broken, in the words of the class's docstring; one for each connection.
+
+    Frames of the client's and the broker's pass through in two threads: ``from_client`` is called
+    by one, ``from_server`` by the other.
+    """
 
     #: Ids of the cases that find out, NON-STRICT ones included.
     found_by: ClassVar[tuple[str, ...]]
     #: What the client gets as soon as it has connected.
     greeting: ClassVar[bytes] = b""
+    #: The version that CONNECTED has named.
+    version = "1.0"
+    #: Whether the client has ended the connection, or got its end.
+    is_over = False
 
     def __init__(self, line: Line) -> None:
         """Begin with a connection that nothing has passed through."""
         self.line = line
         #: Whether the client is not told that the broker has closed.
         self.keeps_open = False
+        #: All connections of the same server, over or not, this one among them.
+        self.connections: list[Self] = []
+        self._upstream: socket.socket | None = None
+        self._to_client, self._to_broker = threading.Lock(), threading.Lock()
+        self._requests, self._answers = Splitter(), Splitter()
+
+    # What a fault is about: any of these.
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
         """What the broker gets instead of a frame of the client's."""
@@ -37,6 +61,55 @@ class Fault:
     def from_server(self, frame: Raw) -> Iterable[Raw]:
         """What the client gets instead of a frame of the broker's."""
         yield frame
+
+    def at_end(self) -> Iterable[Raw]:
+        """What the broker still gets after the client has ended the connection."""
+        return ()
+
+    def octets_from_client(self, octets: bytes) -> Iterable[bytes]:
+        """What the broker gets for one read of octets; overridden where frames are too coarse."""
+        for frame in self._requests.feed(octets):
+            for each in self.from_client(frame):
+                yield each.octets()
+
+    def octets_from_server(self, octets: bytes) -> Iterable[bytes]:
+        """What the client gets for one read of octets; overridden where frames are too coarse."""
+        for frame in self._answers.feed(octets):
+            if frame.command == b"CONNECTED":
+                self.version = frame.get("version") or "1.0"
+            for each in self.from_server(frame):
+                yield each.octets()
+
+    # What a fault can do at any time, in any thread, on this connection or another.
+
+    def to_client(self, frame: Raw) -> None:
+        """Send the client a frame that the broker knows nothing of, unless it has gone."""
+        with contextlib.suppress(Gone):
+            self.send_client(frame.octets())
+
+    def to_broker(self, frame: Raw) -> None:
+        """Send the broker a frame that the client knows nothing of, unless it has closed."""
+        with contextlib.suppress(OSError):
+            self.send_broker(frame.octets())
+
+    # What the proxy does.
+
+    def send_client(self, octets: bytes) -> None:
+        """Send octets whole; raises :class:`Gone`."""
+        with self._to_client:
+            self.line.send(octets)
+
+    def send_broker(self, octets: bytes) -> None:
+        """Send octets whole; raises ``OSError``."""
+        with self._to_broker:
+            if self._upstream is not None:
+                self._upstream.sendall(octets)
+
+    def join(self, upstream: socket.socket, connections: list[Self]) -> None:
+        """Go between the client and this connection to the broker, one of several of the server."""
+        self._upstream = upstream
+        self.connections = connections
+        connections.append(self)
 
 
 Spoiler = Callable[[Raw], None]
@@ -52,21 +125,23 @@ NEW = "1.1 1.2"
 
 
 def answers(command: str, *found_by: str) -> Callable[[Spoiler], type[Fault]]:
-    """Make a fault of a function that spoils the server's frames with this command, or all."""
+    """Make a fault of a function that spoils the server's frames with these commands, or all."""
     return _making("from_server", command, found_by)
 
 
 def requests(command: str, *found_by: str) -> Callable[[Spoiler], type[Fault]]:
-    """Make a fault of a function that spoils the client's frames with this command, or all."""
+    """Make a fault of a function that spoils the client's frames with these commands, or all."""
     return _making("from_client", command, found_by)
 
 
 def _making(
     method: str, command: str, found_by: tuple[str, ...]
 ) -> Callable[[Spoiler], type[Fault]]:
+    commands = command.encode().split()
+
     def make(spoil: Spoiler) -> type[Fault]:
         def spoiled(self: Fault, frame: Raw) -> Iterable[Raw]:
-            if command in (frame.command.decode(), ""):
+            if not commands or frame.command in commands:
                 spoil(frame)
             yield frame
 
@@ -81,29 +156,59 @@ def _making(
     return make
 
 
+def make_harmless(frame: Raw) -> None:
+    """Turn a frame into one that has no effect but the RECEIPT that it asked for."""
+    receipt = frame.get("receipt")
+    frame.command, frame.body = b"BEGIN", b""
+    frame.lines = [b"transaction:harmless-%d" % next(_numbers)]
+    if receipt is not None:
+        frame.put("receipt", receipt)
+
+
+def refuse(frame: Raw) -> None:
+    """Turn a frame into one that the broker answers with ERROR."""
+    frame.command = b"REFUSED"
+
+
 def faults_of(*modules: ModuleType) -> dict[str, type[Fault]]:
-    """All that modules define, by names in one style."""
-    return {
-        re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): each
-        for module in modules
-        for name, each in vars(module).items()
-        if isinstance(each, type) and issubclass(each, Fault) and each is not Fault
-    }
+    """All that modules define, by names in one style; raises ``ValueError`` for two of a name."""
+    faults: dict[str, type[Fault]] = {}
+    for module in modules:
+        for name, each in vars(module).items():
+            if isinstance(each, type) and issubclass(each, Fault) and _is_defined(each, module):
+                key = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+                if key in faults:
+                    raise ValueError(f"{module.__name__}: there is another fault called {key}")
+                faults[key] = each
+    return faults
+
+
+def _is_defined(fault: type[Fault], module: ModuleType) -> bool:
+    """Whether a fault is one of the module's own, and not only a base of such."""
+    return fault.__module__ == module.__name__ and hasattr(fault, "found_by")
 
 
 def behind(fault: type[Fault], host: str, port: int) -> Behaviour:
     """The behaviour of a proxy in front of the broker at that address."""
+    connections: list[Fault] = []
 
     def behaviour(line: Line) -> None:
         upstream = socket.create_connection((host, port))
         upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         spoiler = fault(line)
-        back = threading.Thread(target=_answers, args=(upstream, line, spoiler))
+        spoiler.join(upstream, connections)
+        back = threading.Thread(target=_answers, args=(upstream, spoiler))
         try:
-            line.send(spoiler.greeting)
+            spoiler.send_client(spoiler.greeting)
             back.start()
-            _pump(line.receive, upstream.sendall, spoiler.from_client)
+            _pump(line.receive, spoiler.send_broker, spoiler.octets_from_client)
+            for frame in spoiler.at_end():
+                spoiler.to_broker(frame)
+            with contextlib.suppress(OSError):
+                upstream.shutdown(socket.SHUT_WR)
+            back.join(_PARTING_S)
         finally:
+            spoiler.is_over = True
             with contextlib.suppress(OSError):
                 upstream.shutdown(socket.SHUT_RDWR)
             if back.ident is not None:
@@ -113,21 +218,21 @@ def behind(fault: type[Fault], host: str, port: int) -> Behaviour:
     return behaviour
 
 
-def _answers(upstream: socket.socket, line: Line, spoiler: Fault) -> None:
-    with contextlib.suppress(OSError, Gone):
-        _pump(lambda: upstream.recv(_READ_BYTES), line.send, spoiler.from_server)
+def _answers(upstream: socket.socket, spoiler: Fault) -> None:
+    def receive() -> bytes:
+        return upstream.recv(_READ_BYTES)
+
+    _pump(receive, spoiler.send_client, spoiler.octets_from_server)
     if not spoiler.keeps_open:
-        line.end()
+        spoiler.line.end()
 
 
 def _pump(
     receive: Callable[[], bytes],
     send: Callable[[bytes], None],
-    spoil: Callable[[Raw], Iterable[Raw]],
+    spoil: Callable[[bytes], Iterable[bytes]],
 ) -> None:
-    splitter = Splitter()
     with contextlib.suppress(OSError, Gone):
         while octets := receive():
-            for frame in splitter.feed(octets):
-                for each in spoil(frame):
-                    send(each.octets())
+            for each in spoil(octets):
+                send(each)

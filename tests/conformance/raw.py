@@ -42,7 +42,7 @@ class Raw:
         prefix = f"{name}:".encode()
         values = (line[len(prefix) :] for line in self.lines if line.startswith(prefix))
         value = next(values, None)
-        return None if value is None else value.decode()
+        return None if value is None else value.decode("utf-8", "surrogateescape")
 
     def drop(self, *names: str) -> None:
         """Take headers out."""
@@ -52,7 +52,7 @@ class Raw:
     def put(self, name: str, value: str) -> None:
         """Set a header."""
         self.drop(name)
-        self.lines.append(f"{name}:{value}".encode())
+        self.lines.append(f"{name}:{value}".encode("utf-8", "surrogateescape"))
 
     def put_body(self, body: bytes) -> None:
         """Set the body, and content-length if there is one."""
@@ -67,6 +67,11 @@ class Splitter:
     def __init__(self) -> None:
         """Begin at the beginning of a frame."""
         self._pending = b""
+
+    @property
+    def pending(self) -> bytes:
+        """What is not complete."""
+        return self._pending
 
     def feed(self, octets: bytes) -> list[Raw]:
         """What is complete with these octets."""

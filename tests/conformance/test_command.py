@@ -270,7 +270,7 @@ def test_interrupt_ends_the_run_with_what_there_is(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=BOUND_S)
     assert process.returncode == 130, out + err
-    assert re.search(f"The run was cut short after {done} of 9 cases: interrupted\\.", out), out
+    assert re.search(f"The run was cut short after {done} of 10 cases: interrupted\\.", out), out
     assert 'message="interrupted"' in (tmp_path / "r.xml").read_text()
     assert not err
 

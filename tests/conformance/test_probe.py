@@ -7,6 +7,7 @@ import pytest
 from stompkit.conformance.address import Address
 from stompkit.conformance.plugin import _recovers
 from stompkit.conformance.target import Capabilities, Unreachable, probe
+from stompkit.frames import Version
 from tests.conformance.conftest import IMPATIENT_S, PATIENT_S, Serve
 from tests.conformance.scripted import Behaviour, Line, connected, connected_frame, frame
 
@@ -46,6 +47,49 @@ def test_server_that_always_says_1_1(serve: Serve) -> None:
         line.send(frame("CONNECTED", {"version": "1.1"}))
 
     assert probe(at(serve, behaviour)) == Capabilities(("1.1",), "")
+
+
+def nameless(*accepted: str) -> Behaviour:
+    """A server that names no version in CONNECTED, and refuses all offers but these."""
+
+    def behaviour(line: Line) -> None:
+        _, headers = line.frame()
+        if headers.get("accept-version", "1.0") in accepted:
+            line.send(frame("CONNECTED", {"session": "1"}))
+        else:
+            line.send(frame("ERROR", {"message": "no"}))
+
+    return behaviour
+
+
+@pytest.mark.parametrize("versions", [("1.0", "1.1"), ("1.1",), ("1.0", "1.1", "1.2")])
+def test_server_that_forgets_to_name_the_version(
+    versions: tuple[Version, ...], serve: Serve
+) -> None:
+    """It looks at what is offered: it refuses what it does not have."""
+    assert probe(at(serve, nameless(*versions))) == Capabilities(versions, "")
+
+
+def test_server_that_takes_any_offer_and_names_no_version(serve: Serve) -> None:
+    """As one does that knows 1.0 only."""
+
+    def behaviour(line: Line) -> None:
+        line.frame()
+        line.send(frame("CONNECTED", {"session": "1"}))
+
+    assert probe(at(serve, behaviour)).versions == ("1.0",)
+
+
+def test_server_that_names_no_version_and_is_silent_about_unknown_ones(serve: Serve) -> None:
+    """Silence shows nothing."""
+
+    def behaviour(line: Line) -> None:
+        _, headers = line.frame()
+        if headers.get("accept-version") == "9.9":
+            line.wait()
+        line.send(frame("CONNECTED", {}))
+
+    assert probe(at(serve, behaviour, 2.0)).versions == ("1.0",)
 
 
 def test_silence_is_enough_once(serve: Serve) -> None:

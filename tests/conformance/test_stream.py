@@ -74,11 +74,26 @@ def test_two_answers_to_connect_in_one_piece(target: Dial) -> None:
 def test_version_that_was_not_asked_for(target: Dial) -> None:
     def old(line: Line) -> None:
         line.frame()
-        line.send(b"CONNECTED\nsession:1\n\n\0")
+        line.send(b"CONNECTED\nversion:1.0\n\n\0")
         line.wait()
 
     with pytest.raises(Failed, match=r"offered 1\.2, the target chose 1\.0"):
         target(old).connect()
+
+
+def test_version_that_is_not_named(target: Dial) -> None:
+    """It has been found out before that the target speaks it: what comes is read by its rules."""
+
+    def forgetful(line: Line) -> None:
+        line.frame()
+        line.send(b"CONNECTED\nsession:1\n\n\0")
+        line.receive()
+        line.send(b"ERROR\nmessage:a\\cb\n\n\0")
+        line.wait()
+
+    peer = target(forgetful).connect()
+    peer.send_raw(b"\n")
+    assert peer.expect("ERROR").headers["message"] == "a:b"
 
 
 def test_octets_that_are_not_utf8_go_back_as_they_came(target: Dial) -> None:

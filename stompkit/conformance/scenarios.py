@@ -1,0 +1,198 @@
+"""What cases about messages begin with, and their words for what a target does with a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+from stompkit.conformance._octets import header
+from stompkit.conformance.peer import Peer
+from stompkit.conformance.target import Target
+from stompkit.conformance.verdict import Failed, Outcome, Unsupported
+from stompkit.frames import Frame, Version
+
+__all__ = [
+    "SINCE_1_1",
+    "AckMode",
+    "answer",
+    "begin",
+    "bodies",
+    "fill",
+    "naming",
+    "numbered",
+    "reaction",
+    "receipts",
+    "receive",
+    "require_ack_header",
+    "send_all",
+    "unsubscribe",
+    "window_headers",
+]
+
+#: The versions that have NACK, and in which an ACK names a delivery and not only a message.
+SINCE_1_1: Final[tuple[Version, ...]] = ("1.1", "1.2")
+
+AckMode = Literal["auto", "client", "client-individual"]
+
+#: Messages that are sent without waiting in between: so few that servers keep up which need whole
+#: frames in what they read at a time.
+_SENT_TOGETHER: Final = 20
+
+
+# Messages.
+
+
+def numbered(number: int) -> list[bytes]:
+    """The bodies 1, 2, ..."""
+    return [b"%d" % n for n in range(1, number + 1)]
+
+
+def bodies(frames: Iterable[Frame]) -> list[bytes]:
+    """The bodies of the MESSAGE frames among these."""
+    return [frame.body for frame in frames if frame.command == "MESSAGE"]
+
+
+def receipts(frames: Iterable[Frame]) -> list[str]:
+    """The receipt-ids of the RECEIPT frames among these."""
+    return [frame.headers.get("receipt-id", "") for frame in frames if frame.command == "RECEIPT"]
+
+
+def send_all(
+    peer: Peer,
+    destination: str,
+    contents: Sequence[bytes],
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Send messages with these bodies, and wait until the target has dealt with all of them.
+
+    ``headers`` are added to each. Raises :class:`Failed` where the target refuses one.
+    """
+    added = {"destination": destination, **(headers or {})}
+    for first in range(0, len(contents), _SENT_TOGETHER):
+        *others, last = contents[first : first + _SENT_TOGETHER]
+        for body in others:
+            peer.send("SEND", added, body)
+        if "transaction" not in added:
+            peer.call("SEND", added, last)
+            continue
+        # The receipt of a SEND in a transaction may have to wait for COMMIT.
+        peer.send("SEND", added, last)
+        for command in ("BEGIN", "ABORT"):
+            peer.call(command, {"transaction": "a pause"})
+
+
+def fill(target: Target, number: int, headers: Mapping[str, str] | None = None) -> str:
+    """A queue with that many messages, whose bodies are 1, 2, ...; gives its name."""
+    queue = target.queue()
+    sender = target.connect()
+    send_all(sender, queue, numbered(number), headers)
+    sender.close()
+    return queue
+
+
+def receive(
+    target: Target,
+    peer: Peer,
+    number: int,
+    *,
+    ack: AckMode = "client-individual",
+    headers: Mapping[str, str] | None = None,
+) -> tuple[str, list[Frame]]:
+    """Receive that many messages of a new queue, and leave them unacknowledged.
+
+    Gives the queue's name and the messages, which have ``headers``. Raises :class:`Unsupported`
+    where the target holds some back until others are acknowledged, or where they can't be.
+    """
+    if ack != "auto" and not peer.has_ack:
+        raise Unsupported("the target does not know ACK: --no-ack")
+    queue = fill(target, number, headers)
+    target.subscribe(peer, queue, ack=ack)
+    messages = [peer.expect("MESSAGE")]
+    if ack != "auto":
+        require_ack_header(messages[0], target)
+    messages += peer.gather_messages(number - 1)
+    if len(messages) < number:
+        raise Unsupported(f"the target delivers only {len(messages)} messages unacknowledged")
+    return queue, messages
+
+
+def require_ack_header(message: Frame, target: Target) -> None:
+    """Raise :class:`Unsupported` where no ACK is possible for a message in one of those modes."""
+    if target.version == "1.2" and "ack" not in message.headers:
+        raise Unsupported("the target's MESSAGE has no ack header")
+
+
+# Frames about messages and subscriptions.
+
+
+def naming(peer: Peer, message: Frame) -> dict[str, str]:
+    """The headers by which an ACK of the peer's version names a message.
+
+    A message of the mode auto may have no ack header: its message-id is as good a guess as any.
+    """
+    message_id = header(message, "message-id")
+    if peer.version == "1.2":
+        return {"id": message.headers.get("ack", message_id)}
+    if peer.version == "1.1":
+        return {"message-id": message_id, "subscription": header(message, "subscription")}
+    return {"message-id": message_id}
+
+
+def unsubscribe(peer: Peer, destination: str, id: str = "s1") -> None:
+    """End a subscription and wait for the RECEIPT.
+
+    It is named in both ways that there are, for it is not UNSUBSCRIBE that is tested.
+    """
+    peer.call("UNSUBSCRIBE", {"id": id, "destination": destination})
+
+
+def begin(peer: Peer, *names: str) -> None:
+    """Begin transactions; raises :class:`Unsupported` where the target has none."""
+    for name in names:
+        try:
+            peer.call("BEGIN", {"transaction": name})
+        except Failed as error:
+            raise Unsupported(f"the target does not take BEGIN: {error}") from None
+
+
+def window_headers(number: int) -> dict[str, str]:
+    """Headers of SUBSCRIBE that ask for that many unacknowledged messages at the most.
+
+    The first is ActiveMQ's, the second RabbitMQ's and stompkit's.
+    """
+    return {"activemq.prefetchSize": str(number), "prefetch-count": str(number)}
+
+
+# What a target does.
+
+
+def answer(
+    target: Target, peer: Peer, command: str, headers: Mapping[str, str], body: bytes = b""
+) -> Outcome:
+    """Send a frame that the target may refuse; gives what becomes of it."""
+    if peer.barrier is None:
+        receipt = peer.new_receipt()
+        peer.send(command, {**headers, "receipt": receipt}, body)
+        return peer.outcome(receipt, target.quiet_s)
+    try:
+        peer.call(command, headers, body)
+    except Failed:
+        return Outcome.CLOSE if peer.is_closed_by_target else Outcome.ERROR
+    return Outcome.ACCEPTED
+
+
+def reaction(
+    target: Target, peer: Peer, command: str, headers: Mapping[str, str], body: bytes = b""
+) -> str:
+    """Send a frame that the target may refuse; gives what becomes of it, for a profile.
+
+    There are targets that answer with RECEIPT, find out later, and then send ERROR or close.
+    """
+    outcome = answer(target, peer, command, headers, body)
+    if outcome is not Outcome.ACCEPTED:
+        return str(outcome)
+    try:
+        peer.call("SEND", {"destination": target.queue()}, b"Is this connection still of use?")
+    except Failed:
+        return f"{outcome}, and refused later"
+    return str(outcome)

@@ -51,8 +51,10 @@ class LaunchConfig:
     A directory that is named here is made if need be, and kept; a broker that is launched in it
     again finds its data.  By default a temporary one, removed when the broker has stopped.
     """
-    persistent: bool = False
+    persistent: bool | None = False
     """Whether persistent messages survive ``restart()``: those with the header ``persistent:true``.
+
+    ``None``: where the broker can keep any.
 
     Those of ActiveMQ and RabbitMQ do in any case, and CoilMQ and stompkit take all messages for
     persistent. With a command of one's own it is up to that.

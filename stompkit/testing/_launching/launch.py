@@ -98,7 +98,7 @@ def given(
 def _check(launcher: Launcher, config: LaunchConfig) -> None:
     """Refuse what the broker does not have."""
     wanted = {
-        "persistent": config.persistent,
+        "persistent": config.persistent is True,
         "control": config.control,
         "quirks": config.quirks is not None,
     }
@@ -124,6 +124,9 @@ def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:
         login=login or None,
         passcode=passcode if login else None,
         vhost=launcher.vhost(config) if config.vhost is None else config.vhost,
+        persistent=(
+            "persistent" in launcher.features if config.persistent is None else config.persistent
+        ),
         start_timeout_s=(
             launcher.start_timeout_s if config.start_timeout_s is None else config.start_timeout_s
         ),

@@ -1,0 +1,169 @@
+"""What the cases about restarts find: real brokers that keep or lose, and some that keep wrongly.
+
+The runner restarts what it has launched, or has it restarted by a command; a proxy in front does
+not notice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from stompkit.conformance.address import Address
+from stompkit.conformance.control import Launched
+from stompkit.conformance.runner import Selection, run
+from stompkit.conformance.target import probe
+from stompkit.testing import LaunchConfig, launch
+from tests.conformance.command import read_report
+from tests.conformance.conftest import Serve, Suite
+from tests.conformance.proxy import Fault, behind
+from tests.conformance.raw import Raw
+from tests.conformance.scripted import Line, ScriptedServer
+
+RECEIPTED = "behaviour/persistence/receipted"
+ACKNOWLEDGED = "behaviour/persistence/acknowledged"
+TRANSACTIONS = "behaviour/persistence/transactions"
+DURABLE = "behaviour/durable/restart"
+#: The cases that a server which breaks their rule is found by, in this module.
+FOUND_BY = (RECEIPTED, ACKNOWLEDGED, TRANSACTIONS, DURABLE)
+
+
+class Late(Fault):
+    """Answers a frame, and has it take effect only when something else comes."""
+
+    waiting: Raw | None = None
+
+    def is_late(self, frame: Raw) -> bool:
+        """Whether it is one of those."""
+        raise NotImplementedError
+
+    def from_client(self, frame: Raw) -> Iterable[Raw]:
+        """Let the one that waits go first."""
+        yield from self.at_end()
+        receipt = frame.get("receipt")
+        if receipt is None or not self.is_late(frame):
+            yield frame
+            return
+        self.to_client(Raw(b"RECEIPT", [f"receipt-id:{receipt}".encode()]))
+        frame.drop("receipt")
+        self.waiting = frame
+
+    def at_end(self) -> Iterable[Raw]:
+        """Let it go."""
+        if self.waiting is not None:
+            yield self.waiting
+            self.waiting = None
+
+
+class WritesLate(Late):
+    """Has the last message of a connection in memory only."""
+
+    def is_late(self, frame: Raw) -> bool:
+        """Of queues."""
+        is_queue = (frame.get("destination") or "").startswith("/queue/")
+        return is_queue and frame.command == b"SEND"
+
+
+class AcknowledgesLate(Late):
+    """Has the last ACK of a connection in memory only."""
+
+    def is_late(self, frame: Raw) -> bool:
+        """All of them."""
+        return frame.command == b"ACK"
+
+
+class WritesAtOnce(Fault):
+    """Keeps the messages of a transaction whether or not it is committed."""
+
+    def from_client(self, frame: Raw) -> Iterable[Raw]:
+        """Take SEND out of its transaction."""
+        if frame.command == b"SEND":
+            frame.drop("transaction")
+        yield frame
+
+
+@dataclass(frozen=True)
+class Server:
+    """Our broker, with or without a store, and what is wrong with it."""
+
+    is_persistent: bool
+    found_by: set[str]
+    fault: type[Fault] = Fault
+
+
+SERVERS = {
+    "with_a_store": Server(is_persistent=True, found_by=set()),
+    "in_memory": Server(is_persistent=False, found_by={RECEIPTED, DURABLE}),
+    "writes_late": Server(is_persistent=True, found_by={RECEIPTED}, fault=WritesLate),
+    "acknowledges_late": Server(
+        is_persistent=True, found_by={ACKNOWLEDGED}, fault=AcknowledgesLate
+    ),
+    "writes_at_once": Server(is_persistent=True, found_by={TRANSACTIONS}, fault=WritesAtOnce),
+}
+
+
+def findings(name: str) -> set[str]:
+    """The cases that are FAILED or NON-STRICT; run in a process of its own."""
+    server = SERVERS[name]
+    config = LaunchConfig(persistent=server.is_persistent)
+    with (
+        launch(config) as broker,
+        ScriptedServer(behind(server.fault, broker.host, broker.port)) as proxy,
+    ):
+        address = Address("127.0.0.1", proxy.port, quiet_s=0.3)
+        control = Launched(broker, config, address)
+        report = run(address, probe(address), Selection(FOUND_BY), control=control)
+    assert not report.errors, report.errors
+    assert {each.id for each in report.results} == set(FOUND_BY), report.cut_short
+    return {each.id for each in report.results if each.verdict in ("FAILED", "NON-STRICT")}
+
+
+@pytest.fixture(scope="module")
+def found() -> Iterator[dict[str, Future[set[str]]]]:
+    """What was found about each server; the runs are made side by side."""
+    with ProcessPoolExecutor(max_workers=len(SERVERS), mp_context=get_context("spawn")) as pool:
+        yield {name: pool.submit(findings, name) for name in SERVERS}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_what_a_restart_costs_is_found(name: str, found: dict[str, Future[set[str]]]) -> None:
+    """No case is missing, and none is there that is about something else."""
+    assert found[name].result() == SERVERS[name].found_by
+
+
+def test_each_case_finds_something() -> None:
+    """The names that other tests count are those of what is found."""
+    assert set.union(*(server.found_by for server in SERVERS.values())) == set(FOUND_BY)
+
+
+def test_the_target_is_restarted_by_a_command(suite: Suite, serve: Serve, tmp_path: Path) -> None:
+    """With --restart the cases run on a server that somebody else has started."""
+    with launch(LaunchConfig(persistent=True)) as broker:
+
+        def restart(line: Line) -> None:
+            line.receive()
+            broker.restart()
+            line.send(b"done")
+
+        script = tmp_path / "restart.py"
+        script.write_text(
+            "import socket\n"
+            f"with socket.create_connection(('127.0.0.1', {serve(restart).port})) as connection:\n"
+            "    connection.sendall(b'please')\n"
+            "    connection.recv(10)\n"
+        )
+        target = ["--mq", f"{broker.host}:{broker.port}"]
+        command = f"'{sys.executable}' '{script}'"
+        restarted = suite(*target, "--restart", command, "--json", "with.json", ACKNOWLEDGED)
+        plain = suite(*target, "--json", "without.json", ACKNOWLEDGED)
+    assert (restarted.status, plain.status) == (0, 0), restarted.told
+    assert [each.verdict for each in read_report(tmp_path / "with.json").results] == ["OK"]
+    without = read_report(tmp_path / "without.json").results
+    assert [each.verdict for each in without] == ["UNSUPPORTED"]
+    assert "--restart" in without[0].detail

@@ -14,12 +14,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SAY = @printf '\n== %s\n'
 
-.PHONY: help demo test lint types tests coverage clean
+.PHONY: help demo test lint types tests coverage results clean
 
 help:
 	@echo 'make demo    start a broker, run the conformance suite on it, print the verdicts'
 	@echo 'make test    everything that has to pass: style, types, tests, coverage'
-	@echo 'make clean   remove what these two have made'
+	@echo 'make results run the conformance suite on all brokers that are here, and publish that'
+	@echo 'make clean   remove what demo and test have made'
 	@echo
 	@echo 'Needs Python 3.11 or newer with venv; found: $(or $(PYTHON),none)'
 
@@ -53,6 +54,10 @@ coverage: tests
 	$(BIN)/coverage report --include='stompkit/frames/*' --fail-under=100
 	@# What runs in processes of its own, much of the runner and the launchers, is not counted.
 	$(BIN)/coverage report --fail-under=80
+
+results: $(VENV)/.dev
+	$(SAY) 'Results of the conformance suite'
+	$(BIN)/python docs/make_results.py --run
 
 $(VENV)/bin/python:
 	$(SAY) 'Making a Python environment in $(VENV)'

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
 
 from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
 __all__ = [
+    "MARKS",
     "NOT_OK",
     "about",
     "cell",
     "details",
     "found",
+    "kind",
     "known",
+    "legend",
     "rows",
     "source",
-    "style",
-    "topic",
 ]
 
 #: The verdicts that a reader looks for.
 NOT_OK = (Verdict.FAILED, Verdict.NON_STRICT)
+#: What stands for a verdict where there is no room for the word; the style sheet has them as well.
+MARKS = {
+    Verdict.OK: "✓",
+    Verdict.NON_STRICT: "n",
+    Verdict.FAILED: "✗",
+    Verdict.UNSUPPORTED: "-",
+    Verdict.INFORMATIONAL: "i",
+}
 _LINE_END = "↵"
 _SHOWN_LINE_ENDS = 8
-
-
-def style() -> str:
-    """The style sheet of the pages."""
-    return files("stompkit.conformance").joinpath("report.css").read_text("utf-8")
-
-
-def topic(result: CaseResult) -> str:
-    """The second part of a case's id: what it is about."""
-    return result.id.partition("/")[2].partition("/")[0]
 
 
 def about(result: CaseResult) -> dict[str, str]:
@@ -59,6 +57,7 @@ def found(result: CaseResult) -> dict[str, str]:
         "found": result.detail,
         "expected": result.expected,
         "notes": "\n".join(result.notes),
+        "profile": "\n".join(f"{about}: {does}" for about, does in result.profile.items()),
     }
 
 
@@ -72,34 +71,54 @@ def known(result: CaseResult) -> str:
     return ' <span class="dim">(expected)</span>' if result.expected else ""
 
 
+def kind(*results: CaseResult) -> str:
+    """The class of what is about these results, by which it can be left out."""
+    bad = [result for result in results if result.verdict in NOT_OK]
+    news = " news" if any(not result.expected for result in bad) else ""
+    return f"bad{news}" if bad else "good"
+
+
 def cell(verdict: Verdict, number: int) -> str:
     """The cell of a table that says how often a verdict was reached."""
     return f'<td class="{verdict if number else "none"}">{number}</td>'
 
 
+def legend() -> str:
+    """What the marks mean."""
+    marks = (f'<span class="{v}">{mark} {v}</span>' for v, mark in MARKS.items())
+    return f'<p class="legend">{" ".join(marks)}</p>'
+
+
 def details(
-    result: CaseResult, facts: Mapping[str, str], *, title: str, anchor: str, extra: str = ""
+    result: CaseResult,
+    facts: Mapping[str, str],
+    *,
+    title: str,
+    anchor: str,
+    extra: str = "",
+    has_log: bool = True,
 ) -> str:
     """What can be opened to see the facts and the wire log; ``title`` and ``extra`` are HTML."""
     ending = "" if result.ending is Ending.CLEAN else f"{result.ending}, "
-    kind = "bad" if result.verdict in NOT_OK else "good"
     # The id is inside, so that a link to it opens the details.
     return (
-        f'<details class="{kind}"><summary>'
+        f'<details class="case {kind(result)}"><summary>'
         f'<span class="v {result.verdict}">{result.verdict}</span>'
         f"{title}{known(result)}"
         f'<span class="dim">{extra}{ending}{result.duration_ms} ms</span></summary>'
-        f'<dl id="{escape(anchor)}">{rows(facts)}</dl>'
-        f'<table class="log">{_wire(result)}</table></details>'
+        f'<div id="{escape(anchor)}"><dl>{rows(facts)}</dl>{_log(result) if has_log else ""}</div>'
+        "</details>"
     )
 
 
-def _wire(result: CaseResult) -> str:
-    return "".join(
-        f"<tr><td>{event.at_ms} ms</td><td>#{event.connection}</td>"
-        f"<td>{escape(event.direction)}</td><td>{escape(_visible(event.text))}</td></tr>"
+def _log(result: CaseResult) -> str:
+    """The wire log: two columns, of which the second is text that stands for itself."""
+    events = "".join(
+        f"<i>{event.at_ms:>5} ms #{event.connection} {escape(event.direction)}</i>"
+        f"{escape(_visible(event.text))}"
         for event in result.wire
     )
+    return f'<pre class="log">{events}</pre>' if events else ""
 
 
 def _visible(text: str) -> str:

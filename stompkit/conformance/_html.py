@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from html import escape
-from string import Template
 
 from stompkit.conformance._details import (
+    MARKS,
     NOT_OK,
     about,
     cell,
     details,
     found,
+    kind,
     known,
+    legend,
     rows,
     source,
-    style,
-    topic,
 )
+from stompkit.conformance._page import chapter_anchor, page
+from stompkit.conformance._places import ANY_VERSION, SPECIFICATIONS, place_of
 from stompkit.conformance.report import Report
 from stompkit.conformance.verdict import CaseResult, Verdict
 
 __all__ = ["to_html"]
 
-_MARKS = {
-    Verdict.OK: "✓",
-    Verdict.NON_STRICT: "n",
-    Verdict.FAILED: "✗",
-    Verdict.UNSUPPORTED: "-",
-    Verdict.INFORMATIONAL: "i",
+_FILTERS = {
+    "show-all": "all",
+    "show-bad": "FAILED or NON-STRICT",
+    "show-news": "not expected",
 }
-
-_PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>STOMP conformance of $name</title>
-<style>$style</style></head><body>
-<h1>STOMP conformance of $name</h1>
-<dl>$facts</dl>
-$counts
-<h2>All cases</h2>
-$matrix
-$findings
-<h2>Case by case</h2>
-<p><label><input type="checkbox" id="only"> only what is FAILED or NON-STRICT</label></p>
-$cases
-</body></html>
-""")
 
 
 def to_html(report: Report) -> bytes:
     """Make the page; it needs nothing but itself."""
+    name = report.target.server or report.target.address
+    title = f"STOMP conformance of {name}"
+    findings, profile = _findings(report.results), _profile(report)
+    links = {"all-cases": "all cases"}
+    if findings:
+        links["findings"] = "not OK"
+    if profile:
+        links["profile"] = "profile"
+    links["case-by-case"] = "case by case"
+    content = (
+        f"<h1>{escape(title)}</h1><dl>{rows(_facts(report))}</dl>{_counts(report)}"
+        f'<h2 id="all-cases">All cases</h2>{legend()}{_matrix(report.results)}'
+        f'{findings}{profile}<h2 id="case-by-case">Case by case</h2>{_cases(report.results)}'
+    )
+    return page("single", title, links, _FILTERS, content)
+
+
+def _facts(report: Report) -> dict[str, str]:
     target = report.target
     facts = {
         "target": target.address,
@@ -66,20 +68,7 @@ def to_html(report: Report) -> bytes:
         facts["errors"] = f"{len(report.errors)} in the suite itself"
     if report.better_than_expected:
         facts["better than expected"] = ", ".join(report.better_than_expected)
-    page = _PAGE.substitute(
-        name=escape(target.server or target.address),
-        style=style(),
-        facts=rows(facts),
-        counts=_counts(report),
-        matrix=_matrix(report.results),
-        findings=_findings(report.results),
-        cases="".join(map(_case, sorted(report.results, key=_place))),
-    )
-    return page.encode("utf-8", "backslashreplace")
-
-
-def _place(result: CaseResult) -> tuple[str, str]:
-    return result.chapter, topic(result)
+    return facts
 
 
 def _unique(words: Iterable[str]) -> list[str]:
@@ -92,7 +81,10 @@ def _counts(report: Report) -> str:
     lines = []
     for chapter, count in report.by_chapter().items():
         cells = "".join(cell(verdict, count[verdict]) for verdict in Verdict)
-        lines.append(f"<tr><th>{escape(chapter)}</th>{cells}</tr>")
+        name = escape(chapter)
+        if chapter != "all":
+            name = f'<a href="#{escape(chapter_anchor(chapter))}">{name}</a>'
+        lines.append(f"<tr><th>{name}</th>{cells}</tr>")
     body = "".join(lines)
     return (
         f'<table class="counts"><thead><tr><th>chapter</th>{head}</tr></thead>'
@@ -101,41 +93,91 @@ def _counts(report: Report) -> str:
 
 
 def _matrix(results: list[CaseResult]) -> str:
-    """A mark for each case: a row for each topic, a column for each chapter."""
-    chapters = _unique(each.chapter for each in results)
-    cells: dict[tuple[str, str], str] = {}
-    for result in results:
-        place = topic(result), result.chapter
-        title = escape(f"{result.id}: {result.verdict}")
-        mark = (
-            f'<a class="{result.verdict}" href="#{escape(result.id)}" title="{title}">'
-            f"{_MARKS[result.verdict]}</a>"
-        )
-        cells[place] = cells.get(place, "") + mark
-    head = "".join(f"<th>{escape(chapter)}</th>" for chapter in chapters)
-    body = "".join(
-        f"<tr><th>{escape(name)}</th>"
-        + "".join(f"<td>{cells.get((name, chapter), '')}</td>" for chapter in chapters)
-        + "</tr>"
-        for name in _unique(map(topic, results))
+    """A mark for each case: a row for each topic, a column for each version."""
+    places = [place_of(each.id) for each in results]
+    # What is for any version comes last.
+    versions = sorted(
+        {place.version for place in places}, key=lambda each: (each == ANY_VERSION, each)
     )
+    # The specifications come first, and the other chapters in the order of the run.
+    groups = dict.fromkeys([SPECIFICATIONS, *(place.group for place in places)])
+    marks: dict[tuple[str, str, str], str] = {}
+    for place, result in zip(places, results, strict=True):
+        marks[place] = marks.get(place, "") + _mark(result)
+    head = "".join(f"<th>{escape(version or 'any')}</th>" for version in versions)
+    bodies = []
+    for group in groups:
+        topics = _unique(place.topic for place in places if place.group == group)
+        if not topics:
+            continue
+        lines = "".join(
+            f"<tr><th>{escape(topic)}</th>"
+            + "".join(f"<td>{marks.get((group, topic, each), '')}</td>" for each in versions)
+            + "</tr>"
+            for topic in topics
+        )
+        name = f'<tr><th class="chapter" colspan="{len(versions) + 1}">{escape(group)}</th></tr>'
+        bodies.append(f"<tbody>{name}{lines}</tbody>")
     return (
-        f'<table class="matrix"><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>"
+        f'<table class="matrix"><thead><tr><th>topic</th>{head}</tr></thead>'
+        f"{''.join(bodies)}</table>"
+    )
+
+
+def _mark(result: CaseResult) -> str:
+    title = escape(f"{result.id}: {result.verdict}")
+    return (
+        f'<a class="{result.verdict} {kind(result)}" href="#{escape(result.id)}" title="{title}">'
+        f"{MARKS[result.verdict]}</a>"
     )
 
 
 def _findings(results: list[CaseResult]) -> str:
     """What is not OK, with the reason."""
     body = "".join(
-        f'<tr><td class="{result.verdict} v">{result.verdict}</td>'
+        f'<tr class="{kind(result)}"><td class="{result.verdict} v">{result.verdict}</td>'
         f'<td><a href="#{escape(result.id)}"><code>{escape(result.id)}</code></a>'
         f"{known(result)}<br>{escape(result.detail)}</td></tr>"
         for verdict in NOT_OK
         for result in results
         if result.verdict is verdict
     )
-    return f'<h2>FAILED and NON-STRICT</h2><table class="findings">{body}</table>' if body else ""
+    # Few reasons, each of which may be that of many.
+    missing = Counter(each.detail for each in results if each.verdict is Verdict.UNSUPPORTED)
+    body += "".join(
+        f'<tr><td class="{Verdict.UNSUPPORTED} v">{Verdict.UNSUPPORTED}</td>'
+        f"<td>{number} {'case' if number == 1 else 'cases'}: {escape(reason)}</td></tr>"
+        for reason, number in missing.items()
+    )
+    if not body:
+        return ""
+    return f'<h2 id="findings">Not OK</h2><table class="findings">{body}</table>'
+
+
+def _profile(report: Report) -> str:
+    """What the target does where it is free to choose."""
+    lines = "".join(
+        f"<tr><th>{escape(about)}</th><td>{escape(does)}</td></tr>"
+        for about, does in report.profile().items()
+    )
+    if not lines:
+        return ""
+    return (
+        '<h2 id="profile">Profile</h2><p>What the target does where it has the choice; no verdict.'
+        f'</p><table class="profile"><tbody>{lines}</tbody></table>'
+    )
+
+
+def _cases(results: list[CaseResult]) -> str:
+    """A part for each chapter, in which each case can be opened."""
+    chapters: dict[str, list[CaseResult]] = {}
+    for result in sorted(results, key=lambda each: (each.chapter, place_of(each.id).topic)):
+        chapters.setdefault(result.chapter, []).append(result)
+    return "".join(
+        f'<section class="{kind(*inside)}"><h3 id="{escape(chapter_anchor(chapter))}">'
+        f"{escape(chapter)}</h3>{''.join(map(_case, inside))}</section>"
+        for chapter, inside in chapters.items()
+    )
 
 
 def _case(result: CaseResult) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from string import Template
 
 from stompkit.conformance._details import (
     NOT_OK,
@@ -12,46 +11,56 @@ from stompkit.conformance._details import (
     cell,
     details,
     found,
+    kind,
+    legend,
     rows,
     source,
-    style,
-    topic,
 )
+from stompkit.conformance._page import chapter_anchor, page
+from stompkit.conformance._places import place_of
 from stompkit.conformance.report import Report
-from stompkit.conformance.verdict import CaseResult, Verdict
+from stompkit.conformance.verdict import CaseResult, Ending, Verdict
 
 __all__ = ["to_matrix"]
 
-_PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>STOMP conformance of $names</title>
-<style>$style</style></head><body class="wide">
-<h1>STOMP conformance</h1>
-$targets
-<h2>All cases</h2>
-<p><label><input type="checkbox" id="only"> only what is FAILED or NON-STRICT somewhere</label></p>
-$matrix
-<h2>Case by case</h2>
-$cases
-</body></html>
-""")
+_FILTERS = {
+    "show-all": "all",
+    "show-bad": "FAILED or NON-STRICT",
+    "show-differing": "where they differ",
+}
+_LOGS_LEFT_OUT = (
+    '<p class="dim">Wire logs are of what is FAILED or NON-STRICT only; merge --all-wire-logs takes'
+    " all that the reports have.</p>"
+)
 
 #: The results of one case: those of each target that it was run on, by the target's number.
 _Row = Mapping[int, CaseResult]
 
 
-def to_matrix(reports: Sequence[Report]) -> bytes:
-    """Make the page, with a column for each report; it needs nothing but itself."""
+def to_matrix(reports: Sequence[Report], *, all_logs: bool = False) -> bytes:
+    """Make the page, with a column for each report; it needs nothing but itself.
+
+    The wire logs of what is neither FAILED nor NON-STRICT, which nobody looks for and which are
+    most of the page, are there with ``all_logs`` only.
+    """
     cases = _by_case(reports)
-    page = _PAGE.substitute(
-        names=escape(", ".join(" ".join(each.target.product()).strip() for each in reports)),
-        style=style(),
-        targets=_targets(reports),
-        matrix=_matrix(reports, cases),
-        cases="".join(_case(reports, row) for row in cases),
+    profile = _profile(reports)
+    links = {"all-cases": "all cases", "profile": "profile", "case-by-case": "case by case"}
+    if not profile:
+        del links["profile"]
+    content = (
+        f"<h1>STOMP conformance</h1>{_targets(reports)}"
+        f'<h2 id="all-cases">All cases</h2>{legend()}{_matrix(reports, cases, all_logs=all_logs)}'
+        f"{profile}"
+        f'<h2 id="case-by-case">Case by case</h2>{"" if all_logs else _LOGS_LEFT_OUT}'
+        + "".join(_case(reports, row, all_logs=all_logs) for row in cases)
     )
-    return page.encode("utf-8", "backslashreplace")
+    names = ", ".join(map(_name, reports))
+    return page("several", f"STOMP conformance of {names}", links, _FILTERS, content)
+
+
+def _name(report: Report) -> str:
+    return " ".join(report.target.product()).strip()
 
 
 def _by_case(reports: Sequence[Report]) -> list[_Row]:
@@ -60,19 +69,18 @@ def _by_case(reports: Sequence[Report]) -> list[_Row]:
     for number, report in enumerate(reports):
         for result in report.results:
             cases.setdefault(result.id, {})[number] = result
-    return sorted(cases.values(), key=_place)
+    return sorted(cases.values(), key=lambda row: (_any(row).chapter, place_of(_any(row).id).topic))
 
 
 def _any(row: _Row) -> CaseResult:
     return next(iter(row.values()))
 
 
-def _place(row: _Row) -> tuple[str, str]:
-    return _any(row).chapter, topic(_any(row))
-
-
-def _kind(row: _Row) -> str:
-    return "bad" if any(result.verdict in NOT_OK for result in row.values()) else "good"
+def _kind(reports: Sequence[Report], row: _Row) -> str:
+    """The class of a row, by which it can be left out."""
+    verdicts = {result.verdict for result in row.values()}
+    differs = len(row) < len(reports) or len(verdicts) > 1
+    return f"{kind(*row.values())}{' differs' if differs else ''}"
 
 
 def _anchor(number: int, result: CaseResult) -> str:
@@ -93,8 +101,8 @@ def _targets(reports: Sequence[Report]) -> str:
             else ""
         )
         told = (
-            f"{report.target.address}, {report.started}, {report.suite} {report.suite_version},"
-            f" STOMP {', '.join(report.target.versions)}"
+            f"{report.target.address}, {report.started[:10]}, STOMP"
+            f" {', '.join(report.target.versions)}, suite {report.suite} {report.suite_version}"
         )
         lines.append(
             f"<tr><th><strong>{escape(name)}</strong> {escape(version)}"
@@ -106,19 +114,10 @@ def _targets(reports: Sequence[Report]) -> str:
     )
 
 
-def _matrix(reports: Sequence[Report], cases: Sequence[_Row]) -> str:
-    """A row for each case, a column for each target, a body for each chapter."""
-    head = "".join(_column(report) for report in reports)
-    chapters: dict[str, str] = {}
-    for row in cases:
-        chapter = _any(row).chapter
-        chapters[chapter] = chapters.get(chapter, "") + _line(reports, row)
-    bodies = "".join(
-        f'<tbody><tr><th class="chapter" colspan="{len(reports) + 1}">{escape(chapter)}</th></tr>'
-        f"{lines}</tbody>"
-        for chapter, lines in chapters.items()
-    )
-    return f'<table class="targets"><thead><tr><th>case</th>{head}</tr></thead>{bodies}</table>'
+def _head(first: str, reports: Sequence[Report], *, kind: str) -> str:
+    """The beginning of a table with a column for each target."""
+    columns = "".join(map(_column, reports))
+    return f'<table class="targets {kind}"><thead><tr><th>{first}</th>{columns}</tr></thead>'
 
 
 def _column(report: Report) -> str:
@@ -129,37 +128,115 @@ def _column(report: Report) -> str:
     )
 
 
-def _line(reports: Sequence[Report], row: _Row) -> str:
-    case = _any(row)
-    cells = "".join(_verdict(number, row.get(number)) for number in range(len(reports)))
+def _matrix(reports: Sequence[Report], cases: Sequence[_Row], *, all_logs: bool) -> str:
+    """A row for each case, a column for each target, a body for each chapter."""
+    chapters: dict[str, list[_Row]] = {}
+    for row in cases:
+        chapters.setdefault(_any(row).chapter, []).append(row)
+    links = " ".join(
+        f'<a href="#{escape(chapter_anchor(each))}">{escape(each)}</a>' for each in chapters
+    )
+    bodies = "".join(
+        f"<tbody>{_chapter(reports, chapter, rows_of)}"
+        f"{''.join(_line(reports, row, all_logs=all_logs) for row in rows_of)}</tbody>"
+        for chapter, rows_of in chapters.items()
+    )
+    head = _head("case", reports, kind="marks")
+    return f'<p class="chapters">{links}</p>{head}{bodies}</table>'
+
+
+def _chapter(reports: Sequence[Report], chapter: str, cases: Sequence[_Row]) -> str:
+    """The first row of a chapter: how much of it is not OK."""
+    cells = ""
+    for number in range(len(reports)):
+        verdicts = [row[number].verdict for row in cases if number in row]
+        counts = (
+            f'<span class="{verdict}">{verdicts.count(verdict)} {verdict}</span>'
+            for verdict in NOT_OK
+            if verdict in verdicts
+        )
+        cells += f"<td>{'<br>'.join(counts)}</td>"
     return (
-        f'<tr class="{_kind(row)}"><th><a href="#{escape(case.id)}"><code>{escape(case.id)}</code>'
-        f'</a> <span class="dim">{escape(case.level)}</span></th>{cells}</tr>'
+        f'<tr class="chapter" id="{escape(chapter_anchor(chapter))}"><th>{escape(chapter)}</th>'
+        f"{cells}</tr>"
     )
 
 
-def _verdict(number: int, result: CaseResult | None) -> str:
+def _line(reports: Sequence[Report], row: _Row, *, all_logs: bool) -> str:
+    case = _any(row)
+    cells = "".join(
+        _verdict(number, row.get(number), all_logs=all_logs) for number in range(len(reports))
+    )
+    return (
+        f'<tr class="{_kind(reports, row)}"><th><a href="#{escape(case.id)}">'
+        f'<code>{escape(case.id)}</code></a> <span class="dim">{escape(case.level)}</span></th>'
+        f"{cells}</tr>"
+    )
+
+
+def _verdict(number: int, result: CaseResult | None, *, all_logs: bool) -> str:
     if result is None:
         return '<td class="none" title="not run">-</td>'
+    anchor = _anchor(number, result) if _tells(result, all_logs=all_logs) else result.id
     return (
-        f'<td><a class="v {result.verdict}" href="#{escape(_anchor(number, result))}"'
+        f'<td class="{result.verdict}"><a class="v {result.verdict}" href="#{escape(anchor)}"'
         f' title="{escape(result.detail)}">{result.verdict}</a></td>'
     )
 
 
-def _case(reports: Sequence[Report], row: _Row) -> str:
+def _tells(result: CaseResult, *, all_logs: bool) -> bool:
+    """Whether there is more to say of a result than that it is OK."""
+    return (
+        result.verdict is not Verdict.OK
+        or result.ending is not Ending.CLEAN
+        or any(found(result).values())
+        or (all_logs and bool(result.wire))
+    )
+
+
+def _profile(reports: Sequence[Report]) -> str:
+    """What each target does where it is free to choose."""
+    profiles = [report.profile() for report in reports]
+    lines = ""
+    for name in sorted({name for profile in profiles for name in profile}, key=str.casefold):
+        seen = [profile.get(name) for profile in profiles]
+        differs = ' class="good differs"' if len(set(seen)) > 1 else ' class="good"'
+        cells = "".join(
+            f'<td data-target="{escape(_name(report))}">{escape(does)}</td>'
+            if does
+            else '<td class="none" title="not seen">-</td>'
+            for report, does in zip(reports, seen, strict=True)
+        )
+        lines += f"<tr{differs}><th>{escape(name)}</th>{cells}</tr>"
+    if not lines:
+        return ""
+    return (
+        '<h2 id="profile">Profile</h2><p>What the targets do where they have the choice; no'
+        f" verdict.</p>{_head('about', reports, kind='words')}<tbody>{lines}</tbody></table>"
+    )
+
+
+def _case(reports: Sequence[Report], row: _Row, *, all_logs: bool) -> str:
     """What the case is about, and for each target what was found."""
     case = _any(row)
-    results = "".join(
-        details(
+    results = ""
+    silent = []
+    for number, result in row.items():
+        name = escape(_name(reports[number]))
+        if not _tells(result, all_logs=all_logs):
+            silent.append(name)
+            continue
+        results += details(
             result,
             found(result),
-            title="<span>" + escape(" ".join(reports[number].target.product())) + "</span>",
+            title=f"<span>{name}</span>",
             anchor=_anchor(number, result),
+            has_log=all_logs or result.verdict in NOT_OK,
         )
-        for number, result in row.items()
-    )
+    if silent:
+        results += f'<p><span class="v OK">OK</span>{", ".join(silent)}</p>'
     return (
-        f'<section class="{_kind(row)}" id="{escape(case.id)}"><h3><code>{escape(case.id)}</code>'
-        f"</h3><dl>{rows({**about(case), **source(case)})}</dl>{results}</section>"
+        f'<section class="{_kind(reports, row)}" id="{escape(case.id)}">'
+        f"<h3><code>{escape(case.id)}</code></h3>"
+        f"<dl>{rows({**about(case), **source(case)})}</dl>{results}</section>"
     )

@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~&]")
 
 
 def to_markdown(report: Report, *, strict: bool = False) -> bytes:
-    """One run: the judgement, a table by chapter, what failed, and what else is not OK."""
+    """One run: the judgement, a table by chapter, what failed, what else is not OK, the profile."""
     failures = report.unexpected(strict=strict)
     failed = {result.id for result in failures}
     others = [each for each in report.results if each.verdict in _NOT_OK and each.id not in failed]
@@ -30,11 +30,12 @@ def to_markdown(report: Report, *, strict: bool = False) -> bytes:
     lines += _section("Better than expected", map(_code, report.better_than_expected))
     lines += _section("Errors of the suite itself", map(_code, report.errors))
     lines += _section("Not OK, but no failure", map(_finding, others))
+    lines += _profile(["does"], [report])
     return _encoded(lines)
 
 
 def to_markdown_matrix(reports: Sequence[Report]) -> bytes:
-    """Several runs: a table by target, and the cases that are not OK everywhere."""
+    """Several runs: a table by target, the cases that are not OK everywhere, and the profiles."""
     names = [_name(report) for report in reports]
     cut_short = [
         f"{name}: {_code(report.cut_short)}"
@@ -52,6 +53,7 @@ def to_markdown_matrix(reports: Sequence[Report]) -> bytes:
         lines += [_row(*["---"] * (len(names) + 1))]
         for name in sorted(deviating):
             lines.append(_row(_cell(name), *(str(run.get(name, "not run")) for run in verdicts)))
+    lines += _profile(names, reports)
     return _encoded(lines)
 
 
@@ -75,6 +77,17 @@ def _section(title: str, items: Iterable[str]) -> list[str]:
     """A list under a heading; nothing where it is empty."""
     lines = [f"- {item}" for item in items]
     return ["", f"### {title}", "", *lines] if lines else []
+
+
+def _profile(names: Sequence[str], reports: Sequence[Report]) -> list[str]:
+    """What each target does where it is free to choose; ``names`` head their columns."""
+    profiles = [report.profile() for report in reports]
+    lines = [
+        _row(_text(about), *(_text(profile.get(about, "-")) for profile in profiles))
+        for about in sorted({about for profile in profiles for about in profile}, key=str.casefold)
+    ]
+    head = [_row("about", *names), _row(*["---"] * (len(names) + 1))]
+    return ["", "### Profile", "", *head, *lines] if lines else []
 
 
 def _finding(result: CaseResult) -> str:

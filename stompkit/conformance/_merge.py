@@ -24,7 +24,7 @@ on one at different times, become the columns of one table, in the order given.
 
 #: Kinds of files, and what they hold.
 _FILES: Final = {
-    "html": "one page: a table of cases and targets, with each wire log",
+    "html": "one page: a table of cases and targets, and what was found",
     "markdown": "a table of targets, and the cases that are not OK on all",
     "json": "all reports in one file, which merge takes as well",
 }
@@ -48,7 +48,7 @@ def merge(arguments: list[str]) -> None:
     write_reports(
         options,
         {
-            "html": lambda: to_matrix(reports),
+            "html": lambda: to_matrix(reports, all_logs=options.all_wire_logs),
             "markdown": lambda: to_markdown_matrix(reports),
             "json": lambda: to_json(Merged(reports=reports)),
         },
@@ -67,6 +67,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name, what in _FILES.items():
         made.add_argument(f"--{name}", metavar="FILE", type=report_file, help=f"write {what}")
+    made.add_argument(
+        "--all-wire-logs",
+        action="store_true",
+        help="have the wire log of every case in --html, not only of those that are FAILED or"
+        " NON-STRICT",
+    )
     return made
 
 

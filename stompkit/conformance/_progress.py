@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TextIO
 
 from stompkit.conformance.case import Case
@@ -23,25 +25,32 @@ _MARKS = {
 class Progress:
     """One line that is rewritten on a terminal; elsewhere a mark for each case."""
 
-    def __init__(self, stream: TextIO, total: int) -> None:
-        """Begin; ``total`` is the number of cases."""
+    def __init__(
+        self, stream: TextIO, total: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin; ``total`` is the number of cases, ``clock`` gives seconds."""
         self._stream = stream
         self._total = total
+        self._clock = clock
+        self._began = clock()
         self._done = 0
         self._failed = 0
+        #: Ids of the cases that run now, the one that began first at the front.
+        self._running: dict[str, None] = {}
         self._is_terminal = stream.isatty()
 
     def case(self, case: Case) -> None:
-        """Show which case is run now."""
-        if self._is_terminal:
-            failed = f"{self._failed} failed  " if self._failed else ""
-            self._rewrite(f"{self._done + 1}/{self._total}  {failed}{case.id}")
+        """Show that a case is run now."""
+        self._running[case.id] = None
+        self._show()
 
     def result(self, result: CaseResult) -> None:
         """Show that a case is done."""
         self._done += 1
         self._failed += result.verdict is Verdict.FAILED
+        self._running.pop(result.id, None)
         if self._is_terminal:
+            self._show()
             return
         self._stream.write(_MARKS[result.verdict])
         if self._done % _MARKS_A_LINE == 0 or self._done == self._total:
@@ -56,6 +65,19 @@ class Progress:
         elif self._done < self._total and self._done % _MARKS_A_LINE:
             self._stream.write("\n")
         self._stream.flush()
+
+    def _show(self) -> None:
+        """Show how far it is, and of what runs the case that has been at it for longest."""
+        if not self._is_terminal:
+            return
+        minutes, seconds = divmod(int(self._clock() - self._began), 60)
+        told = [f"{self._done}/{self._total}", f"{minutes}:{seconds:02}"]
+        if self._failed:
+            told.append(f"{self._failed} failed")
+        if self._running:
+            others = len(self._running) - 1
+            told.append(f"{next(iter(self._running))}{f' + {others}' if others else ''}")
+        self._rewrite("  ".join(told))
 
     def _rewrite(self, line: str) -> None:
         self._stream.write(f"\r{line[:_WIDTH]:<{_WIDTH}}")

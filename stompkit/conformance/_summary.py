@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import zip_longest
 from textwrap import wrap
 
 from stompkit.conformance.report import Report, TargetInfo
@@ -12,6 +13,9 @@ __all__ = ["header_lines", "judgement", "summary_lines"]
 
 _WIDTH = 80
 _INDENT = "    "
+_GAP = 2
+#: Columns for what a line of the profile is about.
+_MOST_ABOUT = 38
 
 
 def header_lines(target: TargetInfo, cases: int) -> list[str]:
@@ -25,14 +29,14 @@ def header_lines(target: TargetInfo, cases: int) -> list[str]:
 
 
 def summary_lines(report: Report, *, strict: bool) -> list[str]:
-    """What is not OK, the verdict table by chapter, and the judgement on the whole."""
+    """What is not OK, the verdict table by chapter, the profile, and the judgement on the whole."""
     lines = [""]
     for result in report.results:
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT):
             lines += [*_finding(result), ""]
     if missing := _missing(report):
         lines += [*missing, ""]
-    lines += [*_table(report), ""]
+    lines += [*_table(report), "", *_profile(report)]
     lines += [f"better than expected: {case_id}" for case_id in report.better_than_expected]
     for sentence in judgement(report, strict=strict):
         lines += wrap(sentence, _WIDTH)
@@ -92,10 +96,31 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _table(report: Report) -> list[str]:
+    """How often each verdict was reached in each chapter."""
     verdicts = list(Verdict)
-    head = "".join(f"{verdict:>14}" for verdict in verdicts)
-    lines = [f"{'chapter':<10}{head}", "-" * (10 + 14 * len(verdicts))]
-    for chapter, count in report.by_chapter().items():
-        cells = "".join(f"{count[verdict]:>14}" for verdict in verdicts)
-        lines.append(f"{chapter:<10}{cells}")
+    columns = "".join(f"{verdict:>{len(verdict) + _GAP}}" for verdict in verdicts)
+    chapters = report.by_chapter()
+    # The names of a user's own chapters may be of any length.
+    width = min(max(map(len, ("chapter", *chapters))), _WIDTH - len(columns))
+    lines = [f"{'chapter':<{width}}{columns}", "-" * (width + len(columns))]
+    for chapter, count in chapters.items():
+        cells = "".join(f"{count[verdict]:>{len(verdict) + _GAP}}" for verdict in verdicts)
+        lines.append(f"{chapter[:width]:<{width}}{cells}")
     return lines
+
+
+def _profile(report: Report) -> list[str]:
+    """What the target does where it is free to choose: two columns, each of which is wrapped."""
+    profile = report.profile()
+    if not profile:
+        return []
+    width = min(max(map(len, ("profile", *profile))), _MOST_ABOUT)
+    lines = [f"{'profile':<{width + _GAP}}what the target does", "-" * _WIDTH]
+    for about, does in profile.items():
+        left = wrap(about, width, subsequent_indent="  ")
+        right = wrap(does, _WIDTH - width - _GAP, subsequent_indent="  ")
+        lines += [
+            f"{one:<{width + _GAP}}{other}".rstrip()
+            for one, other in zip_longest(left, right, fillvalue="")
+        ]
+    return [*lines, ""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -74,10 +75,31 @@ class Report(msgspec.Struct, kw_only=True):
             counts.setdefault(result.chapter, Counter())[result.verdict] += 1
         return {**counts, "all": self.count()}
 
+    def profile(self) -> dict[str, str]:
+        """What the target was seen to do where it is free to choose, in the order of the alphabet.
+
+        One text where all versions of STOMP agree; else that of each: ``1.1: x; 1.2: y``.
+        """
+        seen: dict[str, dict[str, dict[str, None]]] = {}
+        for result in self.results:
+            for about, does in result.profile.items():
+                seen.setdefault(about, {}).setdefault(result.version, {})[does] = None
+        return {about: _by_version(seen[about]) for about in sorted(seen, key=str.casefold)}
+
     def unexpected(self, *, strict: bool) -> list[CaseResult]:
         """The results that make a run a failure."""
         bad = {Verdict.FAILED, Verdict.NON_STRICT} if strict else {Verdict.FAILED}
         return [each for each in self.results if each.verdict in bad and not each.expected]
+
+
+def _by_version(seen: Mapping[str, Iterable[str]]) -> str:
+    """What was seen on each version, in one text."""
+    versions: dict[str, list[str]] = {}
+    for version in sorted(seen):
+        versions.setdefault(", ".join(seen[version]), []).append(version)
+    if len(versions) == 1:
+        return next(iter(versions))
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in versions.items())
 
 
 class Merged(msgspec.Struct, kw_only=True):

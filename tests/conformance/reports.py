@@ -44,7 +44,7 @@ def result(name: str, verdict: Verdict, text: str = "", **more: Any) -> CaseResu
 def a_report(text: str) -> Report:
     """A report with results of all kinds."""
     results = [
-        result(f"1.{number % 3}/topic/case-{number}", verdict, text)
+        result(f"1.{number % 3}/topic/case-{number}", verdict, text, profile={text: text})
         for number, verdict in enumerate(Verdict)
     ]
     results.append(result("1.2/other/known", Verdict.FAILED, text, expected=f"known {text}"))

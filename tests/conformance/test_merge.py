@@ -50,8 +50,8 @@ def cells(page: str) -> list[list[str]]:
 def test_page_is_whole_and_needs_nothing_else(text: str) -> None:
     data = to_matrix([a_report(text), a_report(text), ALPHA])
     links = Page(data).check_self_contained(data)
-    # One for each of the eight cases, and one for each result.
-    assert len(links) == 8 + 6 + 6 + 2
+    # One for each of the eight cases, one for each result, the chapters, and the parts of the page.
+    assert len(links) == 8 + 6 + 6 + 2 + 3 + 3
 
 
 def test_page_shows_what_the_target_said_as_text() -> None:
@@ -65,10 +65,11 @@ def test_page_has_a_column_for_each_target_and_a_row_for_each_case() -> None:
     data = to_matrix([ALPHA, BETA]).decode()
     assert '<th title="[::1]:61613">Alpha<br><span class="dim">1.5</span></th>' in data
     assert '<th title="[::1]:61613">Beta<br><span class="dim">2.0 (x)</span></th>' in data
-    _, table = data.split('<table class="targets">')
+    _, table = data.split('<table class="targets marks">')
     rows = {
         row.split("<code>")[1].partition("<")[0]: row.split("<td")[1:]
         for row in table.partition("</table>")[0].split("<tr ")[1:]
+        if "<code>" in row
     }
     assert list(rows) == ["1.2/topic/one", "1.2/topic/two", "1.2/topic/three"]
     verdicts = {
@@ -87,9 +88,43 @@ def test_each_cell_leads_to_reason_notes_and_wire_log_of_its_target() -> None:
     for number, server, case in ((1, "Alpha/1.5", "two"), (2, "Beta/2.0 (x)", "two")):
         anchor = f"{number}/1.2/topic/{case}"
         assert f'href="#{anchor}"' in data
-        details = data.split(f'<dl id="{anchor}">')[1].partition("</details>")[0]
+        details = data.split(f'<div id="{anchor}">')[1].partition("</details>")[0]
         for what in ("did", "notes", "sends"):
             assert f"{server} {what} {case}" in details
+
+
+def test_wire_logs_of_what_is_ok_are_left_out_unless_asked_for() -> None:
+    """A cell without anything to tell leads to what the case is about."""
+    gamma = run_on("Gamma/1", one=Verdict.OK, two=Verdict.FAILED, three=Verdict.INFORMATIONAL)
+    gamma.results[0].detail, gamma.results[0].notes = "", []
+    compact = to_matrix([gamma]).decode()
+    assert "Gamma/1 sends two" in compact
+    assert "Gamma/1 sends one" not in compact
+    assert "Gamma/1 sends three" not in compact
+    assert "Gamma/1 notes three" in compact
+    assert '<a class="v OK" href="#1.2/topic/one"' in compact
+    whole = to_matrix([gamma], all_logs=True).decode()
+    for case in ("one", "two", "three"):
+        assert f"Gamma/1 sends {case}" in whole
+    assert '<a class="v OK" href="#1/1.2/topic/one"' in whole
+
+
+def test_profiles_are_side_by_side() -> None:
+    """A key that a target has not shown has no text there."""
+    one, other = run_on("One/1", a=Verdict.OK, b=Verdict.OK), run_on("Two/2", a=Verdict.OK)
+    one.results[0].profile = {"same": "x", "own": "1", "other": "y"}
+    other.results[0].profile = {"same": "x", "other": "z"}
+    page = Page(to_matrix([one, other]))
+    assert "ProfileWhat the targets do where they have the choice; no verdict." in page.text
+    assert "otheryzown1-samexx" in page.text
+    rows = cells(to_markdown_matrix([one, other]).decode())
+    assert rows[-5:] == [
+        ["about", "`One 1`", "`Two 2`"],
+        ["---", "---", "---"],
+        ["other", "y", "z"],
+        ["own", "1", "-"],
+        ["same", "x", "x"],
+    ]
 
 
 def test_run_that_was_cut_short_is_told() -> None:
@@ -122,10 +157,12 @@ def test_files_are_read_in_the_order_given_and_written(suite: Suite, tmp_path: P
     assert done.out == "wrote ba.json\n"
     merged = msgspec.json.decode((tmp_path / "ba.json").read_bytes(), type=Merged)
     assert merged == Merged(reports=[BETA, ALPHA])
-    files = ("--html", "m/t.html", "--markdown", "m/t.md")
+    files = ("--html", "m/t.html", "--markdown", "m/t.md", "--all-wire-logs")
     done = suite("merge", "ba.json", "a.json", *files)
     assert done.status == 0, done.told
-    assert (tmp_path / "m" / "t.html").read_bytes() == to_matrix([BETA, ALPHA, ALPHA])
+    assert (tmp_path / "m" / "t.html").read_bytes() == to_matrix(
+        [BETA, ALPHA, ALPHA], all_logs=True
+    )
     assert (tmp_path / "m" / "t.md").read_bytes() == to_markdown_matrix([BETA, ALPHA, ALPHA])
 
 

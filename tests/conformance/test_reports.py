@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,7 +12,7 @@ import pytest
 from stompkit.conformance._html import to_html
 from stompkit.conformance._junit import to_junit
 from stompkit.conformance.report import Report, check_writable, to_json, write
-from stompkit.conformance.verdict import Verdict, WireEvent
+from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
 from tests.conformance.reports import CLEAN, HOSTILE, Page, a_report, result
 
 
@@ -60,8 +61,9 @@ def test_html_is_whole_and_needs_nothing_else(text: str) -> None:
     data = to_html(a_report(text))
     page = Page(data)
     links = page.check_self_contained(data)
-    # One mark in the matrix for each case, and one line for each of the three that are not OK.
-    assert len(links) == 6 + 3
+    # One mark in the matrix for each case, one line for each of the three that are not OK, the
+    # chapters, and the parts of the page.
+    assert len(links) == 6 + 3 + 3 + 4
 
 
 def test_html_shows_what_the_target_said_as_text() -> None:
@@ -78,6 +80,51 @@ def test_html_shows_line_ends() -> None:
     page = Page(to_html(report))
     for shown in ("<↵", "<↵↵MESSAGE\n\nx^@↵", "<↵ x 50"):
         assert shown in page.text
+
+
+def profiled(case: str, version: str, **profile: str) -> CaseResult:
+    """A result with a profile."""
+    return result(case, Verdict.INFORMATIONAL, version=version, profile=profile)
+
+
+def test_profile_has_one_text_where_the_versions_agree() -> None:
+    report = a_report(CLEAN)
+    report.results = [
+        profiled("behaviour/1.0/a", "1.0", same="x", differs="x", once="o"),
+        profiled("behaviour/1.1/a", "1.1", same="x", differs="x", Few="f"),
+        profiled("behaviour/1.2/a", "1.2", same="x", differs="y", Few="g"),
+        profiled("behaviour/b", "1.2", same="x", differs="z"),
+    ]
+    assert list(report.profile().items()) == [
+        ("differs", "1.0, 1.1: x; 1.2: y, z"),
+        ("Few", "1.1: f; 1.2: g"),
+        ("once", "o"),
+        ("same", "x"),
+    ]
+
+
+def test_html_has_the_profile() -> None:
+    report = a_report(CLEAN)
+    report.results = [profiled("behaviour/a", "1.2", about="does")]
+    assert "<tr><th>about</th><td>does</td></tr>" in to_html(report).decode()
+    report.results = [result("1.2/a/b", Verdict.OK)]
+    assert 'id="profile"' not in to_html(report).decode()
+
+
+def test_matrix_of_one_target_has_a_row_for_each_topic_and_a_column_for_each_version() -> None:
+    report = a_report(CLEAN)
+    ids = ("robustness/ack/c", "behaviour/1.2/ack/b", "1.2/ack/a", "1.0/ack/a", "behaviour/ack/x")
+    report.results = [result(each, Verdict.OK) for each in ids]
+    table = to_html(report).decode().split('<table class="matrix">')[1].split("</table>")[0]
+    assert "<th>topic</th><th>1.0</th><th>1.2</th><th>any</th>" in table
+    rows = [re.findall(r'href="#([^"]*)"|(<td></td>)', row) for row in table.split("<tr>")]
+    assert [[link or None for link, _ in row] for row in rows if row] == [
+        ["1.0/ack/a", "1.2/ack/a", None],
+        [None, None, "robustness/ack/c"],
+        [None, "behaviour/1.2/ack/b", "behaviour/ack/x"],
+    ]
+    groups = re.findall(r'<th class="chapter" colspan="4">(.*?)</th>', table)
+    assert groups == ["specifications", "robustness", "behaviour"]
 
 
 def test_report_goes_into_a_new_folder(tmp_path: Path) -> None:

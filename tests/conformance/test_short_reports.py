@@ -82,6 +82,14 @@ def test_what_is_no_failure_is_listed_apart() -> None:
     }
 
 
+def test_profile_is_the_last_table() -> None:
+    report = whole(OK=2)
+    report.results[1].profile = {"what *it* is about": "this | that"}
+    text = to_markdown(report).decode()
+    table = "| about | does |\n| --- | --- |\n| what \\*it\\* is about | this \\| that |\n"
+    assert text.endswith(f"\n\n### Profile\n\n{table}")
+
+
 def test_unexpected_passes_and_errors_of_the_suite_are_told() -> None:
     report = whole(OK=1)
     report.better_than_expected, report.errors = ["1.2/OK/0"], ["a\n`b`"]
@@ -96,7 +104,7 @@ def test_what_the_target_says_means_nothing_in_markdown() -> None:
     nasty = f"{HOSTILE} `code` ``` @somebody | [x](y) # *b*\n\n# heading\n- item"
     data = to_markdown(a_report(nasty)).decode()
     lines = data.splitlines()
-    assert sum(line.startswith("#") for line in lines) == 5
+    assert sum(line.startswith("#") for line in lines) == 6
     assert sum(line.startswith("- ") for line in lines) == 5
     outside = re.sub(r"(?<![`\\])(`+)(?!`).+?(?<!`)\1(?!`)", "", data)
     assert not re.search(r"(?<!\\)[<`\[]", outside)

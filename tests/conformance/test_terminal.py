@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import pty
@@ -10,15 +11,21 @@ import struct
 import subprocess
 import sys
 import termios
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from stompkit.conformance._progress import Progress
+from stompkit.conformance._summary import summary_lines
+from stompkit.conformance.case import Case
+from stompkit.conformance.verdict import Verdict
 from stompkit.testing import RunningBroker
 from tests.conformance.broken_sessions import OpenAfterError, error_says_nothing
 from tests.conformance.command import BOUND_S, environment
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.proxy import behind
+from tests.conformance.reports import CLEAN, a_report, result
 from tests.conformance.scripted import Line, connected, frame
 
 QUICKLY = ("--timeout", "0.5")
@@ -27,6 +34,16 @@ CASES = (
     "1.2/nack",
     "1.1/send/unprocessable-close",
     "1.0/error/body-detail",
+)
+ANY_CASE = Case(
+    id="",
+    version="1.2",
+    requirements=(),
+    level="MUST",
+    informational=False,
+    statement="",
+    expectation="",
+    section="",
 )
 
 
@@ -54,28 +71,98 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
     return written.decode("utf-8").replace("\r\n", "\n")
 
 
+def shown(text: str) -> list[str]:
+    """What stands on the screen in the end, and at last the steps of the line of progress."""
+    # What is left of each line, once it is overwritten.
+    return [line.rpartition("\r")[2] for line in text.split("\n")]
+
+
+def steps(text: str) -> list[str]:
+    """What the line of progress has said, in its order."""
+    return [piece.rstrip() for piece in re.split("[\r\n]", text) if re.match(r"\d+/\d+  \d", piece)]
+
+
 def test_terminal(serve: Serve, broker: RunningBroker, tmp_path: Path) -> None:
-    """The line of progress shows the case that is run, and is gone in the end."""
+    """The line of progress counts what is done, names what runs, and is gone in the end."""
     server = serve(behind(error_says_nothing, broker.host, broker.port))
-    text = on_a_terminal("--mq", server.address, "--quiet-time", "0.1", *CASES, cwd=tmp_path)
+    text = on_a_terminal(
+        *("--mq", server.address, "--quiet-time", "0.1", "--jobs", "3"), *CASES, cwd=tmp_path
+    )
     assert "\x1b" not in text
-    pieces = re.split("[\r\n]", text)
-    assert max(map(len, pieces)) <= 80
-    steps = [piece.split() for piece in pieces if re.match(r"\d+/\d+ ", piece)]
-    total = len(steps)
-    assert [step[0] for step in steps] == [f"{n}/{total}" for n in range(1, total + 1)]
-    assert steps[0][1] == "1.0/error/message-header"
-    # What is left of each line, once it is overwritten, is all that was meant to stay.
-    left = "\n".join(line.rpartition("\r")[2] for line in text.split("\n"))
-    assert "1/" not in left.partition("NON-STRICT")[0]
+    assert max(map(len, re.split("[\r\n]", text))) <= 80
+    said = [re.fullmatch(r"(\d+)/(\d+)  \d+:\d\d(  [^ ]+( \+ \d)?)?", step) for step in steps(text)]
+    done = [int(step[1]) for step in said if step]
+    total = int(said[0][2]) if said[0] else 0
+    assert len(done) == len(said)
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, total)
+    assert steps(text)[0].endswith("  1.0/error/message-header")
+    assert any(step.endswith(" + 2") for step in steps(text))
+    left = "\n".join(shown(text))
+    assert "0/" not in left.partition("NON-STRICT")[0]
     assert f"{total} cases, none failed" in left
 
 
 def test_terminal_counts_failures(serve: Serve, broker: RunningBroker, tmp_path: Path) -> None:
     server = serve(behind(OpenAfterError, broker.host, broker.port))
     cases = ("1.1/send/unprocessable-close", "1.2/send/unprocessable-close")
-    text = on_a_terminal("--mq", server.address, "--timeout", "0.5", *cases, cwd=tmp_path)
-    assert "2/2  1 failed  1.2/send/unprocessable-close" in text
+    text = on_a_terminal(
+        *("--mq", server.address, "--timeout", "0.5", "--jobs", "1"), *cases, cwd=tmp_path
+    )
+    said = [re.sub(r"\d+:\d\d  ", "", step) for step in steps(text)]
+    assert "1/2  1 failed  1.2/send/unprocessable-close" in said
+
+
+class Terminal(StringIO):
+    """What is written to it, as if it were one."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+def test_progress_names_the_case_that_runs_for_longest() -> None:
+    """And tells the time that has passed since the beginning."""
+    terminal, now = Terminal(), [100.0]
+    progress = Progress(terminal, 3, lambda: now[0])
+    a, b, c = (dataclasses.replace(ANY_CASE, id=f"behaviour/topic/{name}") for name in "abc")
+    progress.case(a)
+    progress.case(b)
+    now[0] += 75
+    progress.result(result(b.id, Verdict.FAILED))
+    progress.case(c)
+    progress.result(result(a.id, Verdict.OK))
+    progress.result(result(c.id, Verdict.OK))
+    progress.end()
+    assert steps(terminal.getvalue()) == [
+        "0/3  0:00  behaviour/topic/a",
+        "0/3  0:00  behaviour/topic/a + 1",
+        "1/3  1:15  1 failed  behaviour/topic/a",
+        "1/3  1:15  1 failed  behaviour/topic/a + 1",
+        "2/3  1:15  1 failed  behaviour/topic/c",
+        "3/3  1:15  1 failed",
+    ]
+    assert shown(terminal.getvalue()) == [""]
+
+
+def test_tables_fit() -> None:
+    """Whatever chapters, what is counted, and the profile are called."""
+    report = a_report(CLEAN)
+    chapters = ("1.0", "behaviour", "failover", "robustness", "client", "of-a-user-" + "x" * 60)
+    report.results = [
+        result(f"{chapter}/a/b", Verdict.OK, profile={f"{chapter} {'word ' * 9}": "does " * 30})
+        for chapter in chapters
+    ]
+    report.results[0].profile = {"NACK": "dead letter", "x" * 70: "y" * 200}
+    lines = summary_lines(report, strict=False)
+    assert max(map(len, lines)) <= 80
+    head = lines.index(next(line for line in lines if line.startswith("chapter")))
+    table = lines[head : lines.index("", head)]
+    assert [line.split()[0] for line in table[2:-2]] == list(chapters[:-1])
+    assert len({len(line) for line in table}) == 1
+    column = next(line for line in lines if line.startswith("profile")).index("what the target")
+    [nack] = [line for line in lines if line.startswith("NACK")]
+    assert nack[column:] == "dead letter"
 
 
 def talks_at_length(line: Line) -> None:

@@ -1,0 +1,327 @@
+"""Writes what the conformance suite finds out about brokers, ``conformance-results.rst``.
+
+``--run`` launches all brokers, or those that are named, runs the suite on each and puts what was
+found into ``conformance/results``. The page, and a table of all cases beside the files there, are
+made of these and of the known deviations in ``conformance/brokers``. ``--check`` changes nothing,
+and exits with 1 where the page differs from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from stompkit.conformance._html_matrix import to_matrix
+from stompkit.conformance._merge import read
+from stompkit.conformance.expectations import Deviation, Expectations, compare, load
+from stompkit.conformance.report import Report, to_json
+from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
+from stompkit.testing._launching.brokers.morbidq import morbidq_python
+
+__all__ = ["main"]
+
+_ROOT: Final = Path(__file__).parents[1]
+_NAME: Final = "conformance-results.rst"
+_MATRIX: Final = "matrix.html"
+_WIDTH: Final = 100
+#: The brokers, in the order of the tables, and what the suite has to be told about them.
+_BROKERS: Final[dict[str, list[str]]] = {
+    "stompkit": [],
+    "activemq": [],
+    "rabbitmq": [],
+    "coilmq": [],
+    "morbidq": ["--no-ack", "--no-receipts"],
+}
+_NOT_OK: Final = (Verdict.FAILED, Verdict.NON_STRICT)
+#: Ends the name of a broker that stompkit has played.
+_STAND_IN: Final = "(stand-in)"
+#: What is kept of a wire log.
+_MOST_EVENTS: Final = 40
+_MOST_CHARACTERS: Final = 400
+_SPECIAL: Final = re.compile(r"([\\`*|_])")
+_INTRODUCTION: Final = """\
+.. Made by docs/make_results.py from conformance/results and conformance/brokers: run that instead.
+
+What the conformance suite finds
+================================
+
+``make results`` launches the brokers that are installed, as tests that use ``stomp_broker`` get
+them, and runs the suite on each. A `table of all cases`_ has the reason for every verdict, and the
+wire log of what is not OK; the files beside it are reports that ``python -m stompkit.conformance
+merge`` reads. ``docs/conformance.rst`` explains verdicts and chapters.
+
+.. _table of all cases: ../conformance/results/matrix.html
+"""
+
+
+class _Target(NamedTuple):
+    """A broker, what was found on it, and what is known of it."""
+
+    broker: str
+    report: Report
+    known: Expectations | None
+
+    @property
+    def name(self) -> str:
+        """What it calls itself, or else the name that it is launched by."""
+        return " ".join(self.report.target.product()).strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for, write the files, or check the page; the exit status."""
+    options = _parser().parse_args(arguments)
+    brokers = [] if options.run is None else options.run or list(_BROKERS)
+    old = [each for each in brokers if not _run(each, options.only, options.results, options.known)]
+    targets = list(_targets(options.results, options.known))
+    path = options.into / _NAME
+    text = page(targets)
+    if not options.check:
+        matrix = to_matrix([target.report for target in targets])
+        (options.results / _MATRIX).write_bytes(matrix)
+        path.write_text(text, encoding="utf-8")
+    elif not path.exists() or path.read_text(encoding="utf-8") != text:
+        print(f"{path} is not what make_results.py makes of the results", file=sys.stderr)
+        return 1
+    for broker in old:
+        print(f"{broker} could not be tested: what there is of it is older", file=sys.stderr)
+    return 1 if old else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument(
+        "--run",
+        nargs="*",
+        choices=_BROKERS,
+        metavar="BROKER",
+        help=f"run the suite on these, or on all: {', '.join(_BROKERS)}",
+    )
+    made.add_argument("--only", nargs="+", default=[], metavar="CASE", help="run only these cases")
+    made.add_argument("--check", action="store_true", help="write nothing, compare")
+    for name, folder, what in (
+        ("into", _ROOT / "docs", "the page is"),
+        ("results", _ROOT / "conformance" / "results", "the reports and the table are"),
+        ("known", _ROOT / "conformance" / "brokers", "the lists of known deviations are"),
+    ):
+        made.add_argument(
+            f"--{name}", type=Path, default=folder, metavar="DIR", help=f"where {what}"
+        )
+    return made
+
+
+# To run the suite.
+
+
+def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
+    """Run the suite on a broker and keep what is to be published; whether that was possible."""
+    expected = known / f"{broker}.toml"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        status = subprocess.run(
+            [
+                *(sys.executable, "-m", "stompkit.conformance", *only, f"--broker={broker}"),
+                *(*_BROKERS[broker], f"--json={path}"),
+                *([f"--expect={expected}"] if expected.exists() else []),
+            ],
+            cwd=_ROOT,
+            check=False,
+        ).returncode
+        # What failed is what the page is about.
+        if status not in (0, 1):
+            return False
+        [report] = read(path)
+    results.mkdir(parents=True, exist_ok=True)
+    is_played = broker == "morbidq" and morbidq_python() is None
+    label = f"{broker} {_STAND_IN}" if is_played else broker
+    (results / f"{broker}.json").write_bytes(to_json(published(report, label)))
+    return True
+
+
+def published(report: Report, label: str) -> Report:
+    """A report without the name of this machine, its ports and the time of day.
+
+    ``label`` stands for the address. Wire logs are of what is not OK only, and short.
+    """
+    hide = _without_host_names()
+    report.target.address = label
+    report.target.server = hide(report.target.server)
+    report.started = f"{report.started[:10]}T00:00:00+00:00"
+    for result in report.results:
+        result.detail = hide(result.detail)
+        result.notes = [hide(note) for note in result.notes]
+        result.profile = {about: hide(does) for about, does in result.profile.items()}
+        result.wire = _shortened(result.wire, hide) if result.verdict in _NOT_OK else []
+    return report
+
+
+def _without_host_names() -> Callable[[str], str]:
+    """What replaces the names of this machine in a text."""
+    names = {socket.gethostname(), socket.gethostname().partition(".")[0], socket.getfqdn()}
+    words = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    # Not as a part of another word; but after an escape sequence, as in ID\\cNAME.
+    name = re.compile(rf"(?:(?<=\\[cnr])|(?<![A-Za-z0-9]))(?:{words})(?![A-Za-z0-9])")
+    return lambda text: name.sub("localhost", text)
+
+
+def _shortened(wire: list[WireEvent], hide: Callable[[str], str]) -> list[WireEvent]:
+    """The beginning and the end of a wire log."""
+    half = _MOST_EVENTS // 2
+    if len(wire) > _MOST_EVENTS:
+        gap = WireEvent(0, wire[half].at_ms, ".", f"({len(wire) - 2 * half} events left out)")
+        wire = [*wire[:half], gap, *wire[-half:]]
+    return [msgspec.structs.replace(event, text=_cut(hide(event.text))) for event in wire]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
+
+
+# To make the page.
+
+
+def _targets(results: Path, known: Path) -> Iterator[_Target]:
+    """The brokers that there are results of, judged by what is known now."""
+    for broker in _BROKERS:
+        path, listed = results / f"{broker}.json", known / f"{broker}.toml"
+        if path.exists():
+            [report] = read(path)
+            for result in report.results:
+                result.expected = ""
+            expectations = load(listed) if listed.exists() else None
+            if expectations is not None:
+                report.better_than_expected = compare(report.results, expectations)
+            yield _Target(broker, report, expectations)
+
+
+def page(targets: Sequence[_Target]) -> str:
+    """The page of the manual."""
+    lines = [_INTRODUCTION, *_totals(targets)]
+    for target in targets:
+        lines += _section(target)
+    lines += _profiles(targets)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _totals(targets: Sequence[_Target]) -> Iterator[str]:
+    yield ".. csv-table::"
+    yield f"   :header: Target, Tested on, {', '.join(Verdict)}, Without a reason\n"
+    for target in targets:
+        counts = target.report.count()
+        unknown = sum(
+            result.verdict in _NOT_OK and not result.expected for result in target.report.results
+        )
+        numbers = [*(counts[verdict] for verdict in Verdict), unknown]
+        cells = [f'"{_escaped(target.name)}"', target.report.started[:10], *map(str, numbers)]
+        yield f"   {', '.join(cells)}"
+    yield ""
+
+
+def _profiles(targets: Sequence[_Target]) -> Iterator[str]:
+    """What each does where it is free to choose, side by side."""
+    profiles = [target.report.profile() for target in targets]
+    names = sorted({name for profile in profiles for name in profile}, key=str.casefold)
+    yield _title("Profile")
+    yield "What the brokers do where the specifications leave them the choice: no verdict.\n"
+    if names:
+        yield ".. list-table::\n   :header-rows: 1\n"
+        yield _row("About", *(_escaped(target.name) for target in targets))
+        for name in names:
+            yield _row(*map(_escaped, [name, *(each.get(name, "-") for each in profiles)]))
+        yield ""
+
+
+def _section(target: _Target) -> Iterator[str]:
+    """One broker: its verdicts by chapter, and every deviation."""
+    report = target.report
+    yield _title(_escaped(target.name))
+    facts = f"STOMP {', '.join(report.target.versions)}; suite {report.suite_version}."
+    if target.known is not None:
+        facts += f" What is known is of {target.known.broker} {target.known.versions}"
+        facts += f": {target.known.link}." if target.known.link else "."
+    if target.name.endswith(_STAND_IN):
+        facts += f" This is stompkit with the quirks of {target.broker}, which was not there."
+    if not report.complete:
+        facts += f" The run was cut short: {report.cut_short}."
+    yield _filled(_escaped(facts)) + "\n"
+    yield ".. csv-table::"
+    yield f"   :header: Chapter, {', '.join(Verdict)}\n"
+    for chapter, counts in report.by_chapter().items():
+        yield f"   {chapter}, {', '.join(str(counts[verdict]) for verdict in Verdict)}"
+    yield ""
+    yield from _deviations(target)
+    missing = Counter(
+        result.detail for result in report.results if result.verdict is Verdict.UNSUPPORTED
+    )
+    for reason, number in missing.items():
+        noun = "case" if number == 1 else "cases"
+        yield _filled(_escaped(f"{Verdict.UNSUPPORTED}, {number} {noun}: {reason}"), "* ") + "\n"
+    if report.better_than_expected:
+        better = ", ".join(f"``{name}``" for name in report.better_than_expected)
+        yield _filled(f"Listed as deviations, and came out better: {better}.") + "\n"
+
+
+def _deviations(target: _Target) -> Iterator[str]:
+    """Every case that is not OK, with the reason: those that have one in common together."""
+    groups: dict[tuple[Verdict, str], list[CaseResult]] = {}
+    for verdict in _NOT_OK:
+        for result in target.report.results:
+            if result.verdict is verdict:
+                groups.setdefault((verdict, _reason(target.known, result)), []).append(result)
+    if not groups:
+        return
+    yield ".. list-table::\n   :header-rows: 1\n"
+    yield _row("Verdict", "Cases", "Reason")
+    for (verdict, reason), results in groups.items():
+        yield _row(verdict, ", ".join(f"``{result.id}``" for result in results), reason)
+    yield ""
+
+
+def _reason(known: Expectations | None, result: CaseResult) -> str:
+    """What the list says, or else what was seen."""
+    listed: Deviation | None = known.of(result.id) if known and result.expected else None
+    if listed is None:
+        return f"*no reason is known*: {_escaped(result.detail)}"
+    link = f" (`more <{listed.link}>`__)" if listed.link else ""
+    return f"{_escaped(listed.reason)}{link}"
+
+
+def _title(text: str) -> str:
+    return f"{text}\n{'-' * len(text)}\n"
+
+
+def _row(*cells: str) -> str:
+    first, *others = cells
+    return "\n".join(
+        [_filled(first, "   * - "), *(_filled(cell, "     - ") for cell in others)],
+    )
+
+
+def _escaped(text: str) -> str:
+    """A text in which nothing means anything to docutils."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _filled(text: str, begin: str = "") -> str:
+    return textwrap.fill(
+        " ".join(text.split()),
+        _WIDTH,
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

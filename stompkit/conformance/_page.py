@@ -1,0 +1,57 @@
+"""What the HTML pages have in common: a frame without scripts, which loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from string import Template
+
+__all__ = ["chapter_anchor", "page"]
+
+_PAGE = Template("""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<style>$style</style></head><body class="$kind">
+$buttons
+<header><nav>$links</nav><p>show $labels</p></header>
+<main>
+$content
+</main>
+</body></html>
+""")
+
+
+def page(
+    kind: str, title: str, links: Mapping[str, str], filters: Mapping[str, str], content: str
+) -> bytes:
+    """Make a page of a kind that the style sheet knows.
+
+    ``links`` are the names of places in it by their ids, ``filters`` what can be shown by the ids
+    of their buttons, of which the first is pressed. ``content`` is HTML.
+    """
+    text = _PAGE.substitute(
+        title=escape(title),
+        style=files("stompkit.conformance").joinpath("report.css").read_text("utf-8"),
+        kind=kind,
+        links="".join(
+            f'<a href="#{escape(anchor)}">{escape(name)}</a>' for anchor, name in links.items()
+        ),
+        # Beside everything that they hide or show, since the style sheet can't look upwards, or
+        # only at a price that is too high for a page of this size.
+        buttons="".join(
+            f'<input type="radio" name="show" id="{anchor}"{"" if number else " checked"}>'
+            for number, anchor in enumerate(filters)
+        ),
+        labels="".join(
+            f'<label for="{anchor}">{escape(name)}</label>' for anchor, name in filters.items()
+        ),
+        content=content,
+    )
+    return text.encode("utf-8", "backslashreplace")
+
+
+def chapter_anchor(chapter: str) -> str:
+    """The id of a chapter on a page; unlike those of cases it has no slash."""
+    return f"chapter-{chapter}".replace("/", "-")

@@ -1,0 +1,172 @@
+"""A headless Chromium that opens pages and is asked about them.
+
+It is spoken to in the Chrome DevTools Protocol, over a pair of pipes: messages in JSON, each ended
+by NUL.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self, cast
+
+__all__ = ["Chromium", "chromium"]
+
+_PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+#: Chromium reads its commands from descriptor 3 and answers on 4. Where it is run by root, in a
+#: container, it can't have a sandbox, nor much shared memory; the pages are our own.
+_COMMAND: Final = (
+    'exec "$@" --headless --no-sandbox --disable-dev-shm-usage --disable-gpu --no-first-run'
+    " --hide-scrollbars --remote-debugging-pipe 3<&0 4>&1 0</dev/null 1>/dev/null 2>&1"
+)
+#: How long an answer may take, in seconds, which is soon after the start on a machine that is busy.
+_LIMIT_S: Final = 60.0
+_NUL: Final = b"\0"
+
+
+def chromium() -> str | None:
+    """The program, if there is one."""
+    return next(filter(None, map(shutil.which, _PROGRAMS)), None)
+
+
+class Chromium:
+    """A browser with one page, whose width is that of a desk's screen; a context manager."""
+
+    def __init__(self, program: str, profile: Path) -> None:
+        """Start it with an empty directory as its profile."""
+        self._process = subprocess.Popen(
+            ["sh", "-c", _COMMAND, "sh", program, f"--user-data-dir={profile}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        self._number = 0
+        self._received = b""
+        self._session = ""
+        #: Events that have come, oldest first.
+        self._events: list[dict[str, Any]] = []
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self._call(f"{domain}.enable")
+
+    def __enter__(self) -> Self:
+        """The browser itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it."""
+        self._session = ""
+        try:
+            # It would leave processes behind if it were only killed.
+            self._call("Browser.close")
+            self._process.wait(_LIMIT_S)
+        finally:
+            self._process.kill()
+            self._process.communicate()
+
+    def open(self, page: Path, fragment: str = "", *, width: int = 1280, height: int = 900) -> None:
+        """Load a page in a window of so many pixels; what was said of another is forgotten."""
+        # From nothing: to another place of the same page would not be to load it.
+        for url in ("about:blank", page.as_uri() + (f"#{fragment}" if fragment else "")):
+            self.resize(width, height)
+            self._events.clear()
+            self._call("Page.navigate", url=url)
+            self._wait_for("Page.loadEventFired")
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Make the window so large, in pixels."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def emulate(self, media: str = "", *, color_scheme: str = "light") -> None:
+        """Have the page on ``print`` or a screen, and light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": color_scheme}]
+        self._call("Emulation.setEmulatedMedia", media=media, features=features)
+
+    def ask(self, expression: str) -> Any:
+        """The value of an expression of JavaScript, which may be a promise."""
+        answer = self._call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press a key on the keyboard and let it go."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def screenshot(self, *, whole: bool = False) -> bytes:
+        """What is seen, or the ``whole`` page, as PNG."""
+        shot = self._call("Page.captureScreenshot", captureBeyondViewport=whole)
+        return base64.b64decode(shot["data"])
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """What the page or the browser has said on the console since the page was opened."""
+        self.ask("0")  # what was said before has come with the answer
+        said = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
+        return [event for event in self._events if event["method"] in said]
+
+    def _call(self, method: str, **parameters: object) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, object] = {
+            "id": self._number,
+            "method": method,
+            "params": parameters,
+        }
+        if self._session:
+            message["sessionId"] = self._session
+        pipe = cast("IO[bytes]", self._process.stdin)
+        data = json.dumps(message).encode() + _NUL
+        while data:
+            data = data[os.write(pipe.fileno(), data) :]
+        answer = self._take(lambda each: each.get("id") == self._number)
+        assert "error" not in answer, (method, answer["error"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _wait_for(self, method: str) -> None:
+        if not any(event["method"] == method for event in self._events):
+            self._take(lambda each: each.get("method") == method)
+
+    def _take(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Read up to a message; the events that come before are kept."""
+        until = time.monotonic() + _LIMIT_S
+        while True:
+            message = self._next(until)
+            if "method" in message:
+                self._events.append(message)
+            if is_it(message):
+                return message
+
+    def _next(self, until: float) -> dict[str, Any]:
+        pipe = cast("IO[bytes]", self._process.stdout)
+        while _NUL not in self._received:
+            ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
+            assert ready, f"Chromium does not answer in {_LIMIT_S:g} s"
+            octets = os.read(pipe.fileno(), 1 << 16)
+            assert octets, "Chromium has ended"
+            self._received += octets
+        line, _, self._received = self._received.partition(_NUL)
+        message: dict[str, Any] = json.loads(line)
+        return message

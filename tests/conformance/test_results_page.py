@@ -1,0 +1,190 @@
+"""The published results: what is kept of a run, and the page that is made of it."""
+
+from __future__ import annotations
+
+import runpy
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stompkit.conformance.report import Report, to_json
+from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
+from tests.conformance.command import ROOT, read_report
+from tests.conformance.reports import CLEAN, Page, a_report, result
+
+SCRIPT = ROOT / "docs" / "make_results.py"
+KNOWN = """
+broker = "RabbitMQ"
+versions = "3.10.8"
+link = "https://example.org/mq"
+
+[[deviation]]
+cases = ["1.2/error/*"]
+verdict = "FAILED"
+reason = "keeps the connection *open*"
+link = "https://example.org/1"
+
+[[deviation]]
+cases = ["1.2/gone/a"]
+verdict = "FAILED"
+reason = "no more"
+"""
+
+Make = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPT))
+
+
+def run_on(server: str, *results: CaseResult) -> Report:
+    """A whole run on a server."""
+    report = a_report(CLEAN)
+    report.target.server = server
+    report.complete, report.cut_short, report.errors = True, "", []
+    report.better_than_expected = []
+    report.results = list(results)
+    return report
+
+
+@pytest.fixture
+def make(script: dict[str, Any], tmp_path: Path) -> Make:
+    """Runs the script in a folder that has results of two brokers, and what is known of one."""
+    rabbitmq = run_on(
+        "RabbitMQ/3.10.8",
+        result("1.2/error/a", Verdict.FAILED, detail="open", expected="an old reason"),
+        result("1.2/error/b", Verdict.FAILED, detail="still open", profile={"NACK": "re|queue"}),
+        result("1.2/error/c", Verdict.NON_STRICT, detail="odd: a_ b*"),
+        result("1.2/gone/a", Verdict.OK),
+        result("behaviour/a", Verdict.UNSUPPORTED, detail="the target has none"),
+    )
+    ours = run_on("stompkit/1", result("1.2/error/a", Verdict.OK, profile={"NACK": "x", "y": "z"}))
+    for name, report in (("rabbitmq", rabbitmq), ("stompkit", ours)):
+        (tmp_path / f"{name}.json").write_bytes(to_json(report))
+    (tmp_path / "rabbitmq.toml").write_text(KNOWN)
+    folders = [f"--{name}={tmp_path}" for name in ("into", "results", "known")]
+
+    def run(*arguments: str) -> int:
+        status: int = script["main"]([*folders, *arguments])
+        return status
+
+    return run
+
+
+def test_page_has_counts_profiles_and_every_deviation(make: Make, tmp_path: Path) -> None:
+    assert make() == 0
+    text = (tmp_path / "conformance-results.rst").read_text()
+    assert '   "stompkit 1", 2026-01-02, 1, 0, 0, 0, 0, 0\n' in text
+    assert '   "RabbitMQ 3.10.8", 2026-01-02, 1, 1, 2, 1, 0, 1\n' in text
+    profile = (
+        "   * - About\n     - stompkit 1\n     - RabbitMQ 3.10.8\n"
+        "   * - NACK\n     - x\n     - re\\|queue\n"
+        "   * - y\n     - z\n     - -\n"
+    )
+    assert profile in text
+    _, of_rabbitmq = text.split("\nRabbitMQ 3.10.8\n---------------\n")
+    assert "What is known is of RabbitMQ 3.10.8: https://example.org/mq." in of_rabbitmq
+    assert "   1.2, 1, 1, 2, 0, 0\n   behaviour, 0, 0, 0, 1, 0\n" in of_rabbitmq
+    deviations = (
+        "   * - FAILED\n     - ``1.2/error/a``, ``1.2/error/b``\n"
+        "     - keeps the connection \\*open\\* (`more <https://example.org/1>`__)\n"
+        "   * - NON-STRICT\n     - ``1.2/error/c``\n"
+        "     - *no reason is known*: odd: a\\_ b\\*\n"
+    )
+    assert deviations in of_rabbitmq
+    assert "* UNSUPPORTED, 1 case: the target has none\n" in of_rabbitmq
+    better = "Listed as deviations, and came out better: ``1.2/error/c``, ``1.2/gone/a``.\n"
+    assert better in of_rabbitmq
+    matrix = Page((tmp_path / "matrix.html").read_bytes())
+    assert matrix.text.index("stompkit1") < matrix.text.index("RabbitMQ3.10.8")
+    assert "keeps the connection *open*" in matrix.text
+    assert "an old reason" not in matrix.text
+
+
+def test_page_that_is_not_of_the_results_is_told(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert make("--check") == 1
+    assert "make_results.py" in capsys.readouterr().err
+    assert make() == 0
+    assert make("--check") == 0
+    (tmp_path / "rabbitmq.toml").unlink()
+    assert make("--check") == 1
+
+
+def test_page_is_that_of_the_results(
+    script: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert script["main"](["--check"]) == 0, capsys.readouterr().err
+
+
+def test_nothing_is_published_of_the_machine_or_of_the_time(script: dict[str, Any]) -> None:
+    host = socket.gethostname()
+    texts = [f"message-id:ID\\c{host}-41-1", f"ID:{host}-41", f"node rabbit@{host}.", host]
+    others = [f"x{host}", f"{host}x"]
+    wire = [WireEvent(1, 0, "<", text) for text in texts + others]
+    bad = result("1.2/a/b", Verdict.FAILED, wire=wire, detail=host, notes=[host])
+    bad.profile = {"name": f"({host})"}
+    report = script["published"](run_on(f"S/1 {host}", bad), "label")
+    assert report.target.address == "label"
+    assert report.target.server == "S/1 localhost"
+    assert report.started == "2026-01-02T00:00:00+00:00"
+    [kept] = report.results
+    assert (kept.detail, kept.notes, kept.profile) == (
+        "localhost",
+        ["localhost"],
+        {"name": "(localhost)"},
+    )
+    assert [event.text for event in kept.wire] == [
+        "message-id:ID\\clocalhost-41-1",
+        "ID:localhost-41",
+        "node rabbit@localhost.",
+        "localhost",
+        *others,
+    ]
+
+
+def test_wire_logs_that_are_published_are_short(script: dict[str, Any]) -> None:
+    wire = [WireEvent(1, number, ">", "x" * 2_000) for number in range(100)]
+    good, bad = result("1.2/a/b", Verdict.OK, wire=wire), result("1.2/a/c", Verdict.FAILED)
+    bad.wire = list(wire)
+    report = script["published"](run_on("S", good, bad), "label")
+    assert report.results[0].wire == []
+    kept = report.results[1].wire
+    assert len(kept) == 41
+    assert max(len(event.text) for event in kept) < 500
+    assert kept[20].text == "(60 events left out)"
+    assert [kept[0].at_ms, kept[-1].at_ms] == [0, 99]
+
+
+def test_run_keeps_what_was_found(make: Make, tmp_path: Path) -> None:
+    """Of our broker; what is there of others stays."""
+    other = (tmp_path / "rabbitmq.json").read_bytes()
+    assert make("--run", "stompkit", "--only", "1.2/send/destination-required") == 0
+    report = read_report(tmp_path / "stompkit.json")
+    assert [each.id for each in report.results] == ["1.2/send/destination-required"]
+    assert report.target.address == "stompkit"
+    assert "127.0.0.1:" not in msgspec.json.encode(report.target).decode()
+    assert (tmp_path / "rabbitmq.json").read_bytes() == other
+    assert (
+        f'"stompkit {report.target.product()[1]}", '
+        in (tmp_path / "conformance-results.rst").read_text()
+    )
+
+
+def test_broker_that_can_not_be_tested_is_told(
+    make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And its results stay what they were."""
+    before = (tmp_path / "rabbitmq.json").read_bytes()
+    with pytest.raises(SystemExit):
+        make("--run", "nosuch")
+    assert "invalid choice: 'nosuch'" in capfd.readouterr().err
+    assert make("--run", "rabbitmq", "--only", "1.2/nosuch") == 1
+    assert "rabbitmq could not be tested" in capfd.readouterr().err
+    assert (tmp_path / "rabbitmq.json").read_bytes() == before

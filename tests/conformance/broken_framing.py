@@ -1,0 +1,200 @@
+"""Servers that break one rule about how frames are cut and written."""
+
+# ruff: noqa: D102 (a method does what the docstring of its class says)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tests.conformance.proxy import ALL, NEW, Fault, answers, in_versions, refuse, requests
+from tests.conformance.raw import Raw
+
+_HEADER_LINE = re.compile(rb"[\w-]+:[\w-]+")
+
+# What it takes.
+
+
+class OneFrameEachRead(Fault):
+    """Loses BEGIN right behind BEGIN and SEND right behind SUBSCRIBE, if they come in one read."""
+
+    found_by = (
+        "1.0/frame/null-ends-frame",
+        "1.0/bnf/frame-stream",
+        *in_versions(NEW, "frame/null-terminator", "bnf/stream"),
+    )
+    before = b""
+
+    def octets_from_client(self, octets: bytes) -> Iterable[bytes]:
+        self.before = b""
+        yield from super().octets_from_client(octets)
+
+    def from_client(self, frame: Raw) -> Iterable[Raw]:
+        if (self.before, frame.command) not in ((b"BEGIN", b"BEGIN"), (b"SUBSCRIBE", b"SEND")):
+            yield frame
+        self.before = frame.command
+
+
+@requests(
+    "DISCONNECT",
+    *in_versions(NEW, "frame/zero-headers-allowed"),
+    "1.0/bnf/header-count-any",
+    "1.0/disconnect/graceful",
+)
+def needs_headers(frame: Raw) -> None:
+    """Wants a header in every frame."""
+    if not frame.lines:
+        refuse(frame)
+
+
+@requests("SEND", *in_versions(NEW, "frame/blank-line"), "1.0/frame/blank-line-ends-headers")
+def headers_in_body(send: Raw) -> None:
+    """Takes a line behind the blank line for a header, if it looks like one."""
+    line, end, rest = send.body.partition(b"\n")
+    if end and _HEADER_LINE.fullmatch(line):
+        send.lines.append(line)
+        send.put_body(rest)
+
+
+@requests(
+    "SEND",
+    "1.0/send/null-terminates-without-content-length",
+    "1.0/message/content-length-recommended",
+    *in_versions(NEW, "message/content-length-should"),
+)
+def nul_is_body(send: Raw) -> None:
+    """Takes the NUL behind a body that isn't counted for a part of it."""
+    if send.body and send.get("content-length") is None:
+        send.body += b"\0"
+        send.put("content-length", str(len(send.body)))
+
+
+# What it writes.
+
+
+@answers("MESSAGE", "1.0/bnf/body-optional", "1.0/message/content-length-octets")
+def no_empty_bodies(message: Raw) -> None:
+    """Puts a line end into a body that is empty."""
+    if not message.body:
+        message.put_body(b"\n")
+
+
+@answers(
+    "MESSAGE",
+    "1.0/message/null-ends-without-content-length",
+    "1.0/message/content-length-octets",
+    "1.0/send/content-length-read-through-nulls",
+    *in_versions(NEW, "content-length/must-with-nulls", "content-length/must-read"),
+    *in_versions(ALL, "send/body-is-message"),
+    *in_versions(NEW, "message/content-type-should", "encoding/utf8-headers"),
+)
+def nuls_not_counted(message: Raw) -> None:
+    """Does not say how long a body is that has NUL in it."""
+    if b"\0" in message.body:
+        message.drop("content-length")
+
+
+def _in_one_write(frame: Raw, octets: bytes) -> Raw:
+    """A frame and what comes right behind it: no client may get the one before the other."""
+    return Raw(b"", body=frame.octets() + octets)
+
+
+class SecondNul(Fault):
+    """Ends MESSAGE and ERROR with two NULs."""
+
+    found_by = (
+        *in_versions(ALL, "server-frames/closed-set"),
+        "1.0/error/content-length-octets",
+    )
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        if frame.command in (b"MESSAGE", b"ERROR"):
+            yield _in_one_write(frame, b"\0")
+        else:
+            yield frame
+
+
+class BadAfterCommit(Fault):
+    """Base of those that can't be read once they have refused COMMIT without a receipt."""
+
+    last = b""
+
+    def from_client(self, frame: Raw) -> Iterable[Raw]:
+        self.last = frame.command or self.last
+        yield frame
+
+    def is_it(self, frame: Raw) -> bool:
+        """Whether a frame is the ERROR that is meant."""
+        is_error = frame.command == b"ERROR" and frame.get("receipt-id") is None
+        return is_error and self.last == b"COMMIT"
+
+
+#: All that send such a COMMIT, and look at what comes.
+_REFUSED_COMMIT = (
+    *in_versions(ALL, "server-frames/closed-set", "bnf/header-name-chars"),
+    "1.0/bnf/header-value-non-empty",
+    "1.0/bnf/ascii-headers",
+    "1.2/error/must-close",
+    "1.2/frame/eol-lf-required",
+)
+
+
+class Goodbye(BadAfterCommit):
+    """Says goodbye in a frame of its own invention after an ERROR about COMMIT."""
+
+    found_by = _REFUSED_COMMIT
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        yield _in_one_write(frame, b"GOODBYE\n\n\0") if self.is_it(frame) else frame
+
+
+class NamelessHeader(BadAfterCommit):
+    """Has a header without a name in an ERROR about COMMIT."""
+
+    found_by = _REFUSED_COMMIT
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        if self.is_it(frame):
+            frame.lines.append(b":unknown")
+        yield frame
+
+
+# What only 1.0 forbids.
+
+
+class OldEscapes(Fault):
+    """Escapes headers on 1.0 as later versions do."""
+
+    found_by = ("1.0/bnf/no-escaping", "1.0/bnf/header-value-may-hold-colon")
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        if self.version == "1.0" and frame.command == b"MESSAGE":
+            frame.lines = [_escaped(line) for line in frame.lines]
+        yield frame
+
+
+def _escaped(line: bytes) -> bytes:
+    name, colon, value = line.partition(b":")
+    return name + colon + value.replace(b"\\", rb"\\").replace(b":", rb"\c")
+
+
+class EmptyValues(Fault):
+    """Has a header without a value on 1.0."""
+
+    found_by = ("1.0/bnf/header-value-non-empty",)
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        if self.version == "1.0" and frame.command == b"MESSAGE":
+            frame.lines.append(b"priority:")
+        yield frame
+
+
+class OldAccents(Fault):
+    """Has a header in UTF-8 on 1.0, which knows ASCII only."""
+
+    found_by = ("1.0/bnf/ascii-headers",)
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        if self.version == "1.0" and frame.command == b"MESSAGE":
+            frame.put("server-in", "K\u00f6ln")
+        yield frame

@@ -6,7 +6,8 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 CASES = Path(__file__).parent / "conformance"
-SUFFIXES = {".py", ".ini", ".toml", ".md"}
+#: Of cases, and of the agents by which clients of other languages are tested.
+SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 
 
 class BuildPy(build_py):

@@ -100,7 +100,8 @@ def test_wheel_has_every_case_and_data_file(wheel: Path) -> None:
     cases = {
         f"stompkit/conformance/cases/{path.relative_to(ROOT / 'conformance').as_posix()}"
         for path in (ROOT / "conformance").rglob("*")
-        if path.suffix in {".py", ".ini", ".toml", ".md"} and "__pycache__" not in path.parts
+        if path.suffix in {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
+        and "__pycache__" not in path.parts
     }
     reports = {"requirements.json", "report-schema.json"}
     data = {"stompkit/py.typed", *(f"stompkit/conformance/{name}" for name in reports)}

@@ -24,7 +24,12 @@ from stompkit.conformance._summary import header_lines, summary_lines
 from stompkit.conformance._writing import write_reports
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case
-from stompkit.conformance.control import Command, Control, Launched
+from stompkit.conformance.clients.command import (
+    check_client_options,
+    client_cases,
+    run_on_client,
+)
+from stompkit.conformance.control import Control, Given, Launched
 from stompkit.conformance.report import Report, TargetInfo, schema, to_json
 from stompkit.conformance.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
 from stompkit.conformance.target import Unreachable, probe
@@ -34,7 +39,7 @@ __all__ = ["main"]
 
 
 @contextmanager
-def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control | None]]:
+def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control]]:
     """The address of the server given, or of one that is launched for the time being."""
     common = {
         "queue_template": options.queue_template,
@@ -43,6 +48,8 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control | No
         "has_receipts": not options.no_receipts,
         "timeout_s": options.timeout,
         "quiet_s": options.quiet_time,
+        "seed": options.seed,
+        "fuzz_sessions": options.fuzz,
     }
     login, passcode = options.login, options.passcode
     if options.mq is not None:
@@ -50,18 +57,30 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control | No
         address = Address(
             host, port, login, passcode, options.vhost, others=tuple(others), **common
         )
-        yield address, Command(options.restart, address) if options.restart else None
+        control = Given(
+            address,
+            restart=options.restart,
+            stop=options.stop,
+            start=options.start,
+            has_one_store=True if options.one_store else None,
+        )
+        yield address, control
         return
     name = options.broker or "stompkit"
     print(f"{'' if options.broker else 'No --mq: '}starting a {name} broker.", flush=True)
     config = LaunchConfig(
-        name=name, login=login, passcode=passcode, vhost=options.vhost, persistent=True
+        name=name,
+        login=login,
+        passcode=passcode,
+        vhost=options.vhost,
+        persistent=None,
     )
     with launch(config) as broker:
         address = Address(
             broker.host, broker.port, broker.login, broker.passcode, broker.vhost, **common
         )
-        yield address, Launched(broker)
+        with Launched(broker, config, address) as launched:
+            yield address, launched
 
 
 def _run(options: argparse.Namespace, selection: Selection, cases: int) -> Report:
@@ -121,14 +140,15 @@ def _known(options: argparse.Namespace, case_ids: list[str]) -> known.Expectatio
 
 
 def _test(options: argparse.Namespace, selection: Selection) -> Exit:
-    everything = all_cases(Selection(folder=selection.folder))
+    is_client = options.serve or options.exec is not None
+    everything = client_cases() if is_client else all_cases(Selection(folder=selection.folder))
     cases = _selected(selection, everything)
     if options.list:
         _print_list(cases)
         return Exit.OK
     case_ids = [each.id for each in everything]
     expected = _known(options, case_ids)
-    report = _run(options, selection, len(cases))
+    report = run_on_client(options, cases) if is_client else _run(options, selection, len(cases))
     if expected is not None:
         report.better_than_expected = known.compare(report.results, expected)
     print("\n".join(summary_lines(report, strict=options.strict)))
@@ -160,6 +180,12 @@ def _ask(arguments: list[str]) -> Exit:
         raise known.UsageError("--mq and --broker: test the one or launch the other")
     if options.restart is not None and options.mq is None:
         raise known.UsageError("--restart is for the server that --mq names")
+    if (options.stop is None) != (options.start is None):
+        raise known.UsageError("--stop and --start are about the same nodes: give both")
+    is_about_nodes = options.stop is not None or options.one_store
+    if is_about_nodes and (options.mq is None or len(options.mq) == 1):
+        raise known.UsageError("--stop, --start and --one-store are for nodes: --mq A:1,B:2")
+    check_client_options(options)
     if options.schema:
         print(schema(), end="")
         return Exit.OK

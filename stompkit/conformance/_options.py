@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -18,6 +20,7 @@ _DESCRIPTION = """\
 Tests a STOMP server against the statements of the STOMP 1.0, 1.1 and 1.2
 specifications, from raw sockets. Without --mq a stompkit broker is started,
 tested and stopped. "merge --help" tells how to make one report of several.
+With --exec or --serve it tests clients instead.
 """
 
 _EPILOG = """\
@@ -42,6 +45,7 @@ examples:
   python -m stompkit.conformance --mq localhost:61613 --html report.html 1.2/ack
   python -m stompkit.conformance --mq localhost:61613 --login guest --vhost /
   python -m stompkit.conformance --list --level MUST 1.1/heartbeat
+  python -m stompkit.conformance --exec './agent {host} {port} {case}'
   python -m stompkit.conformance merge a.json b.json --html table.html
 """
 
@@ -55,6 +59,8 @@ _REPORTS = {
 }
 #: More would only measure how much the target can do at once.
 _MOST_JOBS = 64
+_LAST_PORT = 65_535
+_MOST_FUZZED = 1_000_000_000
 _LEVELS = ", ".join(get_args(Level))
 
 
@@ -75,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
         " beginnings (1.2/ack); default: all",
     )
     _add_target(made)
+    _add_client(made)
     _add_selection(made)
     _add_judgement(made)
     group = made.add_argument_group("reports")
@@ -107,6 +114,20 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         metavar="CMD",
         type=_value,
         help="a command that restarts the server at --mq, for the cases about what survives that",
+    )
+    for does, what in (("stop", "ends a node"), ("start", "starts it again")):
+        target.add_argument(
+            f"--{does}",
+            metavar="CMD",
+            type=_value,
+            help=f"a command that {what}, for the cases about fail-over: its environment has"
+            " STOMPKIT_NODE (from 1), STOMPKIT_HOST and STOMPKIT_PORT, as at --mq",
+        )
+    target.add_argument(
+        "--one-store",
+        action="store_true",
+        help="the nodes share a store, or copy theirs to each other: what is lost between them is"
+        " a failure (default: the suite tries whether they do)",
     )
     target.add_argument(
         "--no-ack",
@@ -148,6 +169,41 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         )
 
 
+def _add_client(made: argparse.ArgumentParser) -> None:
+    client = made.add_argument_group("clients")
+    client.add_argument(
+        "--exec",
+        metavar="CMD",
+        type=_program,
+        help="test a client: run this program against each case, with {host}, {port} and {case}"
+        " replaced; docs/conformance-clients.rst says what it has to do",
+    )
+    client.add_argument(
+        "--serve",
+        action="store_true",
+        help="test clients that somebody else runs: wait for them, on a port for each case",
+    )
+    client.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        type=_value,
+        default="127.0.0.1",
+        help="where to wait for clients (default: %(default)s)",
+    )
+    client.add_argument(
+        "--port",
+        metavar="NUMBER",
+        type=_port,
+        help="the first port of --serve, the others follow it (default: any that are free)",
+    )
+    client.add_argument(
+        "--name",
+        metavar="NAME",
+        type=_value,
+        help="what reports call the client, such as stomp.py/9.0.0 (default: the program's file)",
+    )
+
+
 def _add_selection(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("selection")
     group.add_argument("--list", action="store_true", help="list the cases and stop")
@@ -172,7 +228,7 @@ def _add_selection(made: argparse.ArgumentParser) -> None:
 def _add_judgement(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("judgement")
     group.add_argument("--strict", action="store_true", help="NON-STRICT is a failure, too")
-    known = ", ".join(_names_of_expectations())
+    known = ", ".join(_expectations_shipped())
     lists = group.add_mutually_exclusive_group()
     lists.add_argument(
         "--expect",
@@ -209,6 +265,20 @@ def _add_judgement(made: argparse.ArgumentParser) -> None:
         default=0.5,
         help="how long to wait before nothing counts as nothing (default: %(default)s)",
     )
+    group.add_argument(
+        "--fuzz",
+        metavar="NUMBER",
+        type=_count,
+        default=300,
+        help="how many sessions with random faults robustness/fuzzing tries (default: %(default)s)",
+    )
+    group.add_argument(
+        "--seed",
+        metavar="NUMBER",
+        type=_count,
+        default=0,
+        help="what these faults are made of: the same number makes the same (default: %(default)s)",
+    )
 
 
 # What the values have to be. The messages stand behind "argument --mq: ".
@@ -230,9 +300,33 @@ def _broker(text: str) -> str:
     return text
 
 
+def _program(text: str) -> list[str]:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    if not any("{port}" in word for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} needs {{port}}, where the program connects to")
+    if shutil.which(words[0]) is None:
+        raise argparse.ArgumentTypeError(f"there is no program {words[0]!r}")
+    return words
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
 def _jobs(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_JOBS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_JOBS}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or int(text) > _MOST_FUZZED:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {_MOST_FUZZED}")
     return int(text)
 
 
@@ -289,19 +383,22 @@ def report_file(text: str) -> Path:
     return path
 
 
-def _names_of_expectations() -> list[str]:
+def _expectations_shipped() -> dict[str, Path]:
+    """Lists of known deviations that come with the suite, of brokers and then of clients."""
     try:
-        return sorted(path.stem for path in (cases_folder() / "brokers").glob("*.toml"))
+        folders = [cases_folder() / name for name in ("brokers", "clients")]
     except HarnessError:
-        return []
+        return {}
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
 def _expectations(text: str) -> Path:
-    if text in _names_of_expectations():
-        return cases_folder() / "brokers" / f"{text}.toml"
+    shipped = _expectations_shipped()
+    if text in shipped:
+        return shipped[text]
     path = Path(text)
     if not path.is_file():
-        known = ", ".join(_names_of_expectations()) or "none"
+        known = ", ".join(shipped) or "none"
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a file nor one of those that come with the suite: {known}"
         )

@@ -1,0 +1,280 @@
+"""One connection of the client under test; the suite is the server at its other end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from stompkit.conformance.peer import Headers, Peer, Recorder, describe, frame_octets
+from stompkit.conformance.verdict import Failed
+from stompkit.frames import VERSIONS, Frame, HeartBeatOffer, Version, parse_heart_beat
+
+__all__ = ["IN", "OUT", "Caller", "Message", "shown"]
+
+#: Where the client gets messages from, and where it sends its own.
+IN = "/queue/in"
+OUT = "/queue/out"
+_SHOWN_OCTETS = 60
+#: How long a piece of a frame waits for the one before to be read, in seconds.
+_APART_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A MESSAGE for the client, and what its acknowledgement has to name."""
+
+    octets: bytes
+    message_id: str
+    ack: str
+    #: ``None`` where SUBSCRIBE had no id, as 1.0 allows.
+    subscription: str | None
+
+
+class Caller(Peer):
+    """A connection that the client has made.
+
+    A frame that asks for a receipt gets it once it has been read, never in the middle of what a
+    case sends.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        number: int,
+        recorder: Recorder,
+        *,
+        timeout_s: float,
+        deadline: float,
+    ) -> None:
+        """Take over an accepted connection."""
+        super().__init__(connection, number, recorder, timeout_s=timeout_s, deadline=deadline)
+        #: Commands whose receipts are left to the case.
+        self.withholds: set[str] = set()
+        self._is_held = False
+        self._has_finished = False
+        self._answered = 0
+        self._messages = 0
+
+    # What the client has said of itself.
+
+    @property
+    def opening(self) -> Frame:
+        """The CONNECT or STOMP frame that the connection has begun with."""
+        return self.frames[0]
+
+    @property
+    def offered(self) -> list[Version]:
+        """The versions that the client offers, oldest first, without any that there is not."""
+        if not self.frames:
+            return []
+        names = self.opening.headers.get("accept-version", "1.0").split(",")
+        return [version for version in VERSIONS if version in map(str.strip, names)]
+
+    @property
+    def heart_beat(self) -> HeartBeatOffer:
+        """What CONNECT offers and wants, in milliseconds; nothing where it can't be read."""
+        try:
+            return parse_heart_beat(self.opening.headers.get("heart-beat"))
+        except ValueError:
+            return 0, 0
+
+    @property
+    def subscribe(self) -> Frame | None:
+        """The first SUBSCRIBE frame."""
+        return next((frame for frame in self.frames if frame.command == "SUBSCRIBE"), None)
+
+    # How a session begins.
+
+    def expect_connect(self) -> Frame:
+        """Wait for the first frame, which has to be CONNECT or STOMP."""
+        frame = self._wait(lambda frame: True, None)
+        if frame is None and self.is_closed_by_target:
+            raise Failed("expected CONNECT, but the client closed the connection")
+        if frame is None:
+            self._hang("expected CONNECT, but the client says nothing")
+        if frame.command not in ("CONNECT", "STOMP"):
+            raise Failed(f"expected CONNECT, got {describe(frame)}")
+        return frame
+
+    def welcome(
+        self,
+        version: Version,
+        *,
+        heart_beat: str | None = "0,0",
+        names_version: bool = True,
+        lines: Sequence[str] = (),
+    ) -> None:
+        """Send CONNECTED, and go on by the rules of a version.
+
+        ``lines`` are header lines, sent as they are. Of what 1.0 does not have, only that is
+        answered which the client has asked for, as a server does that knows more versions.
+        """
+        asked = self.opening.headers
+        head = ["CONNECTED", "session:conformance"]
+        if names_version and (version != "1.0" or "accept-version" in asked):
+            head.append(f"version:{version}")
+        if heart_beat is not None and (version != "1.0" or "heart-beat" in asked):
+            head.append(f"heart-beat:{heart_beat}")
+        self.send_raw("\n".join([*head, *lines, "", "\0"]).encode())
+        self.switch(version)
+
+    # Messages to the client.
+
+    def message(
+        self,
+        body: bytes = b"",
+        headers: Headers = (),
+        *,
+        lines: Sequence[bytes] = (),
+        length: bool = True,
+        eol: str = "\n",
+    ) -> Message:
+        """Make a MESSAGE for the client's first subscription.
+
+        ``headers`` are added to those that every MESSAGE has, or stand instead of them; ``lines``
+        are header lines that go before all, as they are. ``length`` gives it a content-length.
+        """
+        self._messages += 1
+        own = {
+            "destination": IN,
+            "message-id": f"message-{self._messages}",
+            "ack": f"ack-{self._messages}",
+        }
+        if self.subscribe is not None and "id" in self.subscribe.headers:
+            own["subscription"] = self.subscribe.headers["id"]
+        if length:
+            own["content-length"] = str(len(body))
+        own.update(headers)
+        names = Message(b"", own["message-id"], own["ack"], own.get("subscription"))
+        if self.version != "1.2":
+            del own["ack"]
+        octets = frame_octets("MESSAGE", own, body, version=self.version, length=False, eol=eol)
+        end = eol.encode()
+        command, _, rest = octets.partition(end)
+        octets = end.join([command, *lines, rest])
+        return Message(octets, names.message_id, names.ack, names.subscription)
+
+    def deliver(
+        self,
+        body: bytes = b"",
+        headers: Headers = (),
+        *,
+        lines: Sequence[bytes] = (),
+        length: bool = True,
+    ) -> Message:
+        """Send a MESSAGE; see :meth:`message`."""
+        message = self.message(body, headers, lines=lines, length=length)
+        self.send_raw(message.octets)
+        return message
+
+    def trickle(self, octets: bytes) -> None:
+        """Send octets one by one, each in a segment of its own as far as TCP can be told."""
+        with self.holding():
+            for place in range(len(octets)):
+                self.send_raw(octets[place : place + 1])
+                self._wait(lambda frame: False, _APART_S)
+
+    # What comes of them.
+
+    def expect_send(self, body: bytes) -> Frame:
+        """Wait for the next SEND, which has to have this body."""
+        frame = self.expect("SEND")
+        if frame.body != body:
+            raise Failed(f"the client sent {shown(frame.body)}, not {shown(body)}")
+        return frame
+
+    def echo(
+        self,
+        body: bytes,
+        headers: Headers = (),
+        *,
+        lines: Sequence[bytes] = (),
+        length: bool = True,
+    ) -> Frame:
+        """Send a MESSAGE, and wait for the SEND that gives its body back."""
+        self.deliver(body, headers, lines=lines, length=length)
+        return self.expect_send(body)
+
+    def expect_read(self, line: bytes, header: str) -> None:
+        """Send a header line as it is, and have the client say how it reads that.
+
+        ``header`` is its name, ``=`` and its value.
+        """
+        self.deliver(b"describe", lines=[line])
+        read = self.expect("SEND").body
+        if read != header.encode():
+            raise Failed(f"the client reads {shown(line)} as {shown(read)}")
+
+    def expect_written(self, header: str, line: bytes) -> None:
+        """Have the client send a header, and look at its line as it comes.
+
+        ``header`` is its name, ``=`` and its value.
+        """
+        self.deliver(b"header " + header.encode())
+        frame = self.expect("SEND")
+        written = (frame.head or b"").split(b"\n")[1:]
+        if line not in written:
+            theirs = [each for each in written if each[:2].lower() == b"x-"]
+            what = " and ".join(map(shown, theirs)) or "nothing"
+            raise Failed(f"the client sends {header!r} as {what}, not as {shown(line)}")
+
+    def settle(self) -> None:
+        """Wait until the client has acknowledged a message, if it does that at all."""
+        self._wait(lambda frame: frame.command == "ACK", None)
+
+    # Receipts.
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Hold all receipts back, so that a frame can be sent in pieces."""
+        is_held, self._is_held = self._is_held, True
+        try:
+            yield
+        finally:
+            self._is_held = is_held
+        self._answer()
+
+    def send_raw(self, octets: bytes) -> None:
+        """Send octets as they are, and then the receipts that were asked for meanwhile."""
+        with self.holding():
+            super().send_raw(octets)
+
+    def receipt(self, frame: Frame) -> None:
+        """Send the receipt of a frame that asks for one."""
+        if "receipt" in frame.headers:
+            self.send("RECEIPT", {"receipt-id": frame.headers["receipt"]})
+
+    def _read(self) -> None:
+        super()._read()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Send the receipts that are due, unless something else is being sent."""
+        while not (self._is_held or self._has_finished) and self._answered < len(self.frames):
+            frame = self.frames[self._answered]
+            self._answered += 1
+            if frame.command not in self.withholds:
+                self.receipt(frame)
+
+    # The end.
+
+    def finish_sending(self) -> None:
+        """Close as a server does that has said all, and go on reading."""
+        self._has_finished = True
+        super().finish_sending()
+
+    def abort(self) -> None:
+        """End the connection; from any thread: whoever waits for it goes on."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it has ended
+
+
+def shown(octets: bytes) -> str:
+    """Octets in a reason: quoted, and not too many."""
+    if len(octets) <= _SHOWN_OCTETS:
+        return repr(octets)[1:]
+    return f"{repr(octets[:_SHOWN_OCTETS])[1:]}... ({len(octets)} octets)"

@@ -1,0 +1,234 @@
+"""Headers: how they are escaped, and what must not happen to them on the way."""
+
+from __future__ import annotations
+
+from stompkit.conformance.clients.case import NEW, client_case, of
+from stompkit.conformance.clients.client import Client
+from stompkit.conformance.verdict import Failed
+
+ENCODING = "Value Encoding"
+
+
+@client_case(
+    "client/escape/left-alone",
+    "1.0 has no escapes: backslashes and colons in values stand for themselves.",
+    level="FACT",
+    section="Augmented BNF",
+    versions=["1.0"],
+    covers=["1.0/bnf/no-escaping", "1.0/bnf/header-value-may-hold-colon"],
+)
+def left_alone(client: Client) -> None:
+    """Have the client read and write a value with both on 1.0; it stays as it is."""
+    caller = client.session()
+    caller.expect_read(rb"x-a:1\c2\n3\\4:5", r"x-a=1\c2\n3\\4:5")
+    caller.expect_written(r"x-a=1\c2\n3\\4:5", rb"x-a:1\c2\n3\\4:5")
+
+
+@client_case(
+    "client/escape/reads",
+    r"\c in a header stands for a colon, \n for a line feed, in 1.2 \r for a carriage return.",
+    level="MUST",
+    section=ENCODING,
+    versions=NEW,
+    covers=[*of(NEW, "encoding/decode-newline", "encoding/decode-colon"), "1.2/encoding/decode-cr"],
+)
+def reads(client: Client) -> None:
+    """Deliver a header with the sequences; the client sees what they stand for."""
+    caller = client.session()
+    if client.version == "1.2":
+        caller.expect_read(rb"x-a:1\c2\n3\r4", "x-a=1:2\n3\r4")
+    else:
+        caller.expect_read(rb"x-a:1\c2\n3", "x-a=1:2\n3")
+
+
+@client_case(
+    "client/escape/reads-backslash",
+    r"\\ in a header stands for a backslash, and what follows it for itself.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/decode-backslash"),
+)
+def reads_backslash(client: Client) -> None:
+    r"""Deliver a header with ``\\n`` and ``\\c``; each is a backslash and a letter."""
+    caller = client.session()
+    caller.expect_read(rb"x-a:1\\n2\\c3", r"x-a=1\n2\c3")
+
+
+@client_case(
+    "client/escape/writes",
+    "What can't stand in a header is escaped in it.",
+    level="MUST",
+    section=ENCODING,
+    versions=NEW,
+    covers=of(
+        NEW,
+        "encoding/escape-outside-connect",
+        "encoding/encode-reverse",
+        "bnf/header-value-chars",
+        "bnf/raw-colon-in-value",
+        "send/user-headers-may",
+    ),
+)
+def writes(client: Client) -> None:
+    """Have the client send a header with a colon and line ends; look at the line that comes."""
+    caller = client.session()
+    if client.version == "1.2":
+        caller.expect_written("x-a=1:2\n3\r4", rb"x-a:1\c2\n3\r4")
+    else:
+        caller.expect_written("x-a=1:2\n3", rb"x-a:1\c2\n3")
+
+
+@client_case(
+    "client/escape/writes-backslash",
+    "A backslash is escaped as well, or what follows it would mean something else.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/encode-reverse"),
+)
+def writes_backslash(client: Client) -> None:
+    r"""Have the client send a header with a backslash and ``n`` in it; two backslashes come."""
+    client.session().expect_written(r"x-a=1\n2", rb"x-a:1\\n2")
+
+
+@client_case(
+    "client/escape/names",
+    "Names of headers are escaped as their values are.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/escape-outside-connect", "bnf/header-name-chars"),
+)
+def names(client: Client) -> None:
+    """Have the client read and write a header with a backslash in its name."""
+    caller = client.session()
+    caller.expect_read(rb"x-\\a:1", r"x-\a=1")
+    caller.expect_written(r"x-\a=1", rb"x-\\a:1")
+
+
+@client_case(
+    "client/escape/undefined",
+    r"A sequence that is not defined, such as \t, is a fatal error.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/undefined-escape-fatal"),
+)
+def undefined(client: Client) -> None:
+    """Deliver a message with such a sequence; the client does not take it, but ends the session."""
+    caller = client.session()
+    caller.deliver(b"hello", lines=[rb"x-a:1\t2"])
+    try:
+        caller.expect("SEND")
+    except Failed:
+        if not caller.is_closed_by_target:
+            raise Failed("the client neither takes the message nor ends the session") from None
+    else:
+        raise Failed("the client took the message")
+
+
+@client_case(
+    "client/header/utf8",
+    "Headers are UTF-8.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/utf8-headers", "utf8/must-support", "overview/default-encoding-utf8"),
+)
+def utf8(client: Client) -> None:
+    """Have the client read and write a header with characters of one to four octets."""
+    caller = client.session()
+    text = "Gr\u00fc\u00dfe, \u4e16\u754c \U0001f680"
+    caller.expect_read(f"x-a:{text}".encode(), f"x-a={text}")
+    caller.expect_written(f"x-a={text}", f"x-a:{text}".encode())
+
+
+@client_case(
+    "client/header/spaces",
+    "Spaces are part of a header: none is taken away or added.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/never-trim-pad"),
+)
+def spaces(client: Client) -> None:
+    """Have the client read and write a value with spaces around it."""
+    caller = client.session()
+    caller.expect_read(b"x-a:  two  ", "x-a=  two  ")
+    caller.expect_written("x-a=  two  ", b"x-a:  two  ")
+
+
+@client_case(
+    "client/header/empty",
+    "The value of a header may be empty.",
+    level="FACT",
+    section="Augmented BNF",
+    since="1.1",
+    covers=of(NEW, "bnf/empty-value"),
+)
+def empty(client: Client) -> None:
+    """Have the client read and write a header without a value."""
+    caller = client.session()
+    caller.expect_read(b"x-a:", "x-a=")
+    caller.expect_written("x-a=", b"x-a:")
+
+
+@client_case(
+    "client/header/repeated",
+    "Of repeated headers the first is the one that counts.",
+    level="SHOULD",
+    section="Repeated Header Entries",
+    since="1.1",
+    covers=of(NEW, "repeated/first-wins-client", "repeated/later-ignored"),
+)
+def repeated(client: Client) -> None:
+    """Deliver a header twice; the client sees the first value."""
+    client.session().expect_read(b"x-a:first\nx-a:second", "x-a=first")
+
+
+@client_case(
+    "client/header/unknown",
+    "A client takes frames with headers that it has never heard of.",
+    level="FACT",
+    section="Frames and Headers",
+    covers=["1.0/bnf/header-count-any", "1.2/headers/user-headers-may"],
+)
+def unknown(client: Client) -> None:
+    """Add headers to CONNECTED and to MESSAGE; the session goes on as ever."""
+    caller = client.session(lines=["client-limits:none", "user-name:somebody"])
+    lines = [b"persistent:true", b"priority:4", *(b"extra-%d:%d" % (n, n) for n in range(40))]
+    caller.echo(b"hello", lines=lines)
+    caller.expect("ACK")
+
+
+@client_case(
+    "client/header/case",
+    "Names of headers are case sensitive.",
+    level="FACT",
+    section="STOMP Frames",
+    covers=of(NEW, "frame/case-sensitive"),
+)
+def case_sensitive(client: Client) -> None:
+    """Deliver a message that has ``Content-Length`` and others besides; they mean nothing."""
+    caller = client.session()
+    lines = [b"Content-Length:1", b"Message-Id:wrong", b"Subscription:wrong", b"Ack:wrong"]
+    message = caller.deliver(b"hello", lines=lines)
+    caller.expect_send(b"hello")
+    if client.version == "1.2":
+        caller.expect("ACK", {"id": message.ack})
+    else:
+        caller.expect("ACK", {"message-id": message.message_id})
+
+
+@client_case(
+    "client/header/carriage-return",
+    "In 1.1 lines end in LF, and a carriage return is an octet like any other.",
+    level="FACT",
+    section="STOMP Frames",
+    versions=["1.1"],
+    covers=["1.1/frame/eol-lf-only"],
+)
+def carriage_return(client: Client) -> None:
+    """Deliver a value with a carriage return in the middle; the client sees it."""
+    client.session().expect_read(b"x-a:1\r2", "x-a=1\r2")

@@ -1,0 +1,174 @@
+"""Heart-beats, which the client was told to offer and to want twice a second."""
+
+from __future__ import annotations
+
+from stompkit.conformance.clients.caller import Caller
+from stompkit.conformance.clients.case import NEW, client_case
+from stompkit.conformance.clients.client import Client
+from stompkit.conformance.verdict import Failed, Unsupported
+from stompkit.frames import parse_heart_beat
+
+HEARTBEATS = "Heart-beating"
+#: What the program is told to offer and to want, in milliseconds.
+INTERVAL_MS = 500
+_SLOW_MS = 1_500
+#: How long a client that wants no beats, or gets them, is watched, in seconds.
+_WATCHED_S = 2.0
+#: How many intervals one may take to notice that there are none.
+_MISSED = 5
+
+
+def _both(*ids: str) -> list[str]:
+    """Requirements that 1.1 and 1.2 have under one name."""
+    return [f"{version}/heartbeat/{each}" for version in NEW for each in ids]
+
+
+def _sends(caller: Caller) -> int:
+    """The milliseconds between beats that the client offers to send."""
+    can_ms, _ = caller.heart_beat
+    if not can_ms:
+        raise Unsupported("the client offers no heart-beats")
+    return can_ms
+
+
+def _wants(caller: Caller) -> int:
+    """The milliseconds between beats that the client wants of the server."""
+    _, wants_ms = caller.heart_beat
+    if not wants_ms:
+        raise Unsupported("the client wants no heart-beats")
+    return wants_ms
+
+
+def _pause(caller: Caller, seconds: float) -> None:
+    """Say nothing for a while, and see that the client stays."""
+    caller.expect_nothing(seconds, "DISCONNECT")
+    assert not caller.is_closed_by_target, "the client closed the connection"
+
+
+@client_case(
+    "client/heartbeat/header",
+    "The header heart-beat of CONNECT is two numbers with a comma between them.",
+    level="MUST",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("two-integers", "declared-in-connect", "first-number-can-send"),
+)
+def header(client: Client) -> None:
+    """Look at the header."""
+    caller = client.accept()
+    value = caller.expect_connect().headers.get("heart-beat")
+    client.choose(caller)
+    if value is None:
+        raise Unsupported("the client has no heart-beats")
+    try:
+        parse_heart_beat(value)
+    except ValueError as error:
+        raise Failed(str(error)) from None
+
+
+@client_case(
+    "client/heartbeat/sends",
+    "A client sends something at least as often as it has promised; a line end will do.",
+    level="MUST",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("sender-in-time", "eol-when-idle"),
+)
+def sends(client: Client) -> None:
+    """Want the beats that the client offers; three come, none of them long after its time."""
+    caller = client.session(heart_beat=f"0,{INTERVAL_MS}")
+    interval_s = max(_sends(caller), INTERVAL_MS) / 1000
+    for _ in range(3):
+        # How late a beat may be depends on what else the machine has to do.
+        caller.expect_beat(interval_s + client.timeout_s)
+
+
+@client_case(
+    "client/heartbeat/none-wanted",
+    "Where the server neither wants heart-beats nor sends any there are none.",
+    level="FACT",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("cx0-or-sy0-none", "sx0-or-cy0-none", "optional"),
+)
+def none_wanted(client: Client) -> None:
+    """Say ``0,0``; the client sends no beats, and does not miss the server's."""
+    _without_beats(client, "0,0")
+
+
+@client_case(
+    "client/heartbeat/missing-is-none",
+    "A CONNECTED without the header heart-beat means that there are none.",
+    level="MUST",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("missing-is-0-0"),
+)
+def missing_is_none(client: Client) -> None:
+    """Leave the header out; the client sends no beats, and does not miss the server's."""
+    _without_beats(client, None)
+
+
+def _without_beats(client: Client, heart_beat: str | None) -> None:
+    caller = client.session(heart_beat=heart_beat)
+    if caller.heart_beat == (0, 0):
+        raise Unsupported("the client has no heart-beats")
+    caller.echo(b"hello")
+    caller.expect("ACK")
+    before = caller.eols
+    _pause(caller, _WATCHED_S)
+    beats = caller.eols - before
+    # One may be the line end of a frame.
+    assert beats <= 1, f"the client sent {beats} heart-beats that nobody wanted"
+    caller.echo(b"hello again")
+
+
+@client_case(
+    "client/heartbeat/slower-server",
+    "The interval is the larger one of what is offered and what is wanted.",
+    level="FACT",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("interval-is-max", "second-number-wants"),
+)
+def slower_server(client: Client) -> None:
+    """Offer beats that are rarer than the client wants, and send them so; it stays."""
+    caller = client.session(heart_beat=f"{_SLOW_MS},0")
+    if _wants(caller) >= _SLOW_MS:
+        raise Unsupported(f"the client wants heart-beats more rarely than every {_SLOW_MS} ms")
+    for _ in range(2):
+        _pause(caller, _SLOW_MS / 1000)
+        caller.send_raw(b"\n")
+    caller.echo(b"hello")
+
+
+@client_case(
+    "client/heartbeat/any-data",
+    "Whatever arrives shows that the server lives, not only line ends.",
+    level="FACT",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("any-data-counts"),
+)
+def any_data(client: Client) -> None:
+    """Promise beats, and send messages instead, as often; the client stays."""
+    caller = client.session(heart_beat=f"{INTERVAL_MS},0")
+    interval_s = max(_wants(caller), INTERVAL_MS) / 1000
+    for number in range(8):
+        caller.echo(b"message %d" % number)
+        _pause(caller, 0.7 * interval_s)
+
+
+@client_case(
+    "client/heartbeat/silent-server",
+    "A client that was promised heart-beats and hears nothing ought to notice.",
+    level="SHOULD",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("may-consider-dead"),
+)
+def silent_server(client: Client) -> None:
+    """Promise beats, and send none; the client closes the connection within a few intervals."""
+    caller = client.session(heart_beat=f"{INTERVAL_MS},0")
+    interval_s = max(_wants(caller), INTERVAL_MS) / 1000
+    caller.expect_close(_MISSED * interval_s + 2 * client.timeout_s)

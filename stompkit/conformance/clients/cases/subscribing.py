@@ -1,0 +1,196 @@
+"""Subscriptions, and what acknowledgements have to name."""
+
+from __future__ import annotations
+
+from stompkit.conformance.clients.caller import IN, Caller, Message, shown
+from stompkit.conformance.clients.case import NEW, client_case, of
+from stompkit.conformance.clients.client import Client
+from stompkit.conformance.peer import raw_value
+from stompkit.frames import VERSIONS, escape
+
+OTHER = "/queue/other"
+
+
+@client_case(
+    "client/subscribe/destination",
+    "SUBSCRIBE names the destination.",
+    level="MUST",
+    section="SUBSCRIBE",
+    covers=of(VERSIONS, "subscribe/destination-required"),
+)
+def destination(client: Client) -> None:
+    """Look at the destination of SUBSCRIBE; it is the one that the client was told."""
+    caller = client.session()
+    assert caller.subscribe is not None
+    value = caller.subscribe.headers.get("destination")
+    assert value == IN, f"destination is {value!r}, not {IN!r}"
+
+
+@client_case(
+    "client/subscribe/id",
+    "From 1.1 on SUBSCRIBE has an id.",
+    level="MUST",
+    section="SUBSCRIBE / SUBSCRIBE id Header",
+    versions=NEW,
+    covers=of(NEW, "subscribe/id-required"),
+)
+def subscription_id(client: Client) -> None:
+    """Look for the header id of SUBSCRIBE."""
+    caller = client.session()
+    assert caller.subscribe is not None
+    assert caller.subscribe.headers.get("id"), "SUBSCRIBE has no id"
+
+
+@client_case(
+    "client/subscribe/ids-unique",
+    "Subscriptions of one connection have different ids, by which their messages are told apart.",
+    level="MUST",
+    section="SUBSCRIBE / SUBSCRIBE id Header",
+    since="1.1",
+    covers=of(NEW, "subscribe/id-unique"),
+)
+def ids_unique(client: Client) -> None:
+    """Have the client subscribe to another queue; the ids differ, and it gets both's messages."""
+    caller = client.session()
+    caller.deliver(f"subscribe {OTHER}".encode())
+    other = caller.expect("SUBSCRIBE", {"destination": OTHER}).headers.get("id")
+    assert caller.subscribe is not None
+    first = caller.subscribe.headers.get("id")
+    assert other is not None and other != first, f"the ids are {first!r} and {other!r}"
+    caller.echo(b"other", {"destination": OTHER, "subscription": other})
+    caller.echo(b"first")
+
+
+@client_case(
+    "client/subscribe/ack-mode",
+    "The header ack of SUBSCRIBE says which mode the client wants.",
+    level="FACT",
+    section="SUBSCRIBE / SUBSCRIBE ack Header",
+    covers=[
+        "1.0/subscribe/ack-valid-values",
+        *of(NEW, "subscribe/ack-controls-mode"),
+        *of(NEW, "ack-mode/values"),
+    ],
+)
+def ack_mode(client: Client) -> None:
+    """Look at the header ack: client-individual, or client in 1.0, as the client was told."""
+    caller = client.session()
+    assert caller.subscribe is not None
+    value = caller.subscribe.headers.get("ack")
+    wanted = "client" if client.version == "1.0" else "client-individual"
+    assert value == wanted, f"ack is {value!r}, not {wanted!r}"
+
+
+@client_case(
+    "client/unsubscribe/names-subscription",
+    "UNSUBSCRIBE names the subscription: by its id; in 1.0 the destination will do.",
+    level="MUST",
+    section="UNSUBSCRIBE",
+    versions=VERSIONS,
+    covers=[
+        "1.0/unsubscribe/destination-or-id-required",
+        *of(NEW, "unsubscribe/id-required"),
+        *of(NEW, "unsubscribe/id-matches-existing"),
+    ],
+)
+def unsubscribe(client: Client) -> None:
+    """Have the client unsubscribe; its frame has the id of SUBSCRIBE."""
+    caller = client.session()
+    assert caller.subscribe is not None
+    caller.deliver(b"quit")
+    headers = caller.expect("UNSUBSCRIBE").headers
+    named = [caller.subscribe.headers.get(name) for name in ("id", "destination")]
+    if client.version == "1.0":
+        given = [headers.get("id"), headers.get("destination")]
+        is_named = any(g is not None and g == n for g, n in zip(given, named, strict=True))
+    else:
+        is_named = named[0] is not None and headers.get("id") == named[0]
+    assert is_named, f"UNSUBSCRIBE has {headers}, the subscription is {named[0]!r}"
+
+
+def _check(caller: Caller, command: str, message: Message) -> None:
+    """Wait for an acknowledgement, and see that it names the message as the version wants it.
+
+    What it names has to be written as it was in MESSAGE, escapes and all.
+    """
+    wanted = {"message-id": message.message_id}
+    if caller.version == "1.1" and message.subscription is not None:
+        wanted["subscription"] = message.subscription
+    elif caller.version == "1.2":
+        wanted = {"id": message.ack}
+    frame = caller.expect(command)
+    for name, value in wanted.items():
+        given = frame.headers.get(name)
+        assert given == value, f"{command} has {name} {given!r}, not {value!r}"
+        written = raw_value(frame, name)
+        assert written == escape(value, caller.version).encode(), (
+            f"{command} has {name} as {shown(written)}"
+        )
+
+
+@client_case(
+    "client/ack/names-message",
+    "ACK names the message: by message-id in 1.0, by message-id and subscription in 1.1, and in"
+    " 1.2 by an id that is the header ack of the MESSAGE.",
+    level="MUST",
+    section="ACK",
+    versions=VERSIONS,
+    covers=[
+        "1.0/ack/message-id-required",
+        "1.0/ack/message-id-matches",
+        "1.1/ack/message-id-required",
+        "1.1/ack/message-id-matches",
+        "1.1/ack/subscription-required",
+        "1.1/ack/subscription-matches",
+        "1.1/ack-mode/client-must-ack",
+        "1.2/ack/id-required",
+        "1.2/ack/id-matches-ack-header",
+        "1.2/ack-mode/client-must-ack",
+        "1.2/overview/ack-by-own-header",
+        "1.2/headers/ack-nack",
+    ],
+)
+def ack(client: Client) -> None:
+    """Deliver two messages, one after the other; each gets an ACK that names it."""
+    caller = client.session()
+    for body in (b"first", b"second"):
+        message = caller.deliver(body)
+        caller.expect_send(body)
+        _check(caller, "ACK", message)
+
+
+@client_case(
+    "client/nack/names-message",
+    "NACK names the message as ACK does.",
+    level="MUST",
+    section="NACK",
+    versions=NEW,
+    covers=of(NEW, "nack/headers-like-ack"),
+)
+def nack(client: Client) -> None:
+    """Deliver a message that the client is to refuse; it gets a NACK that names it."""
+    caller = client.session()
+    _check(caller, "NACK", caller.deliver(b"nack"))
+
+
+@client_case(
+    "client/ack/escapes",
+    "What an ACK names is escaped again as it was in MESSAGE; in 1.0 it never was.",
+    level="MUST",
+    section="ACK",
+    versions=VERSIONS,
+    covers=[
+        "1.0/ack/message-id-matches",
+        "1.0/bnf/header-value-may-hold-colon",
+        "1.1/ack/message-id-matches",
+        "1.1/encoding/encode-reverse",
+        "1.2/ack/id-matches-ack-header",
+        "1.2/encoding/encode-reverse",
+    ],
+)
+def ack_escapes(client: Client) -> None:
+    r"""Deliver a message with ``:`` and ``\`` in its message-id and ack; its ACK has both."""
+    caller = client.session()
+    message = caller.deliver(b"hello", {"message-id": r"ID:a\b:1", "ack": r"ID:a\b:2"})
+    caller.expect_send(b"hello")
+    _check(caller, "ACK", message)

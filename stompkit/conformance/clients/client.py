@@ -1,0 +1,224 @@
+"""The client under test, as the cases see it."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stompkit.conformance.case import NEWEST
+from stompkit.conformance.clients.caller import Caller
+from stompkit.conformance.clients.node import Node
+from stompkit.conformance.clients.program import Program
+from stompkit.conformance.peer import Recorder
+from stompkit.conformance.verdict import Ending, Failed, Unsupported
+from stompkit.frames import VERSIONS, Version
+
+__all__ = ["Client", "Patience"]
+
+#: How often to look whether a program that does not connect still runs, in seconds.
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for what, in seconds."""
+
+    #: For an answer.
+    timeout_s: float = 3.0
+    #: Before saying that nothing came.
+    quiet_s: float = 0.5
+
+    @property
+    def start_s(self) -> float:
+        """For the client to connect: a virtual machine may have to start first."""
+        return 5 * self.timeout_s
+
+    @property
+    def case_s(self) -> float:
+        """For all that happens on one connection."""
+        return 20 * self.timeout_s
+
+
+class Client:
+    """The client during one case: takes its connections."""
+
+    def __init__(
+        self,
+        version: str,
+        since: Version,
+        nodes: Sequence[Node],
+        recorder: Recorder,
+        patience: Patience,
+        program: Program | None = None,
+    ) -> None:
+        """Begin a case, now that the client is about to connect.
+
+        ``version`` is the one under test, or ``NEWEST``. Without a ``program`` somebody else runs
+        the client.
+        """
+        self.recorder = recorder
+        self.timeout_s = patience.timeout_s
+        self.quiet_s = patience.quiet_s
+        #: The host that the client was told to connect to, if the suite knows.
+        self.host = nodes[0].host if program is not None else None
+        #: The version of the session, once there is one.
+        self.version: Version | None = None
+        #: What was seen, for the reader of the report.
+        self.notes: list[str] = []
+        #: Recommendations (SHOULD) that the client was seen to break.
+        self.lapses: list[str] = []
+        #: What it does where it is free to choose, by what that is about.
+        self.chosen: dict[str, str] = {}
+        self.callers: list[Caller] = []
+        self._asked = version
+        self._since = since
+        self._nodes = nodes
+        self._patience = patience
+        self._program = program
+        self._is_aborted = False
+
+    @property
+    def offered(self) -> set[Version]:
+        """The versions that the client has offered so far."""
+        return {version for caller in self.callers for version in caller.offered}
+
+    @property
+    def tested(self) -> str:
+        """The version that the case is about: in the end there is always one."""
+        if self.version is not None:
+            return self.version
+        if self._asked != NEWEST:
+            return self._asked
+        return max(self.offered, default=VERSIONS[-1])
+
+    # Connections.
+
+    def accept(self, node: int = 0) -> Caller:
+        """Wait for a connection to one of the addresses; nothing has been read from it."""
+        patience = self._patience
+        until = time.monotonic() + patience.start_s
+        connection = self._accepted(node, until)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        number = len(self.callers) + 1
+        self.recorder.say(number, "the client connected")
+        caller = Caller(
+            connection,
+            number,
+            self.recorder,
+            timeout_s=patience.timeout_s,
+            deadline=time.monotonic() + patience.case_s,
+        )
+        self.callers.append(caller)
+        if self._is_aborted:
+            caller.abort()
+        return caller
+
+    def _accepted(self, node: int, until: float) -> socket.socket:
+        listener = self._nodes[node].listener
+        if listener is None:
+            raise ValueError(f"nobody can connect to address {node + 1}")
+        poller = select.poll()
+        poller.register(listener, select.POLLIN)
+        while time.monotonic() < until and not self._is_aborted:
+            # The end of the program is nothing that could be waited for together with this.
+            if poller.poll(1000 * _LOOK_S):
+                with contextlib.suppress(BlockingIOError):
+                    return listener.accept()[0]
+            if self._program is not None and self._program.wait(0) is not None:
+                break
+        again = " again" if self.callers else ""
+        raise Failed(f"the client did not connect{again}")
+
+    def session(
+        self, *, heart_beat: str | None = "0,0", lines: Sequence[str] = (), node: int = 0
+    ) -> Caller:
+        """Take a connection, and do what begins a session: CONNECT, CONNECTED, SUBSCRIBE.
+
+        ``heart_beat`` and ``lines`` are CONNECTED's: see :meth:`Caller.welcome`.
+        """
+        caller = self.accept(node)
+        caller.expect_connect()
+        caller.welcome(self.choose(caller), heart_beat=heart_beat, lines=lines)
+        caller.expect("SUBSCRIBE")
+        return caller
+
+    def choose(self, caller: Caller) -> Version:
+        """The version for a session: the one under test, or the newest that the client offers.
+
+        Raises :class:`Unsupported` where the client does not offer it.
+        """
+        offered = caller.offered
+        wanted = [each for each in VERSIONS if self._asked in (each, NEWEST) and each in offered]
+        if not wanted or wanted[-1] < self._since:
+            missing = self._since if self._asked == NEWEST else self._asked
+            raise Unsupported(f"the client does not offer STOMP {missing}")
+        self.version = wanted[-1]
+        return self.version
+
+    def shut(self, node: int) -> None:
+        """Refuse connections to an address from now on."""
+        self.recorder.say(0, f"address {node + 1} refuses connections from now on")
+        self._nodes[node].refuse()
+
+    # The end.
+
+    def expect_end(self, *, well: bool = True) -> None:
+        """Wait until the program ends: with status 0 if all is ``well``, else with another.
+
+        The connection is closed first, as a server does when the client has. Nothing is known of
+        the end where somebody else runs the client.
+        """
+        for caller in self.callers:
+            caller.close()
+        if self._program is None:
+            return
+        status = self._program.wait(2 * self.timeout_s)
+        if status is None:
+            raise Failed("the program does not end")
+        if status < 0:
+            raise Failed(f"the program was ended by signal {-status}")
+        if well and status:
+            raise Failed(f"the program ended with status {status}, though all was well")
+        if not well and not status:
+            raise Failed("the program ended with status 0, as if all were well")
+
+    def needs_program(self) -> None:
+        """Raise :class:`Unsupported` where the end of the program can't be seen."""
+        if self._program is None:
+            raise Unsupported("how the client takes it can be seen with --exec only")
+
+    def finish(self) -> Ending:
+        """Close everything; gives the worst ending of a connection."""
+        for caller in self.callers:
+            caller.close()
+        return max(
+            (each.ending for each in self.callers), key=lambda e: e.rank, default=Ending.CLEAN
+        )
+
+    def abort(self) -> None:
+        """End the case as soon as may be; from any thread."""
+        self._is_aborted = True
+        for caller in list(self.callers):
+            caller.abort()
+        if self._program is not None:
+            with contextlib.suppress(OSError):
+                self._program.stop()
+
+    # What a case has to say.
+
+    def note(self, text: str) -> None:
+        """Record something for the report."""
+        self.notes.append(text)
+
+    def profile(self, about: str, does: str) -> None:
+        """Record what the client does where it has the choice; see :meth:`Target.profile`."""
+        self.chosen[about] = does
+
+    def should(self, holds: bool, text: str) -> None:  # noqa: FBT001 (reads like assert)
+        """Record a broken recommendation where ``holds`` is false; ``text`` says what was seen."""
+        if not holds:
+            self.lapses.append(text)

@@ -1,0 +1,149 @@
+"""A port for each case, for clients that somebody else runs."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Self
+
+from stompkit.conformance.clients.case import ClientCase
+from stompkit.conformance.clients.client import Client, Patience
+from stompkit.conformance.clients.node import Node
+from stompkit.conformance.clients.run import Run, open_nodes
+from stompkit.conformance.verdict import CaseResult
+from stompkit.frames import VERSIONS, Version
+
+__all__ = ["Place", "Service"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A case, and the addresses where it is tried."""
+
+    case: ClientCase
+    nodes: Sequence[Node]
+
+    @property
+    def listeners(self) -> list[socket.socket]:
+        """What takes connections there."""
+        return [node.listener for node in self.nodes if node.listener is not None]
+
+
+class Service:
+    """Waits on all the ports, and plays the case of each that a client connects to.
+
+    A case can be tried again: its last verdict counts. A context manager: leaving it gives the
+    ports back.
+    """
+
+    def __init__(
+        self,
+        cases: Sequence[ClientCase],
+        *,
+        host: str = "127.0.0.1",
+        first_port: int = 0,
+        patience: Patience | None = None,
+        on_result: Callable[[CaseResult], None] = lambda result: None,
+    ) -> None:
+        """Take the ports: from ``first_port`` on, or any. Raises ``OSError`` where one is taken."""
+        self._patience = patience or Patience()
+        self._on_result = on_result
+        self.places: list[Place] = []
+        self._results: dict[str, CaseResult] = {}
+        self._offered: set[Version] = set()
+        #: Mistakes of the suite's own.
+        self.errors: list[str] = []
+        self._runs: dict[str, Run] = {}
+        self._threads: list[threading.Thread] = []
+        self._done: SimpleQueue[tuple[Place, CaseResult | None, Client]] = SimpleQueue()
+        with ExitStack() as stack:
+            self._woken, self._waking = (stack.enter_context(each) for each in socket.socketpair())
+            self._selector = stack.enter_context(selectors.DefaultSelector())
+            self._selector.register(self._woken, selectors.EVENT_READ)
+            port = first_port
+            for case in cases:
+                nodes = open_nodes(case, host, port)
+                for node in nodes:
+                    stack.callback(node.close)
+                self.places.append(Place(case, nodes))
+                port += len(nodes) if first_port else 0
+            self._resources = stack.pop_all()
+        for place in self.places:
+            self._await(place)
+
+    def __enter__(self) -> Self:
+        """Give the service."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End what is going on, and give the ports back."""
+        for run in list(self._runs.values()):
+            run.client.abort()
+        for thread in self._threads:
+            thread.join()
+        self._resources.close()
+
+    @property
+    def results(self) -> list[CaseResult]:
+        """The last result of each case that was tried, in the order of the cases."""
+        ids = [place.case.id for place in self.places]
+        return [self._results[each] for each in ids if each in self._results]
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions that clients were seen to offer, oldest first."""
+        return [version for version in VERSIONS if version in self._offered]
+
+    def serve(self) -> None:
+        """Go on until there is a mistake of the suite's own, or somebody raises an exception."""
+        while not self.errors:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    self._woken.recv(1)
+                    self._take()
+                else:
+                    self._play(key.data)
+
+    def _await(self, place: Place) -> None:
+        for node in place.nodes:
+            node.restore()
+        for listener in place.listeners:
+            self._selector.register(listener, selectors.EVENT_READ, place)
+
+    def _play(self, place: Place) -> None:
+        """Play a case in a thread of its own, and leave its ports to that."""
+        if place.case.id in self._runs:
+            return  # two of its ports were connected to at once
+        for listener in place.listeners:
+            self._selector.unregister(listener)
+        run = self._runs[place.case.id] = Run(place.case, place.nodes, self._patience)
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._threads.append(threading.Thread(target=self._run, args=(place, run)))
+        self._threads[-1].start()
+
+    def _run(self, place: Place, run: Run) -> None:
+        result = None
+        try:
+            result = run.play()
+        except Exception:
+            # No case may raise anything but what it finds out about the client.
+            self.errors.append(traceback.format_exc())
+        self._done.put((place, result, run.client))
+        self._waking.send(b".")
+
+    def _take(self) -> None:
+        """Take a result, and wait for the next client there."""
+        place, result, client = self._done.get()
+        del self._runs[place.case.id]
+        self._await(place)
+        # Who connects and says nothing only wants to know whether somebody is there.
+        if result is not None and any(caller.arrivals for caller in client.callers):
+            self._results[place.case.id] = result
+            self._offered.update(client.offered)
+            self._on_result(result)

@@ -1,0 +1,294 @@
+"""Sessions that go wrong in ways nobody thought of, the same ones for the same seed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from stompkit.conformance._octets import frame_octets
+from stompkit.conformance.robustness import Bystander, comes_back, settle
+from stompkit.conformance.shrinking import shrink_pieces
+from stompkit.conformance.target import Target, is_alive
+from stompkit.conformance.verdict import Failed, Unsupported
+
+__all__ = ["Transcript", "fuzz", "transcript"]
+
+#: How many sessions there are at the same time.
+_BATCH: Final = 20
+#: How long the sessions of a batch have to end after the last octet, in seconds.
+_ENDING_S: Final = 0.2
+#: How long one session may take on average, in seconds, before there are fewer of them.
+_SESSION_S: Final = 0.025
+#: How long it may take to find out which session does harm, and what in it, in seconds.
+_SHRINKING_S: Final = 30.0
+_SHOWN_CHARACTERS: Final = 400
+
+_NUMBERS: Final = (
+    b"-1", b"0", b"1", b"00", b"+1", b"1.5", b"1e9", b"0x10", b"", b" ", b"x", b"1,1", b"-1,-1",
+    b"255", b"256", b"65535", b"65536", b"2147483647", b"2147483648", b"-2147483648",
+    b"4294967295", b"4294967296", b"9223372036854775807", b"9223372036854775808",
+    b"-9223372036854775809", b"18446744073709551616", b"9" * 100,
+)  # fmt: skip
+_NASTY: Final = (
+    b"\0", b"\0\0\0", b"\n", b"\n\n", b"\r", b"\r\n", b":", b"::", b"\\", b"\\n", b"\\t", b" ",
+    b"\t", b"\x1b", b"\x7f", b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80",
+    b"\xe2\x82", b"\xef\xbb\xbf", b"%s%n", b"{}", b"<!--", b"'\"", b"SEND\n", b"\n\n\0",
+    b"content-length:5\n",
+)  # fmt: skip
+_NUMBERED: Final = (b"content-length", b"heart-beat", b"prefetch-count", b"priority", b"expires")
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What a session says, each piece in a write of its own."""
+
+    #: Whether a proper CONNECT goes before it.
+    logs_in: bool
+    pieces: tuple[bytes, ...]
+
+    def __str__(self) -> str:
+        """It, so far as it can be shown."""
+        said = " ".join(map(repr, self.pieces)) or "nothing"
+        cut = f"... ({sum(map(len, self.pieces)):,} octets)"
+        shown = said if len(said) <= _SHOWN_CHARACTERS else said[:_SHOWN_CHARACTERS] + cut
+        return f"{'after' if self.logs_in else 'instead of'} CONNECT: {shown}"
+
+
+# Making them up.
+
+
+def transcript(seed: int, number: int, queue: str) -> Transcript:
+    """One of the sessions of a seed; ``queue`` is the destination that they have to do with.
+
+    Another destination makes the same session only if its name is as long.
+    """
+    random = Random(f"{seed} {number}")
+    logs_in = random.random() < 0.8
+    frames = _session(random, queue)
+    if not logs_in:
+        connect = {"accept-version": "1.0,1.1,1.2", "host": "localhost", "heart-beat": "0,0"}
+        frames.insert(0, frame_octets("CONNECT", connect))
+    for _ in range(random.randint(1, 4)):
+        random.choice(_MUTATIONS)(random, frames)
+    pieces = _chopped(random, b"".join(frames)) if random.random() < 0.4 else frames
+    return Transcript(logs_in, tuple(pieces))
+
+
+def _session(random: Random, queue: str) -> list[bytes]:
+    """Frames that make sense, more or less."""
+    subscription = {"destination": queue, "id": "s", "ack": "client-individual"}
+    message = {"destination": queue, "receipt": "r", "h": "a:b"}
+    choices: list[tuple[str, dict[str, str], bytes]] = [
+        ("SUBSCRIBE", subscription, b""),
+        ("SEND", message, b"body with \0 in it"),
+        ("SEND", {**message, "content-length": "4"}, b"body"),
+        ("SEND", {"destination": queue, "content-type": "text/plain"}, b""),
+        ("BEGIN", {"transaction": "t"}, b""),
+        ("SEND", {"destination": queue, "transaction": "t"}, b"x" * 100),
+        ("COMMIT", {"transaction": "t", "receipt": "c"}, b""),
+        ("ABORT", {"transaction": "t"}, b""),
+        ("ACK", {"id": "1", "message-id": "1", "subscription": "s"}, b""),
+        ("NACK", {"id": "1", "message-id": "1", "subscription": "s"}, b""),
+        ("UNSUBSCRIBE", {"id": "s", "destination": queue}, b""),
+        ("DISCONNECT", {"receipt": "d"}, b""),
+    ]
+    return [frame_octets(*random.choice(choices)) for _ in range(random.randint(1, 6))]
+
+
+def _flip(random: Random, frames: list[bytes]) -> None:
+    """Change some bits of an octet."""
+    which, at = _somewhere(random, frames)
+    octets = bytearray(frames[which])
+    if octets:
+        octets[at % len(octets)] ^= random.randint(1, 255)
+        frames[which] = bytes(octets)
+
+
+def _insert(random: Random, frames: list[bytes]) -> None:
+    """Put in something that means something to a parser."""
+    which, at = _somewhere(random, frames)
+    frames[which] = frames[which][:at] + random.choice(_NASTY) + frames[which][at:]
+
+
+def _delete(random: Random, frames: list[bytes]) -> None:
+    """Take out some octets."""
+    which, at = _somewhere(random, frames)
+    frames[which] = frames[which][:at] + frames[which][at + random.randint(1, 20) :]
+
+
+def _repeat(random: Random, frames: list[bytes]) -> None:
+    """Say some octets very often."""
+    which, at = _somewhere(random, frames)
+    end = at + random.randint(1, 20)
+    often = frames[which][at:end] * random.choice((2, 10, 100, 2_000))
+    frames[which] = frames[which][:at] + often + frames[which][end:]
+
+
+def _truncate(random: Random, frames: list[bytes]) -> None:
+    """Leave off the end of a frame."""
+    which, at = _somewhere(random, frames)
+    frames[which] = frames[which][:at]
+
+
+def _duplicate(random: Random, frames: list[bytes]) -> None:
+    """Say a frame twice."""
+    which, _ = _somewhere(random, frames)
+    frames.insert(which, frames[which])
+
+
+def _swap(random: Random, frames: list[bytes]) -> None:
+    """Say two frames in the other order."""
+    one, _ = _somewhere(random, frames)
+    other, _ = _somewhere(random, frames)
+    frames[one], frames[other] = frames[other], frames[one]
+
+
+def _count(random: Random, frames: list[bytes]) -> None:
+    """Put a number where a number is expected, but not this one."""
+    which, _ = _somewhere(random, frames)
+    command, eol, rest = frames[which].partition(b"\n")
+    line = b"%b:%b\n" % (random.choice(_NUMBERED), random.choice(_NUMBERS))
+    frames[which] = command + eol + line + rest
+
+
+def _somewhere(random: Random, frames: Sequence[bytes]) -> tuple[int, int]:
+    which = random.randrange(len(frames))
+    return which, random.randint(0, len(frames[which]))
+
+
+_MUTATIONS: Final[tuple[Callable[[Random, list[bytes]], None], ...]] = (
+    _flip, _insert, _delete, _repeat, _truncate, _duplicate, _swap, _count, _count,
+)  # fmt: skip
+
+
+def _chopped(random: Random, octets: bytes) -> list[bytes]:
+    """The octets in pieces that have nothing to do with frames."""
+    cuts = sorted(random.randint(0, len(octets)) for _ in range(random.randint(0, 8)))
+    places = [0, *cuts, len(octets)]
+    return [octets[a:b] for a, b in itertools.pairwise(places) if a < b]
+
+
+# Trying them.
+
+
+def fuzz(target: Target) -> None:
+    """Try as many sessions of the seed as the target's address says.
+
+    Raises :class:`Failed` where one of them ends or stops other sessions, with the smallest part of
+    it that does so. To find that out, a target that has died is started again, where that can be.
+    """
+    seed, count = target.address.seed, target.address.fuzz_sessions
+    if not count:
+        raise Unsupported("no sessions are wanted: --fuzz 0")
+    seconds = count * _SESSION_S
+    target.extend_deadline(seconds + _SHRINKING_S)
+    until = time.monotonic() + seconds
+    queue = target.queue()
+    bystander = Bystander(target)
+    tried = 0
+    while tried < count and time.monotonic() < until:
+        numbers = range(tried, min(tried + _BATCH, count))
+        batch = [transcript(seed, number, queue) for number in numbers]
+        try:
+            _play(target, batch)
+            bystander.check("them")
+            target.connect().close()
+        except Failed as error:
+            _explain(target, seed, numbers, batch, error)
+        tried = numbers[-1] + 1
+    target.note(f"{tried} sessions of seed {seed}: --seed {seed} --fuzz {tried} makes the same")
+
+
+def _play(target: Target, transcripts: Sequence[Transcript]) -> None:
+    """Go through sessions at the same time; raises :class:`Failed` where none can be opened."""
+    peers = []
+    for each in transcripts:
+        peer = target.connect() if each.logs_in else target.open()
+        peers.append(peer)
+        for piece in each.pieces:
+            # A target that has had enough of this client may stop reading from it.
+            with contextlib.suppress(Failed):
+                peer.send_raw(piece)
+        # It has read all when it sees the end.
+        peer.finish_sending()
+    settle(peers, lambda peer: False, _ENDING_S)
+    for peer in peers:
+        peer.close()
+
+
+class _Harm:
+    """Finds out whether a session does harm, for as long as there is time."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._until = time.monotonic() + _SHRINKING_S
+        #: Whether the target is gone for good.
+        self.is_over = False
+        self.reason = ""
+
+    def is_done_by(self, each: Transcript) -> bool:
+        """Whether another session ends, or no new one is let in, after this one."""
+        bystander = self._bystander()
+        if bystander is None:
+            return False
+        try:
+            _play(self._target, [each])
+            bystander.check("it")
+            self._target.connect().close()
+        except Failed as error:
+            self.reason = str(error)
+            return True
+        return False
+
+    def _bystander(self) -> Bystander | None:
+        """Somebody who might suffer, unless the time is up or the target is gone."""
+        while not self.is_over and time.monotonic() < self._until and self.revive():
+            # What the last session did may not be over yet.
+            with contextlib.suppress(Failed):
+                return Bystander(self._target)
+        return None
+
+    def revive(self) -> bool:
+        """See to it that the target answers; start it again if need be."""
+        if is_alive(self._target.address, self._target.version):
+            return True
+        try:
+            self._target.restart()
+        except Unsupported:
+            self.is_over = not comes_back(self._target)
+        except Failed:
+            self.is_over = True
+        return not self.is_over
+
+
+def _explain(
+    target: Target, seed: int, numbers: range, batch: Sequence[Transcript], error: Failed
+) -> None:
+    """Find the session that did the harm, and what in it; raises :class:`Failed` with that."""
+    harm = _Harm(target)
+    for number, each in zip(numbers, batch, strict=True):
+        if harm.is_done_by(each):
+            smallest = _shrunk(each, harm)
+            target.recorder.say(0, f"the smallest part that does it, {smallest}")
+            target.note(f"session {number} of seed {seed}, {each}")
+            harm.revive()
+            raise Failed(f"{harm.reason}; session {number} of seed {seed} does it, {smallest}")
+    for number, each in zip(numbers, batch, strict=True):
+        target.note(f"session {number}, {each}")
+    alone = "the target does not come back" if harm.is_over else "none of them does it alone"
+    first, last = numbers[0], numbers[-1]
+    raise Failed(f"sessions {first} to {last} of seed {seed}: {error}; {alone}")
+
+
+def _shrunk(whole: Transcript, harm: _Harm) -> Transcript:
+    """The smallest part of a session that does harm."""
+    pieces = shrink_pieces(
+        whole.pieces, lambda pieces: harm.is_done_by(Transcript(whole.logs_in, pieces))
+    )
+    stranger = Transcript(logs_in=False, pieces=pieces)
+    return stranger if harm.is_done_by(stranger) else Transcript(whole.logs_in, pieces)

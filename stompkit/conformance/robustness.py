@@ -1,0 +1,217 @@
+"""What the cases about robustness share: who must not suffer, and what becomes of bad frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stompkit.conformance.malformed import Malformed
+from stompkit.conformance.peer import Peer
+from stompkit.conformance.target import Target, is_alive
+from stompkit.conformance.verdict import Failed, Unsupported
+
+__all__ = ["Bystander", "comes_back", "endure", "need_receipts", "settle", "summary"]
+
+#: How long a target is listened to before the next one has its turn, in seconds.
+_SLICE_S: Final = 0.002
+#: How long the answer to a malformed frame may take before more is sent, in seconds: what is still
+#: unread when a server closes can cost the client its ERROR.
+_ANSWER_S: Final = 0.25
+_NO_ANSWER: Final = "no answer"
+#: How long a target may take to come back by itself, in seconds.
+_RETURN_S: Final = 3.0
+_PAUSE_S: Final = 0.1
+
+
+class Bystander:
+    """A client that does nothing wrong: its session was there before the trouble began."""
+
+    def __init__(self, target: Target) -> None:
+        """Open the session, with subscriptions to a queue and a topic of its own."""
+        self._destinations = target.queue(), target.topic()
+        self._peer = target.connect()
+        self._sent = 0
+        for destination, name in zip(self._destinations, ("queue", "topic"), strict=True):
+            target.subscribe(self._peer, destination, id=name)
+
+    def check(self, trouble: str) -> None:
+        """Send messages to itself; raises :class:`Failed` where they do not come back."""
+        for destination in self._destinations:
+            self._sent += 1
+            body = b"bystander %d" % self._sent
+            self._peer.send("SEND", {"destination": destination}, body)
+            try:
+                while self._peer.expect("MESSAGE").body != body:
+                    pass
+            except Failed as error:
+                raise Failed(f"after {trouble} a session beside it is lost: {error}") from None
+
+
+def need_receipts(target: Target) -> None:
+    """Raise :class:`Unsupported` where the target answers none: nothing can be learned then."""
+    if not target.address.has_receipts:
+        raise Unsupported("the target answers no receipts: --no-receipts")
+
+
+def settle(
+    peers: Iterable[Peer], is_done: Callable[[Peer], bool], seconds: float
+) -> dict[Peer, str]:
+    """Listen to connections until each is done or has been closed, or the time is up.
+
+    Gives those that sent what can't be read, with the reasons.
+    """
+    until = time.monotonic() + seconds
+    waiting = list(peers)
+    unreadable: dict[Peer, str] = {}
+    while waiting and time.monotonic() < until:
+        for peer in waiting:
+            try:
+                peer.collect(_SLICE_S)
+            except Failed as error:
+                unreadable[peer] = str(error)
+        waiting = [
+            each
+            for each in waiting
+            if not (each.is_closed_by_target or each in unreadable or is_done(each))
+        ]
+    return unreadable
+
+
+def comes_back(target: Target) -> bool:
+    """Whether the target lets somebody in; if not at once, then after a while."""
+    until = time.monotonic() + _RETURN_S
+    while not is_alive(target.address, target.version):
+        if time.monotonic() >= until:
+            return False
+        # A target that its owner starts again refuses connections until then.
+        time.sleep(_PAUSE_S)
+    return True
+
+
+# Malformed frames.
+
+
+@dataclass
+class _Attempt:
+    """A malformed frame that has been sent."""
+
+    row: Malformed
+    queue: str
+    peer: Peer
+    in_session: bool
+    #: Why the answer can't be read.
+    unreadable: str = ""
+
+    @classmethod
+    def make(cls, target: Target, row: Malformed, *, in_session: bool) -> _Attempt:
+        """Send it on a new connection, to a queue of its own."""
+        queue = target.queue()
+        peer = target.connect() if in_session else target.open()
+        peer.send_raw(row.to(queue, target.connect_headers()))
+        return cls(row, queue, peer, in_session)
+
+    @property
+    def answer(self) -> str:
+        """What has become of it, in a word or two."""
+        if self.unreadable:
+            return "octets without sense"
+        # The first frame of a session is the answer to a proper CONNECT.
+        frames = self.peer.frames[self.in_session :]
+        commands = {frame.command for frame in frames}
+        receipts = {frame.headers.get("receipt-id") for frame in frames}
+        if "ERROR" in commands:
+            return "ERROR, close" if self.peer.is_closed_by_target else "ERROR"
+        if "m" in receipts or "CONNECTED" in commands:
+            return "accepted"
+        if self.peer.is_closed_by_target:
+            return "close"
+        return "ignored" if "probe" in receipts else _NO_ANSWER
+
+    def probe(self, target: Target) -> None:
+        """See whether the session goes on."""
+        self.peer.send("SEND", {"destination": target.topic(), "receipt": "probe"}, b"x")
+
+
+def _listen(attempts: Sequence[_Attempt], last_words: Sequence[str], seconds: float) -> None:
+    """Wait until none gets more answers: those in ``last_words`` are followed by nothing."""
+    by_peer = {each.peer: each for each in attempts}
+    unreadable = settle(by_peer, lambda peer: by_peer[peer].answer in last_words, seconds)
+    for peer, reason in unreadable.items():
+        by_peer[peer].unreadable = reason
+
+
+def endure(target: Target, rows: Sequence[Malformed], *, in_session: bool = True) -> dict[str, str]:
+    """Send each on a connection of its own; gives the answers by name.
+
+    ``in_session`` says whether CONNECT goes before it. Raises :class:`Failed` where a session
+    beside them is lost. Lapses are what is delivered that nobody can be sure to have understood,
+    and answers that can't be read.
+    """
+    bystander = Bystander(target)
+    attempts = []
+    try:
+        for row in rows:
+            attempts.append(_Attempt.make(target, row, in_session=in_session))
+            bystander.check(f"{row.name!r}, or something before it,")
+        _listen(attempts, ("accepted", "ERROR"), _ANSWER_S)
+        for attempt in attempts:
+            if in_session and attempt.answer == _NO_ANSWER:
+                attempt.probe(target)
+        # An ERROR may be followed by the end of the connection.
+        _listen(attempts, ("accepted", "ignored"), target.quiet_s)
+        bystander.check("all that")
+    except Failed as error:
+        raise _culprit(target, rows, in_session=in_session) or error from None
+    for attempt in attempts:
+        attempt.peer.close()
+        target.should(not attempt.unreadable, f"{attempt.row.name}: {attempt.unreadable}")
+    _look_for_deliveries(target, attempts)
+    return {attempt.row.name: attempt.answer for attempt in attempts}
+
+
+def _look_for_deliveries(target: Target, attempts: Sequence[_Attempt]) -> None:
+    """See what of it has been put into queues."""
+    watchers = {}
+    for attempt in attempts:
+        peer = watchers[attempt.row.name] = target.connect()
+        peer.send("SUBSCRIBE", {"destination": attempt.queue, "id": "w"})
+
+    def has_message(peer: Peer) -> bool:
+        return any(frame.command == "MESSAGE" for frame in peer.frames)
+
+    unreadable = settle(watchers.values(), has_message, target.quiet_s)
+    for attempt in attempts:
+        peer = watchers[attempt.row.name]
+        peer.close()
+        may_be = attempt.row.is_clear and attempt.in_session
+        target.should(may_be or not has_message(peer), f"{attempt.row.name}: delivered")
+        reason = unreadable.get(peer)
+        target.should(reason is None, f"{attempt.row.name}: passed on ({reason})")
+
+
+def _culprit(target: Target, rows: Sequence[Malformed], *, in_session: bool) -> Failed | None:
+    """Send them again, one after the other, until it shows which of them does the harm."""
+    for row in rows:
+        if not comes_back(target):
+            break
+        try:
+            bystander = Bystander(target)
+            attempt = _Attempt.make(target, row, in_session=in_session)
+        except Failed:
+            continue  # it is not over yet with what happened before
+        _listen([attempt], ("accepted", "ERROR"), _ANSWER_S)
+        try:
+            bystander.check(repr(row.name))
+        except Failed as error:
+            return error
+    return None
+
+
+def summary(answers: dict[str, str]) -> list[str]:
+    """The answers, each with all that it was given to."""
+    names: dict[str, list[str]] = {}
+    for name, each in answers.items():
+        names.setdefault(each, []).append(name)
+    return [f"{each}: {', '.join(names[each])}" for each in sorted(names)]

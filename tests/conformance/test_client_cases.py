@@ -1,0 +1,180 @@
+"""A client that breaks one rule fails the cases about that rule, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from stompkit.conformance.clients.case import client_case, gather
+from stompkit.conformance.clients.cases import all_cases
+from stompkit.conformance.clients.client import Client, Patience
+from stompkit.conformance.clients.trials import Trials
+from stompkit.conformance.verdict import CaseResult, Verdict
+from tests.conformance.minimal_client import Agent, thread_launcher
+from tests.conformance.wrong_clients import FAULTS, Fault
+
+for each in sorted(Path(__file__).parent.glob("wrong_*.py")):
+    import_module(f"tests.conformance.{each.stem}")
+
+CASES = {case.id: case for case in all_cases()}
+#: Quick cases about all kinds of things, run on each of the clients: most rules are kept there.
+CONTROL = (
+    "client/connect/first-frame",
+    "client/connect/host",
+    "client/1.2/subscribe/id",
+    "client/1.0/ack/names-message",
+    "client/1.1/ack/names-message",
+    "client/1.2/ack/escapes",
+    "client/1.1/escape/reads",
+    "client/1.2/escape/writes",
+    "client/header/spaces",
+    "client/body/nul",
+    "client/body/unchanged",
+    "client/frame/line-ends-between",
+    "client/transaction/commit",
+    "client/message/unknown-subscription",
+    "client/disconnect/ends",
+    "client/error/ends",
+)
+#: Less than a user waits, and still long for what happens within one process.
+PATIENCE = Patience(timeout_s=2.0, quiet_s=0.3)
+
+
+def ids(patterns: tuple[str, ...]) -> set[str]:
+    """The cases that patterns name, each of which names some."""
+    found = {pattern: [i for i in CASES if fnmatchcase(i, pattern)] for pattern in patterns}
+    assert all(found.values()), f"no such case: {found}"
+    return {case_id for some in found.values() for case_id in some}
+
+
+def results(agent: type[Agent], case_ids: set[str]) -> dict[str, CaseResult]:
+    """What comes out of cases on a client."""
+    trials = Trials(thread_launcher(agent), patience=PATIENCE, jobs=4)
+    trials.run([case for case_id, case in CASES.items() if case_id in case_ids])
+    assert not trials.errors, trials.errors
+    return {result.id: result for result in trials.results}
+
+
+def findings(fault: type[Fault]) -> dict[str, str]:
+    """The cases that are FAILED or NON-STRICT for a client, with the reasons."""
+    bad = (Verdict.FAILED, Verdict.NON_STRICT)
+    found = results(fault, {*ids(fault.found_by), *CONTROL})
+    return {case_id: each.detail for case_id, each in found.items() if each.verdict in bad}
+
+
+@pytest.fixture(scope="module")
+def found() -> Iterator[dict[str, Future[dict[str, str]]]]:
+    """What was found about each client; the runs are made side by side, for they mostly wait."""
+    with ThreadPoolExecutor(8) as pool:
+        yield {name: pool.submit(findings, fault) for name, fault in FAULTS.items()}
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_broken_rule_is_found(name: str, found: dict[str, Future[dict[str, str]]]) -> None:
+    """No case is missing, and none is there that is about something else."""
+    what = found[name].result()
+    assert set(what) == ids(FAULTS[name].found_by), f"{FAULTS[name].__doc__} {what}"
+
+
+def test_a_client_that_keeps_the_rules_is_not_found_at_fault() -> None:
+    verdicts = {case_id: each.verdict for case_id, each in results(Agent, set(CASES)).items()}
+    free = {case_id for case_id, case in CASES.items() if case.case.informational}
+    assert {i for i, verdict in verdicts.items() if verdict is not Verdict.OK} == free
+    assert set(verdicts) == set(CASES)
+
+
+def test_every_case_is_one_that_a_client_can_fail() -> None:
+    failed = {case_id for fault in FAULTS.values() for case_id in ids(fault.found_by)}
+    assert {i for i, case in CASES.items() if not case.case.informational} - failed == set()
+
+
+def test_a_client_that_can_not_do_something_says_so() -> None:
+    about = {"client/failover/refused", "client/connect/first-frame"}
+    verdicts = {i: each.verdict for i, each in results(FAULTS["DoesNotGoOn"], about).items()}
+    assert verdicts == {
+        "client/failover/refused": Verdict.UNSUPPORTED,
+        "client/connect/first-frame": Verdict.OK,
+    }
+
+
+# Cases themselves.
+
+
+def module(*functions: object) -> ModuleType:
+    """A module that has these functions."""
+    made = ModuleType("cases")
+    vars(made).update({f"case_{number}": each for number, each in enumerate(functions)})
+    return made
+
+
+def a_case(client: Client) -> None:
+    """Expect nothing."""
+
+
+def test_a_case_is_run_for_each_of_its_versions() -> None:
+    decorate = client_case(
+        "client/ack/x",
+        "S.",
+        level="MUST",
+        section="ACK",
+        versions=("1.0", "1.2"),
+        covers=["1.0/ack/message-id-required", "1.2/ack/id-required"],
+    )
+    made = [each.case for each in gather([module(decorate(a_case))])]
+    assert [each.id for each in made] == ["client/1.0/ack/x", "client/1.2/ack/x"]
+    assert [each.version for each in made] == ["1.0", "1.2"]
+    assert [each.requirements for each in made] == [
+        ("1.0/ack/message-id-required",),
+        ("1.2/ack/id-required",),
+    ]
+    assert made[0].expectation == "Expect nothing."
+    assert made[0].chapter == "client"
+
+
+@pytest.mark.parametrize(
+    ("name", "covers", "reason"),
+    [
+        ("client/x", ["1.2/no/such"], "is not in the catalogue"),
+        ("client/x", ["1.2/connect/connected-on-accept"], "is not for clients"),
+        ("x/client", [], "does not begin with client/"),
+    ],
+)
+def test_a_case_that_says_what_is_not_so_is_refused(
+    name: str, covers: list[str], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        client_case(name, "S.", level="MUST", section="ACK", covers=covers)(a_case)
+
+
+def test_a_case_without_a_docstring_is_refused() -> None:
+    with pytest.raises(ValueError, match="docstring"):
+        client_case("client/x", "S.", level="MUST", section="ACK")(lambda client: None)
+
+
+def test_two_cases_of_one_name_are_refused() -> None:
+    def another(client: Client) -> None:
+        """Expect something."""
+
+    decorate = client_case("client/x", "S.", level="MUST", section="ACK")
+    with pytest.raises(ValueError, match="two cases called client/x"):
+        gather([module(decorate(a_case), decorate(another))])
+
+
+def test_a_mistake_in_a_case_is_the_suites_own() -> None:
+    @client_case("client/x", "S.", level="MUST", section="ACK")
+    def broken(client: Client) -> None:
+        """Raise what no case may raise."""
+        raise RuntimeError("a mistake")
+
+    trials = Trials(thread_launcher(Agent), patience=PATIENCE)
+    trials.run(gather([module(broken)]))
+    assert trials.results == []
+    (error,) = trials.errors
+    assert "RuntimeError: a mistake" in error

@@ -1,0 +1,184 @@
+"""Clients that read or write headers in a wrong way."""
+
+from __future__ import annotations
+
+from tests.conformance.minimal_frames import Lost
+from tests.conformance.wrong_clients import Fault
+
+
+class EscapesIn10(Fault):
+    """Writes escapes that 1.0 does not have."""
+
+    found_by = ("client/1.0/escape/left-alone", "client/1.0/ack/escapes")
+
+    def escape(self, text: str) -> str:
+        """Escape as 1.1 does."""
+        if self.version != "1.0":
+            return super().escape(text)
+        return text.replace("\\", "\\\\").replace(":", "\\c")
+
+
+class KnowsNoColon(Fault):
+    r"""Takes ``\c`` for a ``c``."""
+
+    found_by = ("client/1.[12]/escape/reads", "client/1.[12]/ack/escapes")
+
+    def unescape(self, text: str) -> str:
+        """Drop the backslash."""
+        return super().unescape(text.replace("\\c", "c"))
+
+
+class KnowsNoReturn(Fault):
+    r"""Takes ``\r`` for a mistake."""
+
+    found_by = ("client/1.2/escape/reads",)
+
+    def unescape(self, text: str) -> str:
+        """Stumble over it."""
+        if "\\r" in text:
+            raise Lost("undefined")
+        return super().unescape(text)
+
+
+class UnescapesInTheWrongOrder(Fault):
+    """Undoes the escapes of backslashes when it has undone the others."""
+
+    found_by = ("client/escape/reads-backslash",)
+
+    def unescape(self, text: str) -> str:
+        """Replace one after the other."""
+        for sequence, plain in (("\\n", "\n"), ("\\c", ":"), ("\\r", "\r"), ("\\\\", "\\")):
+            text = text.replace(sequence, plain)
+        if "\t" in text or "\\t" in text:
+            raise Lost("undefined")
+        return text
+
+
+class WritesRawColons(Fault):
+    """Leaves colons as they are."""
+
+    found_by = ("client/1.[12]/escape/writes", "client/1.[12]/ack/escapes")
+
+    def escape(self, text: str) -> str:
+        """Escape all the rest."""
+        return super().escape(text).replace("\\c", ":")
+
+
+class WritesRawBackslashes(Fault):
+    """Leaves backslashes as they are."""
+
+    found_by = (
+        "client/escape/writes-backslash",
+        "client/escape/names",
+        "client/1.[12]/ack/escapes",
+    )
+
+    def escape(self, text: str) -> str:
+        """Escape all the rest."""
+        return super().escape(text).replace("\\\\", "\\")
+
+
+class ReadsNamesAsTheyAre(Fault):
+    """Undoes escapes in the values of headers, but not in their names."""
+
+    found_by = ("client/escape/names",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Escape the names once more, to have them as they were."""
+        return {self.escape(n): value for n, value in super().headers(command, lines).items()}
+
+
+class KeepsUndefinedEscapes(Fault):
+    """Leaves what it does not know as it is."""
+
+    found_by = ("client/escape/undefined",)
+
+    def undefined(self, piece: str) -> str:
+        """Put the backslash back."""
+        return "\\" + piece
+
+
+class ReadsLatin1(Fault):
+    """Takes headers for Latin-1."""
+
+    found_by = ("client/header/utf8",)
+
+    def text(self, octets: bytes) -> str:
+        """Read them so."""
+        return octets.decode("latin-1")
+
+
+class Trims(Fault):
+    """Takes spaces off values."""
+
+    found_by = ("client/header/spaces",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Strip all values."""
+        return {n: value.strip(" ") for n, value in super().headers(command, lines).items()}
+
+
+class Pads(Fault):
+    """Puts a space behind each colon, for the eye."""
+
+    found_by = ("client/header/spaces",)
+
+    def line(self, command: str, name: str, value: str) -> str:
+        """Only where it is the user's header: all else would be another fault."""
+        line = super().line(command, name, value)
+        return line.replace(":", ": ", 1) if name == "x-a" and value.strip() != value else line
+
+
+class DropsEmptyHeaders(Fault):
+    """Leaves headers out that are empty."""
+
+    found_by = ("client/header/empty",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Keep those that are not."""
+        return {n: value for n, value in super().headers(command, lines).items() if value}
+
+
+class TakesTheLast(Fault):
+    """Takes the last of repeated headers."""
+
+    found_by = ("client/header/repeated",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Read them the other way round."""
+        return super().headers(command, lines[::-1])
+
+
+class KnowsAllHeaders(Fault):
+    """Takes a frame with many headers for an attack."""
+
+    found_by = ("client/header/unknown",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Count them."""
+        if len(lines) > 20:
+            raise Lost("too many headers")
+        return super().headers(command, lines)
+
+
+class IgnoresCase(Fault):
+    """Reads names of headers in lower case."""
+
+    found_by = ("client/header/case",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Make them so."""
+        lowered = [
+            ":".join([line.partition(":")[0].lower(), line.partition(":")[2]]) for line in lines
+        ]
+        return super().headers(command, lowered)
+
+
+class DropsCarriageReturns(Fault):
+    """Drops carriage returns in all versions."""
+
+    found_by = ("client/1.1/header/carriage-return",)
+
+    def lines(self, head: bytes) -> list[str]:
+        """Take them away."""
+        return super().lines(head.replace(b"\r", b""))

@@ -26,6 +26,7 @@ from stompkit.client._subscriptions import Subscriptions
 from stompkit.client._transactions import Transaction
 from stompkit.frames import (
     AFTER_LOGIN,
+    VERSIONS,
     Frame,
     HeartBeatOffer,
     Limits,
@@ -68,7 +69,7 @@ class Client:
         login: str | None = None,
         passcode: str | None = None,
         virtual_host: str | None = None,
-        versions: tuple[Version, ...] = ("1.2", "1.1", "1.0"),
+        versions: tuple[Version, ...] = VERSIONS,
         heart_beat_ms: HeartBeatOffer = (10_000, 10_000),
         connect_headers: Mapping[str, str] | None = None,
         reconnect: ReconnectPolicy = _DEFAULT_POLICY,

@@ -38,7 +38,7 @@ def test_connect_says_what_the_client_can_do(net: Network) -> None:
     [connect] = endpoint.peer.take()
     assert connect.command == "CONNECT"
     assert connect.headers == {
-        "accept-version": "1.2,1.1,1.0",
+        "accept-version": "1.0,1.1,1.2",
         "heart-beat": "1,2",
         "host": "/v",
         "login": "me",

@@ -9,6 +9,7 @@ and exits with 1 where the page differs from them.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from stompkit.conformance._merge import read
 from stompkit.conformance.expectations import Deviation, Expectations, compare, load
 from stompkit.conformance.report import Report, to_json
 from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
-from stompkit.testing._launching.brokers.morbidq import morbidq_python
+from stompkit.testing._launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
 
 __all__ = ["main"]
 
@@ -35,17 +36,22 @@ _ROOT: Final = Path(__file__).parents[1]
 _NAME: Final = "conformance-results.rst"
 _MATRIX: Final = "matrix.html"
 _WIDTH: Final = 100
+#: A user, so that the cases about others who want to log in can be run.
+_LOGIN: Final = ["--login", "suite", "--passcode", "let me in"]
+_NEITHER: Final = ["--no-ack", "--no-receipts"]
+#: MorbidQ as our broker plays it.
+_STAND_IN: Final = "morbidq-stand-in"
 #: The brokers, in the order of the tables, and what the suite has to be told about them.
 _BROKERS: Final[dict[str, list[str]]] = {
-    "stompkit": [],
-    "activemq": [],
+    "stompkit": _LOGIN,
+    "activemq": _LOGIN,
+    # It has a user already.
     "rabbitmq": [],
     "coilmq": [],
-    "morbidq": ["--no-ack", "--no-receipts"],
+    "morbidq": _NEITHER,
+    _STAND_IN: _NEITHER,
 }
 _NOT_OK: Final = (Verdict.FAILED, Verdict.NON_STRICT)
-#: Ends the name of a broker that stompkit has played.
-_STAND_IN: Final = "(stand-in)"
 #: What is kept of a wire log.
 _MOST_EVENTS: Final = 40
 _MOST_CHARACTERS: Final = 400
@@ -125,27 +131,35 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
     """Run the suite on a broker and keep what is to be published; whether that was possible."""
-    expected = known / f"{broker}.toml"
+    if broker == "morbidq" and morbidq_python() is None:
+        return False
+    name = _launched(broker)
+    expected = known / f"{name}.toml"
+    environment = {PYTHON_VARIABLE: ""} if broker == _STAND_IN else {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         status = subprocess.run(
             [
-                *(sys.executable, "-m", "stompkit.conformance", *only, f"--broker={broker}"),
+                *(sys.executable, "-m", "stompkit.conformance", *only, f"--broker={name}"),
                 *(*_BROKERS[broker], f"--json={path}"),
                 *([f"--expect={expected}"] if expected.exists() else []),
             ],
             cwd=_ROOT,
+            env={**os.environ, **environment},
             check=False,
         ).returncode
-        # What failed is what the page is about.
-        if status not in (0, 1):
+        # What failed is what the page is about, and a broker that has not lived to the end, too.
+        if status not in (0, 1, 3) or not path.exists():
             return False
         [report] = read(path)
     results.mkdir(parents=True, exist_ok=True)
-    is_played = broker == "morbidq" and morbidq_python() is None
-    label = f"{broker} {_STAND_IN}" if is_played else broker
-    (results / f"{broker}.json").write_bytes(to_json(published(report, label)))
+    (results / f"{broker}.json").write_bytes(to_json(published(report, broker)))
     return True
+
+
+def _launched(broker: str) -> str:
+    """What the suite calls a broker."""
+    return broker.removesuffix("-stand-in")
 
 
 def published(report: Report, label: str) -> Report:
@@ -193,7 +207,7 @@ def _cut(text: str) -> str:
 def _targets(results: Path, known: Path) -> Iterator[_Target]:
     """The brokers that there are results of, judged by what is known now."""
     for broker in _BROKERS:
-        path, listed = results / f"{broker}.json", known / f"{broker}.toml"
+        path, listed = results / f"{broker}.json", known / f"{_launched(broker)}.toml"
         if path.exists():
             [report] = read(path)
             for result in report.results:
@@ -249,8 +263,8 @@ def _section(target: _Target) -> Iterator[str]:
     if target.known is not None:
         facts += f" What is known is of {target.known.broker} {target.known.versions}"
         facts += f": {target.known.link}." if target.known.link else "."
-    if target.name.endswith(_STAND_IN):
-        facts += f" This is stompkit with the quirks of {target.broker}, which was not there."
+    if target.broker == _STAND_IN:
+        facts += " This is stompkit with MorbidQ's quirks."
     if not report.complete:
         facts += f" The run was cut short: {report.cut_short}."
     yield _filled(_escaped(facts)) + "\n"

@@ -16,9 +16,11 @@ __all__ = ["KIB", "MIB", "Limit", "grow", "number", "search", "size"]
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-#: What takes longer than this, in seconds, is as far as a search goes: twice as much might take
-#: four times as long, and then nobody could tell whether it is refused in silence.
+#: What takes longer than this twice, in seconds, is as far as a search goes.
 _SLOW_S: Final = 0.5
+#: Where something takes longer than this, in seconds, silence about what is twice as large may be
+#: no refusal: some targets look again and again at all that they have, and run short of memory.
+_NOTICEABLE_S: Final = 0.15
 #: How long a target may take to refuse what has become too much, in seconds.
 _REFUSAL_S: Final = 0.1
 
@@ -71,17 +73,23 @@ def search(
     """Double until something is refused, or ``cap`` is reached; then close in on the limit.
 
     The limit is known in the end to one of so many ``parts`` of it; 0 finds it exactly.  What is
-    not answered ends the search, for each more would take as long.
+    not answered, or takes long, ends the search, for each more would take as long.
     """
     until = time.monotonic() + seconds
     found = Limit(0)
     tried = min(start, cap)
+    took_s = 0.0
     while found.refused is None and found.most < cap:
-        began = time.monotonic()
-        found.note(tried, attempt(tried))
-        now = time.monotonic()
-        if now > until or now - began > _SLOW_S:
+        outcome, took_now_s = _timed(attempt, tried)
+        if outcome is Outcome.ACCEPTED and took_now_s > _SLOW_S:
+            # It may have been chance.
+            took_now_s = min(took_now_s, _timed(attempt, tried)[1])
+        if outcome is Outcome.NOTHING and took_s > _NOTICEABLE_S:
             break
+        found.note(tried, outcome)
+        if took_now_s > _SLOW_S or time.monotonic() > until:
+            break
+        took_s = took_now_s
         tried = min(2 * tried, cap)
     while found.refused is not None and found.outcome is not Outcome.NOTHING:
         precision = max(1, found.most // parts) if parts else 1
@@ -90,6 +98,13 @@ def search(
         tried = (found.most + found.refused) // 2
         found.note(tried, attempt(tried))
     return found
+
+
+def _timed(attempt: Callable[[int], Outcome], size: int) -> tuple[Outcome, float]:
+    """What comes of an attempt, and the seconds that it takes."""
+    began = time.monotonic()
+    outcome = attempt(size)
+    return outcome, time.monotonic() - began
 
 
 def grow(

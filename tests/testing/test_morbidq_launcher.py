@@ -23,9 +23,7 @@ def morbidq(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     require("morbidq")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "played":
-            # As if no other Python were to be found.
-            patch.delenv(PYTHON_VARIABLE, raising=False)
-            patch.setenv("PATH", "")
+            patch.setenv(PYTHON_VARIABLE, "")
         with launch(LaunchConfig(name="morbidq")) as broker:
             assert broker.is_emulated is (request.param == "played")
             yield broker

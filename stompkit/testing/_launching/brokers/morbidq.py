@@ -18,7 +18,7 @@ from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["PYTHON_VARIABLE", "MorbidQ", "morbidq_python"]
 
-#: Names the interpreter of a Python 2.7 that has MorbidQ.
+#: Names the interpreter of a Python 2.7 that has MorbidQ; empty, it keeps to the stand-in.
 PYTHON_VARIABLE: Final = "STOMPKIT_MORBIDQ_PYTHON"
 _PYTHONS: Final = ("python2.7", "python2")
 _MAIN: Final = "import sys; from morbid import main; sys.exit(main())"
@@ -79,7 +79,9 @@ class MorbidQ:
 def morbidq_python() -> str | None:
     """The interpreter that has MorbidQ, if there is one."""
     named = os.environ.get(PYTHON_VARIABLE)
-    for name in [named] if named else _PYTHONS:
+    if named == "":
+        return None
+    for name in _PYTHONS if named is None else [named]:
         path = shutil.which(name)
         if path is not None and _has_morbidq(path):
             return path

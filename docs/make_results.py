@@ -26,7 +26,7 @@ import msgspec
 from stompkit.conformance._html_matrix import to_matrix
 from stompkit.conformance._merge import read
 from stompkit.conformance.expectations import Deviation, Expectations, compare, load
-from stompkit.conformance.report import Report, to_json
+from stompkit.conformance.report import Report
 from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
 from stompkit.testing._launching.brokers.morbidq import PYTHON_VARIABLE, morbidq_python
 
@@ -153,7 +153,7 @@ def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
             return False
         [report] = read(path)
     results.mkdir(parents=True, exist_ok=True)
-    (results / f"{broker}.json").write_bytes(to_json(published(report, broker)))
+    (results / f"{broker}.json").write_bytes(_lines(published(report, broker)))
     return True
 
 
@@ -177,6 +177,13 @@ def published(report: Report, label: str) -> Report:
         result.profile = {about: hide(does) for about, does in result.profile.items()}
         result.wire = _shortened(result.wire, hide) if result.verdict in _NOT_OK else []
     return report
+
+
+def _lines(report: Report) -> bytes:
+    """A report as JSON with a line for each case, so that what has changed can be seen."""
+    cases = b",\n".join(map(msgspec.json.encode, report.results))
+    around = msgspec.json.encode(msgspec.structs.replace(report, results=[]))
+    return around.replace(b'"results":[]', b'"results":[\n%b\n]' % cases, 1) + b"\n"
 
 
 def _without_host_names() -> Callable[[str], str]:

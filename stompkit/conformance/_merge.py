@@ -10,7 +10,7 @@ import msgspec
 
 from stompkit.conformance._html_matrix import to_matrix
 from stompkit.conformance._markdown import to_markdown_matrix
-from stompkit.conformance._options import report_file
+from stompkit.conformance._values import report_file
 from stompkit.conformance._writing import write_reports
 from stompkit.conformance.expectations import UsageError
 from stompkit.conformance.report import FORMAT, Merged, Report, to_json

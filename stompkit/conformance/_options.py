@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
-import shutil
-from pathlib import Path
-from typing import get_args
 
-from stompkit.conformance.report import check_writable
-from stompkit.conformance.requirements import Level
-from stompkit.conformance.runner import HarnessError, cases_folder
-from stompkit.testing import BROKERS, parse_address
+from stompkit.conformance._values import (
+    LEVELS,
+    addresses,
+    broker,
+    count,
+    expectations,
+    expectations_shipped,
+    folder,
+    jobs,
+    levels,
+    port,
+    program,
+    report_file,
+    seconds,
+    template,
+    value,
+)
+from stompkit.testing import BROKERS
 
-__all__ = ["parser", "report_file"]
+__all__ = ["parser"]
 
 _DESCRIPTION = """\
 Tests a STOMP server against the statements of the STOMP 1.0, 1.1 and 1.2
@@ -57,11 +67,6 @@ _REPORTS = {
     "markdown": "a table by chapter and what failed, for pull requests",
     "badge": "the number of cases that did not fail, for a badge of shields.io",
 }
-#: More would only measure how much the target can do at once.
-_MOST_JOBS = 64
-_LAST_PORT = 65_535
-_MOST_FUZZED = 1_000_000_000
-_LEVELS = ", ".join(get_args(Level))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -98,28 +103,28 @@ def _add_target(made: argparse.ArgumentParser) -> None:
     target.add_argument(
         "--mq",
         metavar="HOST:PORT",
-        type=_addresses,
+        type=addresses,
         help="the server to test; HOST:PORT,HOST:PORT for one that has several nodes",
     )
     target.add_argument(
         "--broker",
         "--mq-broker",
         metavar="NAME",
-        type=_broker,
+        type=broker,
         help=f"launch a broker and test that: {', '.join(BROKERS)}, or command:CMD (default:"
         " stompkit, where there is no --mq)",
     )
     target.add_argument(
         "--restart",
         metavar="CMD",
-        type=_value,
+        type=value,
         help="a command that restarts the server at --mq, for the cases about what survives that",
     )
     for does, what in (("stop", "ends a node"), ("start", "starts it again")):
         target.add_argument(
             f"--{does}",
             metavar="CMD",
-            type=_value,
+            type=value,
             help=f"a command that {what}, for the cases about fail-over: its environment has"
             " STOMPKIT_NODE (from 1), STOMPKIT_HOST and STOMPKIT_PORT, as at --mq",
         )
@@ -141,13 +146,13 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         " a message to themselves instead",
     )
     target.add_argument(
-        "--login", "--mq-login", metavar="NAME", type=_value, help="login for CONNECT"
+        "--login", "--mq-login", metavar="NAME", type=value, help="login for CONNECT"
     )
     target.add_argument(
         "--passcode",
         "--mq-passcode",
         metavar="WORD",
-        type=_value,
+        type=value,
         default=os.environ.get("STOMPKIT_MQ_PASSCODE"),
         help="passcode for CONNECT; STOMPKIT_MQ_PASSCODE in the environment keeps it out of"
         " process lists",
@@ -156,14 +161,14 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         "--vhost",
         "--mq-vhost",
         metavar="NAME",
-        type=_value,
+        type=value,
         help="host header of CONNECT (default: HOST)",
     )
     for kind in ("queue", "topic"):
         target.add_argument(
             f"--{kind}-template",
             metavar="NAME",
-            type=_template,
+            type=template,
             default=f"/{kind}/{{}}",
             help=f"how the server names a {kind}; {{}} stands for a word (default: %(default)s)",
         )
@@ -174,7 +179,7 @@ def _add_client(made: argparse.ArgumentParser) -> None:
     client.add_argument(
         "--exec",
         metavar="CMD",
-        type=_program,
+        type=program,
         help="test a client: run this program against each case, with {host}, {port} and {case}"
         " replaced; docs/conformance-clients.rst says what it has to do",
     )
@@ -186,20 +191,20 @@ def _add_client(made: argparse.ArgumentParser) -> None:
     client.add_argument(
         "--host",
         metavar="ADDRESS",
-        type=_value,
+        type=value,
         default="127.0.0.1",
         help="where to wait for clients (default: %(default)s)",
     )
     client.add_argument(
         "--port",
         metavar="NUMBER",
-        type=_port,
+        type=port,
         help="the first port of --serve, the others follow it (default: any that are free)",
     )
     client.add_argument(
         "--name",
         metavar="NAME",
-        type=_value,
+        type=value,
         help="what reports call the client, such as stomp.py/9.0.0 (default: the program's file)",
     )
 
@@ -213,14 +218,14 @@ def _add_selection(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--level",
         metavar="LEVEL",
-        type=_levels,
+        type=levels,
         default=(),
-        help=f"only cases of these levels: {_LEVELS}, comma-separated",
+        help=f"only cases of these levels: {LEVELS}, comma-separated",
     )
     group.add_argument(
         "--cases",
         metavar="FOLDER",
-        type=_folder,
+        type=folder,
         help="take the cases from this folder instead of those that come with the suite",
     )
 
@@ -228,12 +233,12 @@ def _add_selection(made: argparse.ArgumentParser) -> None:
 def _add_judgement(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("judgement")
     group.add_argument("--strict", action="store_true", help="NON-STRICT is a failure, too")
-    known = ", ".join(_expectations_shipped())
+    known = ", ".join(expectations_shipped())
     lists = group.add_mutually_exclusive_group()
     lists.add_argument(
         "--expect",
         metavar="FILE",
-        type=_expectations,
+        type=expectations,
         help="deviations that are known: a TOML file, or the name of one that comes with the"
         f" suite ({known})",
     )
@@ -246,7 +251,7 @@ def _add_judgement(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--jobs",
         metavar="NUMBER",
-        type=_jobs,
+        type=jobs,
         default=4,
         help="how many cases may run at the same time; those of failover and robustness run alone"
         " (default: %(default)s)",
@@ -254,152 +259,28 @@ def _add_judgement(made: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=3.0,
         help="how long to wait for an answer (default: %(default)s)",
     )
     group.add_argument(
         "--quiet-time",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds,
         default=0.5,
         help="how long to wait before nothing counts as nothing (default: %(default)s)",
     )
     group.add_argument(
         "--fuzz",
         metavar="NUMBER",
-        type=_count,
+        type=count,
         default=300,
         help="how many sessions with random faults robustness/fuzzing tries (default: %(default)s)",
     )
     group.add_argument(
         "--seed",
         metavar="NUMBER",
-        type=_count,
+        type=count,
         default=0,
         help="what these faults are made of: the same number makes the same (default: %(default)s)",
     )
-
-
-# What the values have to be. The messages stand behind "argument --mq: ".
-
-
-def _addresses(text: str) -> list[tuple[str, int]]:
-    try:
-        found = [parse_address(each) for each in text.split(",")]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return [(_value(host), port) for host, port in found]
-
-
-def _broker(text: str) -> str:
-    if text not in BROKERS and not text.startswith("command:"):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none of {', '.join(BROKERS)}, nor does it begin with command:"
-        )
-    return text
-
-
-def _program(text: str) -> list[str]:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-    if not any("{port}" in word for word in words):
-        raise argparse.ArgumentTypeError(f"{text!r} needs {{port}}, where the program connects to")
-    if shutil.which(words[0]) is None:
-        raise argparse.ArgumentTypeError(f"there is no program {words[0]!r}")
-    return words
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= _LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)
-
-
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_JOBS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_JOBS}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not text.isascii() or int(text) > _MOST_FUZZED:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {_MOST_FUZZED}")
-    return int(text)
-
-
-def _value(text: str) -> str:
-    if any(not char.isprintable() for char in text):
-        # It may be the passcode: not shown.
-        raise argparse.ArgumentTypeError("it holds what the value of a header can't hold")
-    return text
-
-
-def _template(text: str) -> str:
-    if text.count("{}") != 1 or "{" in text.replace("{}", "") or "}" in text.replace("{}", ""):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} needs one {{}} for the name, and no other brace"
-        )
-    return _value(text)
-
-
-def _levels(text: str) -> tuple[Level, ...]:
-    words = {word.strip() for word in text.upper().split(",")}
-    chosen = tuple(level for level in get_args(Level) if level in words)
-    unknown = words - set(chosen)
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"{min(unknown)!r} is not a level: {_LEVELS}, comma-separated"
-        )
-    return chosen
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 3_600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 to 3600")
-    return seconds
-
-
-def _folder(text: str) -> Path:
-    path = Path(text).absolute()
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a folder with cases")
-    return path
-
-
-def report_file(text: str) -> Path:
-    """The path of a report that can be written, as far as that can be known."""
-    path = Path(text)
-    try:
-        check_writable(path)
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{error}; it takes the name of a file to write") from None
-    return path
-
-
-def _expectations_shipped() -> dict[str, Path]:
-    """Lists of known deviations that come with the suite, of brokers and then of clients."""
-    try:
-        folders = [cases_folder() / name for name in ("brokers", "clients")]
-    except HarnessError:
-        return {}
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
-
-
-def _expectations(text: str) -> Path:
-    shipped = _expectations_shipped()
-    if text in shipped:
-        return shipped[text]
-    path = Path(text)
-    if not path.is_file():
-        known = ", ".join(shipped) or "none"
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a file nor one of those that come with the suite: {known}"
-        )
-    return path

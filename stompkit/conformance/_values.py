@@ -1,0 +1,175 @@
+"""What the values of the command line have to be.
+
+Each function takes the text of one and gives what it means. Messages stand behind
+"argument --mq: ".
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+from pathlib import Path
+from typing import get_args
+
+from stompkit.conformance.report import check_writable
+from stompkit.conformance.requirements import Level
+from stompkit.conformance.runner import HarnessError, cases_folder
+from stompkit.testing import BROKERS, parse_address
+
+__all__ = [
+    "LEVELS",
+    "addresses",
+    "broker",
+    "count",
+    "expectations",
+    "expectations_shipped",
+    "folder",
+    "jobs",
+    "levels",
+    "port",
+    "program",
+    "report_file",
+    "seconds",
+    "template",
+    "value",
+]
+
+#: More would only measure how much the target can do at once.
+_MOST_JOBS = 64
+_LAST_PORT = 65_535
+_MOST_FUZZED = 1_000_000_000
+LEVELS = ", ".join(get_args(Level))
+
+
+def addresses(text: str) -> list[tuple[str, int]]:
+    """HOST:PORT, or several with commas."""
+    try:
+        found = [parse_address(each) for each in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return [(value(host), port) for host, port in found]
+
+
+def broker(text: str) -> str:
+    """The name of a broker that can be launched."""
+    if text not in BROKERS and not text.startswith("command:"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of {', '.join(BROKERS)}, nor does it begin with command:"
+        )
+    return text
+
+
+def program(text: str) -> list[str]:
+    """The words of a command that takes the port of a case."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    if not any("{port}" in word for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} needs {{port}}, where the program connects to")
+    if shutil.which(words[0]) is None:
+        raise argparse.ArgumentTypeError(f"there is no program {words[0]!r}")
+    return words
+
+
+def port(text: str) -> int:
+    """A TCP port."""
+    if not text.isdecimal() or not 1 <= int(text) <= _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
+def jobs(text: str) -> int:
+    """How many cases may run at the same time."""
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_JOBS}")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """A number from 0."""
+    if not text.isdecimal() or not text.isascii() or int(text) > _MOST_FUZZED:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {_MOST_FUZZED}")
+    return int(text)
+
+
+def value(text: str) -> str:
+    """What the value of a header can hold."""
+    if any(not char.isprintable() for char in text):
+        # It may be the passcode: not shown.
+        raise argparse.ArgumentTypeError("it holds what the value of a header can't hold")
+    return text
+
+
+def template(text: str) -> str:
+    """A destination with one place for a name."""
+    if text.count("{}") != 1 or "{" in text.replace("{}", "") or "}" in text.replace("{}", ""):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} needs one {{}} for the name, and no other brace"
+        )
+    return value(text)
+
+
+def levels(text: str) -> tuple[Level, ...]:
+    """Levels, with commas."""
+    words = {word.strip() for word in text.upper().split(",")}
+    chosen = tuple(level for level in get_args(Level) if level in words)
+    unknown = words - set(chosen)
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{min(unknown)!r} is not a level: {LEVELS}, comma-separated"
+        )
+    return chosen
+
+
+def seconds(text: str) -> float:
+    """A number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 3_600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 to 3600")
+    return seconds
+
+
+def folder(text: str) -> Path:
+    """A folder that is there."""
+    path = Path(text).absolute()
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder with cases")
+    return path
+
+
+def report_file(text: str) -> Path:
+    """The path of a report that can be written, as far as that can be known."""
+    path = Path(text)
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{error}; it takes the name of a file to write") from None
+    return path
+
+
+def expectations_shipped() -> dict[str, Path]:
+    """Lists of known deviations that come with the suite, of brokers and then of clients."""
+    try:
+        folders = [cases_folder() / name for name in ("brokers", "clients")]
+    except HarnessError:
+        return {}
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
+
+
+def expectations(text: str) -> Path:
+    """A list of known deviations: a file, or the name of one that comes with the suite."""
+    shipped = expectations_shipped()
+    if text in shipped:
+        return shipped[text]
+    path = Path(text)
+    if not path.is_file():
+        known = ", ".join(shipped) or "none"
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a file nor one of those that come with the suite: {known}"
+        )
+    return path

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +40,20 @@ def environment(**extra: str) -> dict[str, str]:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_")}
     return {**kept, "PYTHONPATH": path.rstrip(os.pathsep), **extra}
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Have what is started meanwhile take SIGINT for Ctrl-C.
+
+    Who runs the tests in the background may have them ignore it, and a process that ignores a
+    signal hands that on; one that handles it does not.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def run_command(*arguments: object, cwd: Path, **variables: str) -> Finished:

@@ -21,7 +21,7 @@ import pytest
 from stompkit.conformance.clients.command import client_cases
 from stompkit.conformance.expectations import check, load
 from stompkit.conformance.report import schema
-from tests.conformance.command import BOUND_S, ROOT, environment, read_report
+from tests.conformance.command import BOUND_S, ROOT, environment, interruptible, read_report
 from tests.conformance.conftest import Suite
 from tests.conformance.minimal_client import Agent
 
@@ -152,7 +152,8 @@ def test_ctrl_c_ends_the_run_and_the_program(
     suite: Suite, program: Program, tmp_path: Path
 ) -> None:
     command = program("os.kill(os.getppid(), 2); time.sleep(1000)")
-    done = suite("--exec", command, "--timeout", 100, "--json", "report.json", *QUICK)
+    with interruptible():
+        done = suite("--exec", command, "--timeout", 100, "--json", "report.json", *QUICK)
     assert done.status == 130, done.told
     assert "cut short after 0 of 3 cases: interrupted" in " ".join(done.out.split())
     assert not read_report(tmp_path / "report.json").complete
@@ -236,14 +237,23 @@ class Serving:
 
     def __init__(self, *arguments: str, cwd: Path) -> None:
         """Start it, and read its table."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "stompkit.conformance", "--serve", *arguments],
-            cwd=cwd,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with interruptible():
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-W",
+                    "error",
+                    "-m",
+                    "stompkit.conformance",
+                    "--serve",
+                    *arguments,
+                ],
+                cwd=cwd,
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         assert self.process.stdout is not None
         self.lines = iter(self.process.stdout)
         self.ports: dict[str, list[int]] = {}

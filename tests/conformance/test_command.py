@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stompkit.conformance._options import parser
-from tests.conformance.command import BOUND_S, environment, read_report
+from tests.conformance.command import BOUND_S, environment, interruptible, read_report
 from tests.conformance.conftest import Serve, Suite
 from tests.conformance.scripted import Line, receipts
 
@@ -252,10 +252,7 @@ def test_interrupt_ends_the_run_with_what_there_is(
 
     arguments = ["--mq", serve(behaviour).address, "--timeout", "50", "--junit", "r.xml"]
     arguments += ["--jobs", jobs]
-    # Who runs the tests in the background may have them ignore the signal, and a process that
-    # ignores it hands that on; one that handles it does not.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with interruptible():
         process = subprocess.Popen(
             [sys.executable, "-m", "stompkit.conformance", *arguments, "1.1/connect", QUICK],
             cwd=tmp_path,
@@ -264,8 +261,6 @@ def test_interrupt_ends_the_run_with_what_there_is(
             stderr=subprocess.PIPE,
             text=True,
         )
-    finally:
-        signal.signal(signal.SIGINT, before)
     assert in_second_case.wait(BOUND_S)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=BOUND_S)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -287,6 +288,10 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
             started = Serving(*arguments, cwd=tmp_path)
             stack.enter_context(started.process)
             stack.callback(started.process.kill)
+            # Who waits for a line that never comes is to see the end of the output.
+            bound = threading.Timer(BOUND_S, started.process.kill)
+            bound.start()
+            stack.callback(bound.cancel)
             return started
 
         yield start

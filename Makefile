@@ -10,6 +10,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { command -v $$python; break; }; done)
 
+# Tests wait a lot: there are more processes than processors, but no more than brokers are good for.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); \
+	[ "$$n" -lt 3 ] && echo $$((n + 1)) || echo 4)
+
 VENV := .venv
 BIN := $(VENV)/bin
 SAY = @printf '\n== %s\n'
@@ -46,8 +50,9 @@ tests: $(VENV)/.dev
 	$(BIN)/coverage erase
 	@# By itself, since the processes of xdist have imported frames before coverage begins.
 	$(BIN)/coverage run -m pytest tests/frames
-	$(BIN)/python -m pytest --ignore=tests/frames --numprocesses=auto --maxprocesses=4 \
-		--dist=loadfile --cov --cov-append --cov-report= $(PYTEST)
+	@# In their order: the fewest tests, which would come last, are those that take longest.
+	$(BIN)/python -m pytest --ignore=tests/frames --numprocesses=$(WORKERS) \
+		--dist=loadfile --no-loadscope-reorder --cov --cov-append --cov-report= $(PYTEST)
 
 coverage: tests
 	$(SAY) 'Coverage: all of frames, a floor for the rest'

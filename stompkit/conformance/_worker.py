@@ -43,6 +43,7 @@ class _Worker(Session):
     def _tell(self, cut_short: str) -> None:
         result = self.results.pop() if self.results else None
         done = Done(result=result, errors=self.errors, cut_short=cut_short)
+        sys.stdout.flush()
         self._answers.write(msgspec.json.encode(done) + b"\n")
         self._answers.flush()
         self.errors = []

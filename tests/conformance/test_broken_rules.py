@@ -73,7 +73,8 @@ def findings(name: str, host: str, port: int) -> set[str]:
 def wanted(request: pytest.FixtureRequest) -> list[str]:
     """The faults that somebody asks about: all, unless pytest was told to select."""
     tests = (item for item in request.session.items if isinstance(item, pytest.Function))
-    return [str(test.callspec.params["name"]) for test in tests if "wanted" in test.fixturenames]
+    here = (test for test in tests if test.module is request.module)
+    return [str(test.callspec.params["name"]) for test in here if "found" in test.fixturenames]
 
 
 @pytest.fixture(scope="module")

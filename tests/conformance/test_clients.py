@@ -126,7 +126,7 @@ def test_nobody_waits_for_a_program_that_has_ended(suite: Suite, program: Progra
 @pytest.mark.parametrize("rest", ["", "; time.sleep(1000)"])
 def test_a_program_that_does_not_connect_is_no_client(suite: Suite, rest: str) -> None:
     words = shlex.join(
-        [sys.executable, "-c", f"import time; print('{{port}} tells nothing'){rest}"]
+        [sys.executable, "-c", f"import time; print('{{port}} tells nothing', flush=True){rest}"]
     )
     done = suite("--exec", words, "--timeout", 0.5)
     assert done.status == 3, done.told

@@ -36,7 +36,7 @@ def test_auto_needs_no_ack(target: Target, peer: Peer) -> None:
     queue = target.queue()
     target.subscribe(peer, queue, ack="auto")
     for number in range(300):
-        peer.send("SEND", {"destination": queue}, b"%d" % number)
+        peer.call("SEND", {"destination": queue}, b"%d" % number)
     bodies = [frame.body for frame in peer.expect_messages(300)]
     assert bodies == [b"%d" % n for n in range(300)], "the order was changed"
 

@@ -118,7 +118,7 @@ def test_message_ids_differ(target: Target, peer: Peer) -> None:
     queue = target.queue()
     target.subscribe(peer, queue)
     for number in range(100):
-        peer.send("SEND", {"destination": queue}, b"%d" % number)
+        peer.call("SEND", {"destination": queue}, b"%d" % number)
     ids = {frame.headers.get("message-id") for frame in peer.expect_messages(100)}
     assert len(ids) == 100, f"only {len(ids)} different ids"
 

@@ -105,6 +105,7 @@ def assert_golden(
 ) -> None:
     """Compare what has happened with a golden file.
 
+    A log is given the time to :meth:`~FrameLog.settle`.
     Both are normalised, with ``replacements`` in what has happened, and put into the order of
     connections: see ``Transcript.normalised`` and ``Transcript.by_connection``. With ``update``,
     or with ``STOMPKIT_UPDATE_GOLDEN=1`` in the environment, the file is written instead.
@@ -113,6 +114,8 @@ def assert_golden(
     TranscriptError for a file that is no transcript.
     """
     path = Path(path)
+    if isinstance(seen, FrameLog):
+        seen.settle()
     transcript = seen.transcript() if isinstance(seen, FrameLog) else seen
     actual = transcript.by_connection().normalised(replacements)
     if update or os.environ.get(_UPDATE_VARIABLE, "") not in ("", "0"):

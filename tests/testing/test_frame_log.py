@@ -218,6 +218,23 @@ def test_many_threads_record_while_others_wait() -> None:
     assert numbers == list(range(threads * each))
 
 
+def test_connections_that_are_leaving_are_waited_for(log: FrameLog) -> None:
+    """Others may stay."""
+    log.opened(2)
+    log.record("received", 2, Frame("CONNECT", {}))
+    log.settle(timeout_s=0)
+    log.record("received", 1, Frame("DISCONNECT", {"receipt": "r"}))
+    with meanwhile(lambda: log.closed(1)):
+        log.settle(timeout_s=LONG_S)
+        assert log.connections == 1
+
+
+def test_connection_that_does_not_leave_is_not_waited_for_without_end(log: FrameLog) -> None:
+    log.record("received", 1, Frame("DISCONNECT", {}))
+    log.settle(timeout_s=0.01)
+    assert log.connections == 1
+
+
 def test_connections_are_waited_for() -> None:
     log = FrameLog()
 

@@ -214,6 +214,24 @@ class FrameLog:
                     + "\n".join(timed_lines(list(self._events)[-10:]))
                 )
 
+    def settle(self, timeout_s: float = 5.0) -> None:
+        """Wait until the connections have ended on which DISCONNECT has come.
+
+        Their ends follow at once, and belong to what is to be looked at as a whole. Does not wait
+        longer than ``timeout_s`` seconds.
+        """
+
+        def settled() -> bool | None:
+            leaving = {
+                seen.connection
+                for seen in self._frames()
+                if seen.direction == "received" and seen.frame.command == "DISCONNECT"
+            }
+            return self._open.isdisjoint(leaving) or None
+
+        with self._changed:
+            self._wait(settled, timeout_s)
+
     def expect_none(self, command: str | None = None, /, **match: Any) -> None:
         """Raise UnexpectedFrame if a frame that matches has been seen; does not wait for one."""
         wanted = _match(command, match)

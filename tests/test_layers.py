@@ -17,9 +17,10 @@ BELOW = {
     "frames": set[str](),
     "client": {"frames"},
     "server": {"frames"},
+    "replication": {"frames", "client"},
     "testing": {"frames"},
     "conformance": {"frames", "testing"},
-    "_commands": {"frames", "client", "server", "testing", "conformance"},
+    "_commands": {"frames", "client", "server", "replication", "testing", "conformance"},
 }
 #: The parts of the test harness that have to do with the broker itself, by how their paths begin:
 #: the double in memory, and what the process runs that tests launch.

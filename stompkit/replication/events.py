@@ -1,0 +1,238 @@
+"""What is replicated: changes of rows, in the changesets that one transaction makes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any, Final, Literal
+from uuid import uuid4
+
+import msgspec
+
+from stompkit.replication.values import Row, Value, ValueProblem, row_from_json, row_to_json
+
+__all__ = [
+    "FORMAT",
+    "Action",
+    "Changeset",
+    "EventProblem",
+    "RowChange",
+    "Source",
+    "decode",
+    "encode",
+    "make_changeset",
+    "schema",
+]
+
+#: The version of the JSON form. It is raised when a reader of the one before would misunderstand.
+FORMAT: Final = 1
+
+#: ``write``: a new row. ``read``: a row that was there when a snapshot was taken. ``truncate``: all
+#: rows of the table are gone. ``schema``: the table's columns are others from now on.
+Action = Literal["write", "update", "delete", "read", "truncate", "schema"]
+
+
+class EventProblem(ValueError):
+    """Octets that are no changeset, or one of a newer format; ``str()`` says what is wrong."""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a changeset comes from, for people, for offsets and to tell repeats."""
+
+    #: ``mysql``, ``postgresql``, ``sqlalchemy``, ``outbox``...
+    kind: str
+    #: The server or the application.
+    server: str = ""
+    #: Where reading can be resumed behind it, in the terms of the source: a GTID, an LSN, a number.
+    position: str = ""
+    transaction: str = ""
+    #: When the source has made it, where that is known.
+    time: datetime | None = None
+    is_snapshot: bool = False
+
+
+class RowChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of one row.
+
+    ``before`` and ``after`` are the row's columns then and now; one that is missing was not told,
+    which is not the same as NULL. ``None`` in place of all: nothing was told, or there is no row.
+    """
+
+    table: str
+    action: Action
+    #: The columns that identify the row; of a row that was deleted, what they were. Empty for a
+    #: table without a key, and for ``truncate``.
+    key: dict[str, Value]
+    before: dict[str, Value] | None = None
+    after: dict[str, Value] | None = None
+    #: What the key was before an update that has changed it.
+    old_key: dict[str, Value] | None = None
+    #: The database of MySQL, the schema of PostgreSQL; empty where the table's name is enough.
+    schema: str = ""
+
+    @property
+    def name(self) -> str:
+        """The table with its schema, as in ``shop.orders``."""
+        return f"{self.schema}.{self.table}" if self.schema else self.table
+
+    @property
+    def identity(self) -> bytes:
+        """The row, as octets that are the same for the same table and key."""
+        return _ENCODER.encode([self.schema, self.table, row_to_json(self.key)])
+
+
+class Changeset(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of one transaction, in their order."""
+
+    #: The same whenever this transaction is published again.
+    id: str
+    #: Who publishes: changesets of one origin are numbered by ``sequence``.
+    origin: str
+    sequence: int
+    #: When it was made, with a zone.
+    timestamp: datetime
+    changes: tuple[RowChange, ...]
+    source: Source
+    #: Ids of the changesets that this one was made on top of, where that is tracked.
+    parents: tuple[str, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical form, in hexadecimal: what was said, whoever says it again."""
+        return hashlib.sha256(encode(self)).hexdigest()
+
+
+def make_changeset(
+    origin: str,
+    sequence: int,
+    changes: Iterable[RowChange],
+    source: Source,
+    *,
+    id: str | None = None,
+    timestamp: datetime | None = None,
+    parents: Iterable[str] = (),
+) -> Changeset:
+    """Make a changeset of now; ``id`` is a random one where the source has none to give."""
+    return Changeset(
+        id=uuid4().hex if id is None else id,
+        origin=origin,
+        sequence=sequence,
+        timestamp=datetime.now(UTC) if timestamp is None else timestamp,
+        changes=tuple(changes),
+        source=source,
+        parents=tuple(parents),
+    )
+
+
+# The form in JSON.
+
+
+class _Change(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A change, its values in JSON's terms."""
+
+    table: str
+    action: Action
+    key: dict[str, Any]
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    old_key: dict[str, Any] | None = None
+    schema: str = ""
+
+
+class _Envelope(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A changeset in JSON."""
+
+    format: int
+    id: str
+    origin: str
+    sequence: int
+    timestamp: datetime
+    source: Source
+    changes: list[_Change]
+    parents: list[str] = []
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def encode(changeset: Changeset) -> bytes:
+    """The canonical JSON of a changeset: equal changesets give equal octets.
+
+    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
+    """
+    envelope = _Envelope(
+        format=FORMAT,
+        id=changeset.id,
+        origin=changeset.origin,
+        sequence=changeset.sequence,
+        timestamp=changeset.timestamp,
+        source=changeset.source,
+        changes=[_change_to_json(change) for change in changeset.changes],
+        parents=list(changeset.parents),
+    )
+    return _ENCODER.encode(envelope)
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_DECODER: Final = msgspec.json.Decoder(_Envelope)
+_FORMAT_DECODER: Final = msgspec.json.Decoder(_Format)
+
+
+def _change_to_json(change: RowChange) -> _Change:
+    try:
+        return _Change(
+            table=change.table,
+            action=change.action,
+            key=row_to_json(change.key),
+            before=_optional(change.before),
+            after=_optional(change.after),
+            old_key=_optional(change.old_key),
+            schema=change.schema,
+        )
+    except ValueProblem as problem:
+        raise ValueProblem(f"table {change.name}: {problem}") from None
+
+
+def _optional(row: Row | None) -> dict[str, object] | None:
+    return None if row is None else row_to_json(row)
+
+
+def decode(octets: bytes) -> Changeset:
+    """Read the JSON of a changeset; raises :class:`EventProblem`."""
+    try:
+        number = _FORMAT_DECODER.decode(octets).format
+        if number != FORMAT:
+            raise EventProblem(f"this is format {number} of a changeset, and {FORMAT} is known")
+        envelope = _DECODER.decode(octets)
+        changes = tuple(map(_change_from_json, envelope.changes))
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueProblem) as error:
+        raise EventProblem(f"this is no changeset: {error}") from None
+    return Changeset(
+        id=envelope.id,
+        origin=envelope.origin,
+        sequence=envelope.sequence,
+        timestamp=envelope.timestamp,
+        changes=changes,
+        source=envelope.source,
+        parents=tuple(envelope.parents),
+    )
+
+
+def _change_from_json(change: _Change) -> RowChange:
+    return RowChange(
+        table=change.table,
+        action=change.action,
+        key=row_from_json(change.key),
+        before=None if change.before is None else row_from_json(change.before),
+        after=None if change.after is None else row_from_json(change.after),
+        old_key=None if change.old_key is None else row_from_json(change.old_key),
+        schema=change.schema,
+    )
+
+
+def schema() -> str:
+    """The JSON Schema of a changeset."""
+    return files("stompkit.replication").joinpath("changeset-schema.json").read_text("utf-8")

@@ -1,0 +1,146 @@
+"""Changesets as STOMP frames: one each, or several with a bound where a transaction is large."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from stompkit.replication.events import (
+    FORMAT,
+    Changeset,
+    EventProblem,
+    RowChange,
+    decode,
+    encode,
+)
+
+__all__ = ["CONTENT_TYPE", "MAX_BODY_BYTES", "Packet", "Reassembler", "packets"]
+
+CONTENT_TYPE: Final = "application/vnd.stompkit.changeset+json"
+#: Well below what any broker takes by default: RabbitMQ's limit for a whole frame is 4 MiB.
+MAX_BODY_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """What goes into one SEND frame beside its destination."""
+
+    headers: dict[str, str]
+    body: bytes
+
+
+def packets(changeset: Changeset, *, max_body_bytes: int = MAX_BODY_BYTES) -> Iterator[Packet]:
+    """Put a changeset into frames of at most ``max_body_bytes`` each, but for single large changes.
+
+    The headers say what can be known without reading the body: ``stompkit-schema`` (the format),
+    ``stompkit-changeset``, ``stompkit-origin``, ``stompkit-sequence``, ``stompkit-part`` and
+    ``stompkit-parts`` (from 1), ``persistent:true``. ``event-id`` is the same whenever this part is
+    sent again.
+    """
+    body = encode(changeset)
+    bodies = [body] if len(body) <= max_body_bytes else list(_split(changeset, max_body_bytes))
+    for number, each in enumerate(bodies, 1):
+        yield Packet(
+            {
+                "content-type": CONTENT_TYPE,
+                "stompkit-schema": str(FORMAT),
+                "stompkit-changeset": changeset.id,
+                "stompkit-origin": changeset.origin,
+                "stompkit-sequence": str(changeset.sequence),
+                "stompkit-part": str(number),
+                "stompkit-parts": str(len(bodies)),
+                "event-id": f"{changeset.id}.{number}",
+                "persistent": "true",
+            },
+            each,
+        )
+
+
+def _split(changeset: Changeset, most: int) -> Iterator[bytes]:
+    """Bodies with some of the changes each; what is around them is repeated."""
+    around = len(encode(msgspec.structs.replace(changeset, changes=())))
+    group: list[RowChange] = []
+    size = around
+    for change in changeset.changes:
+        alone = msgspec.structs.replace(changeset, changes=(change,))
+        more = len(encode(alone)) - around + 1  # a comma
+        if group and size + more > most:
+            yield encode(msgspec.structs.replace(changeset, changes=tuple(group)))
+            group, size = [], around
+        group.append(change)
+        size += more
+    if group or not changeset.changes:
+        yield encode(msgspec.structs.replace(changeset, changes=tuple(group)))
+
+
+@dataclass(slots=True)
+class _Partial:
+    """A changeset of which some parts have arrived."""
+
+    parts: int
+    found: dict[int, Changeset] = field(default_factory=dict)
+    size: int = 0
+
+
+class Reassembler:
+    """Puts changesets together again; parts may come in any order, and more than once."""
+
+    def __init__(self, *, max_bytes: int = 256 * 1024 * 1024) -> None:
+        """Begin; ``max_bytes`` bounds the parts that wait for others, all together."""
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._waiting: OrderedDict[str, _Partial] = OrderedDict()
+
+    @property
+    def waiting(self) -> list[str]:
+        """Ids of changesets that are not whole, the oldest first."""
+        return list(self._waiting)
+
+    def add(self, headers: Mapping[str, str], body: bytes) -> Changeset | None:
+        """Take a frame; gives the changeset that it completes, if it does.
+
+        Raises :class:`~stompkit.replication.events.EventProblem` for a frame that is no part of a
+        changeset, and where more parts wait than ``max_bytes`` allows.
+        """
+        changeset = decode(body)
+        number, parts = _number(headers, "stompkit-part"), _number(headers, "stompkit-parts")
+        if number > parts:
+            raise EventProblem(f"part {number} of {parts}")
+        if parts == 1:
+            return changeset
+        partial = self._waiting.setdefault(changeset.id, _Partial(parts))
+        if partial.parts != parts:
+            raise EventProblem(
+                f"changeset {changeset.id} had {partial.parts} parts, and has {parts} now"
+            )
+        if number not in partial.found:
+            if self._size + len(body) > self._max_bytes:
+                raise EventProblem(
+                    f"parts of {len(self._waiting)} changesets that are not whole take more than "
+                    f"{self._max_bytes} octets"
+                )
+            partial.found[number] = changeset
+            partial.size += len(body)
+            self._size += len(body)
+        if len(partial.found) < parts:
+            return None
+        self.forget(changeset.id)
+        changes = [change for n in range(1, parts + 1) for change in partial.found[n].changes]
+        return msgspec.structs.replace(changeset, changes=tuple(changes))
+
+    def forget(self, changeset_id: str) -> None:
+        """Drop the parts of a changeset that will not be whole any more."""
+        partial = self._waiting.pop(changeset_id, None)
+        if partial is not None:
+            self._size -= partial.size
+
+
+def _number(headers: Mapping[str, str], name: str) -> int:
+    text = headers.get(name, "1")
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10**9):
+        raise EventProblem(f"the header {name} is {text!r}, which is no number of a part")
+    return int(text)

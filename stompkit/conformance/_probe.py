@@ -16,6 +16,7 @@ from stompkit.frames import VERSIONS, Frame, Version
 __all__ = [
     "Capabilities",
     "Unreachable",
+    "comes_alive",
     "connect_headers",
     "dial",
     "is_alive",
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 100
+#: Seconds between two attempts to reach a target that does not answer.
+_PAUSE_S = 0.2
 #: A version that there is not.
 _NO_VERSION = "9.9"
 
@@ -112,6 +115,18 @@ def is_alive(address: Address, version: Version) -> bool:
         _ask(address, version)
     except Failed:
         return False
+    return True
+
+
+def comes_alive(address: Address, version: Version, limit_s: float) -> bool:
+    """Whether a CONNECT is answered by CONNECTED within so many seconds."""
+    until = time.monotonic() + limit_s
+    while not is_alive(address, version):
+        if time.monotonic() >= until:
+            return False
+        # Not a wait for a condition that could be watched: a target that is being restarted
+        # refuses connections at once, and asking it without a pause would only load it.
+        time.sleep(_PAUSE_S)
     return True
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Protocol, Self
 
-from stompkit.conformance._probe import is_alive
+from stompkit.conformance._probe import comes_alive
 from stompkit.conformance.address import Address
 from stompkit.conformance.nodes import (
     COMMAND_S,
@@ -20,8 +20,6 @@ from stompkit.conformance.verdict import Failed, Unsupported
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker
 
 __all__ = ["Control", "Given", "Launched"]
-
-_PAUSE_S: Final = 0.2
 
 
 class Control(Protocol):
@@ -60,11 +58,8 @@ class Given:
             raise Unsupported("the suite can't restart the target: see --restart and --broker")
         until = time.monotonic() + COMMAND_S
         run_command("--restart", self._restart)
-        while not is_alive(self._address, "1.0"):
-            if time.monotonic() >= until:
-                raise Failed(f"after --restart the target does not answer in {COMMAND_S:g} s")
-            # Not a condition that could be watched: somebody else starts the target.
-            time.sleep(_PAUSE_S)
+        if not comes_alive(self._address, "1.0", until - time.monotonic()):
+            raise Failed(f"after --restart the target does not answer in {COMMAND_S:g} s")
 
     def nodes(self) -> Nodes:
         """Those that were given."""

@@ -7,7 +7,6 @@ is UNSUPPORTED is skipped, one that is NON-STRICT is an expected failure.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator
 from typing import cast
 
@@ -22,15 +21,13 @@ from stompkit.conformance.target import (
     Capabilities,
     Target,
     Unreachable,
-    is_alive,
+    comes_alive,
     probe,
 )
 from stompkit.conformance.verdict import CaseResult, Ending, Failed, Unsupported, Verdict
 from stompkit.frames import Version
 from stompkit.testing import RunningBroker
 
-#: Seconds between two attempts to reach a target that does not answer any more.
-_PAUSE_S = 0.2
 #: What is raised about the target, by its set-up and by the body of a case. A body also stumbles
 #: over a frame that is not what it ought to be: a header that is missing, a number that is none.
 #: Anything else is a mistake in the case, which a type checker would have found.
@@ -99,15 +96,7 @@ def target(
 
 
 def _recovers(address: Address, version: Version) -> bool:
-    until = time.monotonic() + address.recovery_s
-    while True:
-        if is_alive(address, version):
-            return True
-        if time.monotonic() >= until:
-            return False
-        # Not a wait for a condition that could be watched: a target that is being restarted
-        # refuses connections at once, and asking it without a pause would only load it.
-        time.sleep(_PAUSE_S)
+    return comes_alive(address, version, address.recovery_s)
 
 
 @pytest.fixture

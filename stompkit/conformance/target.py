@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from stompkit.conformance._probe import (
     Capabilities,
     Unreachable,
+    comes_alive,
     connect_headers,
     dial,
     is_alive,
@@ -21,7 +22,7 @@ from stompkit.conformance.peer import Peer, Recorder
 from stompkit.conformance.verdict import Ending, Failed, Unsupported
 from stompkit.frames import Version
 
-__all__ = ["Capabilities", "Target", "Unreachable", "is_alive", "probe"]
+__all__ = ["Capabilities", "Target", "Unreachable", "comes_alive", "is_alive", "probe"]
 
 
 class Target:

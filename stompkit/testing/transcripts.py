@@ -116,8 +116,8 @@ def assert_golden(
     path = Path(path)
     if isinstance(seen, FrameLog):
         seen.settle()
-    transcript = seen.transcript() if isinstance(seen, FrameLog) else seen
-    actual = transcript.by_connection().normalised(replacements)
+        seen = seen.transcript()
+    actual = seen.by_connection().normalised(replacements)
     if update or os.environ.get(_UPDATE_VARIABLE, "") not in ("", "0"):
         path.parent.mkdir(parents=True, exist_ok=True)
         actual.save(path)

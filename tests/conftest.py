@@ -1,3 +1,25 @@
 """What all tests share."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
 pytest_plugins = ["pytester"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Take back what pytest-twisted does to a test of Hypothesis.
+
+    It wraps the test each time that it is called, so that one with parameters would be wrapped
+    several times, and fail.
+    """
+    hypothesis = getattr(pyfuncitem.obj, "hypothesis", None)
+    inner = hypothesis and hypothesis.inner_test
+    try:
+        return (yield)
+    finally:
+        if hypothesis is not None:
+            hypothesis.inner_test = inner

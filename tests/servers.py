@@ -1,8 +1,8 @@
-"""SQL servers for tests, each in a process of its own that ends with the tests.
+"""Servers of databases for tests, each in a process of its own that ends with the tests.
 
-The fixtures ``postgresql`` and ``mariadb`` start a server when a test first wants it, with its
-data in a temporary directory and a Unix socket there as the only way in. What is not installed
-skips a test, or fails it, as a missing broker does.
+The fixtures ``postgresql``, ``mariadb`` and ``redis`` start a server when a test first wants it,
+with its data in a temporary directory and a Unix socket there as the only way in. What is not
+installed skips a test, or fails it, as a missing broker does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
+from redis import Redis, RedisError
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
@@ -27,22 +28,38 @@ from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.running import GuardedProcess
 from stompkit.testing.plugin import settings_of
 
-__all__ = ["MariaDb", "PostgreSql", "ServerMissing", "SqlServer", "mariadb", "postgresql"]
+__all__ = [
+    "MariaDb",
+    "PostgreSql",
+    "RedisServer",
+    "Server",
+    "ServerMissing",
+    "SqlServer",
+    "mariadb",
+    "postgresql",
+    "redis",
+    "redis_server",
+]
 
 #: How long a server may take until it answers, in seconds.
 _START_S: Final = 60.0
 #: How long it may take to end before it is killed, in seconds.
 _STOP_S: Final = 15.0
+#: What asking a server fails with that is not there yet.
+_NO_ANSWER: Final = (OSError, OperationalError, RedisError)
 #: Where Debian puts daemons; not on the path of every user.
 _SBIN: Final = "/usr/sbin"
+
+
+_Kind = TypeVar("_Kind", bound="Server")
 
 
 class ServerMissing(Exception):
     """The server software is not installed; the message says how to get it."""
 
 
-class SqlServer(ABC):
-    """An SQL server in a process of its own."""
+class Server(ABC):
+    """A server of a database in a process of its own."""
 
     name: str
     """What its directory and its databases are named after."""
@@ -50,7 +67,6 @@ class SqlServer(ABC):
     def __init__(self) -> None:
         """Make the directory; raises :class:`ServerMissing`, and starts nothing yet."""
         self.directory = Path(tempfile.mkdtemp(prefix=f"stompkit-{self.name}-"))
-        self._numbers = count(1)
         self._process: GuardedProcess | None = None
         # These servers refuse to run as root, or are better not run as root.
         self._as_user: list[str] = []
@@ -60,7 +76,7 @@ class SqlServer(ABC):
             ids = [f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
             self._as_user = [_find("setpriv", "util-linux"), *ids, "--pdeathsig=KILL", "--"]
         try:
-            self._run(self._install_command())
+            self._install()
         except BaseException:
             shutil.rmtree(self.directory)
             raise
@@ -71,16 +87,16 @@ class SqlServer(ABC):
         """The Unix socket that it listens at."""
 
     @abstractmethod
-    def url(self, database: str, address: tuple[str, int] | None = None) -> str:
-        """The URL of a database, over the socket or over a TCP ``address`` that leads there."""
-
-    @abstractmethod
-    def _install_command(self) -> Sequence[str]:
-        """What makes the files of a server without databases."""
+    def _install(self) -> None:
+        """Make the files of a server without databases; raises :class:`ServerMissing`."""
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
         """What runs the server in the foreground."""
+
+    @abstractmethod
+    def _ask(self) -> None:
+        """Ask the server for anything; raises one of ``_NO_ANSWER`` where it does not answer."""
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
@@ -98,8 +114,8 @@ class SqlServer(ABC):
                 # First without a driver: PyMySQL forgets to close a socket that nobody listens to.
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(str(self.socket))
-                self._execute("SELECT 1")
-            except (OSError, OperationalError):
+                self._ask()
+            except _NO_ANSWER:
                 return False
             return True
 
@@ -115,6 +131,35 @@ class SqlServer(ABC):
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def _run(self, command: Sequence[str]) -> None:
+        result = subprocess.run(
+            [*self._as_user, *command],
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout
+
+
+class SqlServer(Server):
+    """An SQL server."""
+
+    def __init__(self) -> None:
+        """Make the directory; raises :class:`ServerMissing`, and starts nothing yet."""
+        self._numbers = count(1)
+        super().__init__()
+
+    @abstractmethod
+    def url(self, database: str, address: tuple[str, int] | None = None) -> str:
+        """The URL of a database, over the socket or over a TCP ``address`` that leads there."""
+
+    @abstractmethod
+    def _install_command(self) -> Sequence[str]:
+        """What makes the files of a server without databases."""
+
     def new_database(self) -> str:
         """Make an empty database; return its name."""
         name = f"{self.name}_{next(self._numbers)}"
@@ -129,17 +174,13 @@ class SqlServer(ABC):
         finally:
             engine.dispose()
 
-    def _run(self, command: Sequence[str]) -> None:
-        result = subprocess.run(
-            [*self._as_user, *command],
-            cwd=self.directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert result.returncode == 0, result.stdout
+    def _install(self) -> None:
+        """Make the files of a server without databases."""
+        self._run(self._install_command())
+
+    def _ask(self) -> None:
+        """Ask for a number."""
+        self._execute("SELECT 1")
 
 
 class PostgreSql(SqlServer):
@@ -230,7 +271,49 @@ class MariaDb(SqlServer):
             "--server-id=1",
             "--log-bin=binlog",
             "--binlog-format=ROW",
+            # Without this the log has neither names of columns nor signs of numbers.
+            "--binlog-row-metadata=FULL",
         ]
+
+
+class RedisServer(Server):
+    """Redis, which keeps nothing on disk."""
+
+    name = "redis"
+
+    @property
+    def socket(self) -> Path:
+        """The Unix socket that it listens at."""
+        return self.directory / "socket"
+
+    @property
+    def url(self) -> str:
+        """The URL of its first database."""
+        return f"unix://{self.socket}"
+
+    def flush(self) -> None:
+        """Forget everything."""
+        with Redis.from_url(self.url) as client:
+            client.flushall()
+
+    def _install(self) -> None:
+        """Look for the program, no more."""
+        _find("redis-server", "redis-server")
+
+    def _command(self) -> Sequence[str]:
+        settings = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "dir": str(self.directory),
+            "save": "",
+            "appendonly": "no",
+        }
+        options = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        return [_find("redis-server", "redis-server"), *options]
+
+    def _ask(self) -> None:
+        with Redis.from_url(self.url) as client:
+            client.ping()
 
 
 def _find(program: str, package: str) -> str:
@@ -241,7 +324,7 @@ def _find(program: str, package: str) -> str:
     return found
 
 
-def _server(kind: type[SqlServer], config: pytest.Config) -> Iterator[SqlServer]:
+def _server(kind: type[_Kind], config: pytest.Config) -> Iterator[_Kind]:
     """One server for all tests."""
     try:
         server = kind()
@@ -265,3 +348,16 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
 def mariadb(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
     """A MariaDB server."""
     yield from _server(MariaDb, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
+    """A Redis server."""
+    yield from _server(RedisServer, pytestconfig)
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> RedisServer:
+    """An empty Redis server."""
+    redis_server.flush()
+    return redis_server

@@ -1,0 +1,533 @@
+"""A connection to a broker for programs that block, as drivers of databases make them.
+
+:class:`Link` is :class:`stompkit.client.Client` on a reactor of its own, in a thread of its own:
+it fails over, connects again, and sends again what no broker has confirmed. Nothing else in the
+process has to know Twisted, and a program that runs a reactor can use it, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, TypeVar, cast
+from urllib.parse import parse_qsl, unquote
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.pollreactor import PollReactor
+from twisted.python.failure import Failure
+
+from stompkit.client import (
+    BufferLimits,
+    Client,
+    ClientClosed,
+    ConnectFailed,
+    LoginRefused,
+    Message,
+    ReconnectPolicy,
+    Subscription,
+    SubscriptionEnded,
+)
+from stompkit.replication.frames import Packet
+
+__all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosed"]
+
+_Given = TypeVar("_Given")
+
+_DEFAULT_PORT: Final = 61613
+_RECONNECT: Final = ReconnectPolicy(max_s=5.0)
+#: How many messages, and octets of them, wait for a broker before :meth:`Link.send` waits, too.
+_MAX_MESSAGES: Final = 2_000
+_MAX_BYTES: Final = 64 * 1024 * 1024
+#: The client itself is to refuse nothing: a message of any size may go where nothing else waits.
+_UNBOUNDED: Final = 2**62
+
+
+class LinkClosed(Exception):
+    """The link is closed: :meth:`Link.close` was called, or the broker refuses the login."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerUrl:
+    """Brokers and a destination, in one line."""
+
+    hosts: tuple[str, ...]
+    """``host:port`` each; more than one is failover."""
+    destination: str = ""
+    """As the broker calls it; empty where the URL names none."""
+    login: str | None = None
+    passcode: str | None = field(default=None, repr=False)
+    virtual_host: str | None = None
+    tls: bool = False
+    ca: str = ""
+    """A directory with the certificates of authorities, for TLS."""
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read ``stomp://login:passcode@a:61613,b:61613/topic/x?vhost=/``.
+
+        ``stomps`` is STOMP over TLS, with ``?ca=DIRECTORY`` for authorities of one's own. The path
+        is the destination, its slash included; login, passcode and destination are
+        percent-encoded. Raises ``ValueError``, without the URL, which may hold a passcode.
+        """
+        scheme, found, rest = url.partition("://")
+        if not found or scheme not in ("stomp", "stomps"):
+            raise ValueError("the URL of a broker is stomp://HOST:PORT/DESTINATION, or stomps://")
+        rest, _, query = rest.partition("?")
+        authority, slash, path = rest.partition("/")
+        user, at, hosts = authority.rpartition("@")
+        login, colon, passcode = user.partition(":")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        unknown = options.keys() - {"vhost", "ca"}
+        if unknown:
+            raise ValueError(f"the URL of a broker has no option {min(unknown)}; it has vhost, ca")
+        return cls(
+            hosts=tuple(_host(each) for each in hosts.split(",")),
+            destination=slash + unquote(path) if path else "",
+            login=unquote(login) if at else None,
+            passcode=unquote(passcode) if colon else None,
+            virtual_host=options.get("vhost"),
+            tls=scheme == "stomps",
+            ca=options.get("ca", ""),
+        )
+
+    def link(self, **settings: Any) -> Link:
+        """Connect; ``settings`` are further ones of :class:`Link`."""
+        hosts = [self._endpoint(each) for each in self.hosts] if self.tls else self.hosts
+        return Link(
+            hosts,
+            login=self.login,
+            passcode=self.passcode,
+            virtual_host=self.virtual_host,
+            **settings,
+        )
+
+    def _endpoint(self, host: str) -> str:
+        name, _, port = host.rpartition(":")
+        name = name.strip("[]").replace(":", "\\:")
+        trust = self.ca.replace(":", "\\:")
+        return f"tls:{name}:{port}" + (f":trustRoots={trust}" if trust else "")
+
+
+def _host(text: str) -> str:
+    name, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        name, port = text, str(_DEFAULT_PORT)
+    if not name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
+        raise ValueError(f"the URL of a broker has HOST:PORT, and not {text!r}")
+    return f"{name}:{port}"
+
+
+class Delivery:
+    """A message that has come."""
+
+    __slots__ = ("_inbox", "_message", "body", "headers")
+
+    def __init__(self, message: Message, inbox: Inbox) -> None:
+        """Made by :class:`Inbox`."""
+        self._message = message
+        self._inbox = inbox
+        self.headers: Final[Mapping[str, str]] = message.headers
+        self.body: Final = message.body
+
+    def __repr__(self) -> str:
+        """Which one it is."""
+        return repr(self._message)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it can't be acknowledged, because its connection is lost: it comes again."""
+        return self._inbox.acknowledges and self._message.is_settled
+
+    def ack(self) -> None:
+        """Acknowledge it, which returns at once; where that gets lost it comes again."""
+        self._inbox.settle([self._message], "ack")
+
+    def nack(self) -> None:
+        """Refuse it, which returns at once."""
+        self._inbox.settle([self._message], "nack")
+
+
+class Inbox:
+    """What comes of one subscription, which outlives connections."""
+
+    def __init__(
+        self, thread: _ReactorThread, subscription: Subscription, most: int, *, acknowledges: bool
+    ) -> None:
+        """Made by :meth:`Link.subscribe`, in the reactor's thread."""
+        #: Whether deliveries have to be acknowledged.
+        self.acknowledges: Final = acknowledges
+        self._thread = thread
+        self._subscription = subscription
+        self._most = most
+        self._messages: deque[Message] = deque()
+        self._has_changed = threading.Condition()
+        self._end: Exception | None = None
+        self._more: Deferred[None] | None = None
+        Deferred.fromCoroutine(self._collect())
+
+    async def _collect(self) -> None:
+        """Take messages from the client, not more than are wanted."""
+        try:
+            while True:
+                message = await self._subscription.get()
+                with self._has_changed:
+                    self._messages.append(message)
+                    self._has_changed.notify()
+                    self._more = Deferred() if len(self._messages) >= self._most else None
+                    more = self._more
+                if more is not None:
+                    await more
+        except Exception as error:
+            reason = error.reason if isinstance(error, SubscriptionEnded) else error
+            with self._has_changed:
+                self._end = LinkClosed("the subscription has ended")
+                self._end.__cause__ = reason
+                self._has_changed.notify_all()
+
+    def get(self, timeout_s: float | None = None) -> Delivery | None:
+        """The next message; ``None`` where none comes in that many seconds.
+
+        Raises :class:`LinkClosed` when the subscription or the link has ended, with the reason as
+        its cause.
+        """
+        with self._has_changed:
+            self._has_changed.wait_for(lambda: self._messages or self._end, timeout_s)
+            if not self._messages:
+                if self._end is not None:
+                    raise self._end
+                return None
+            message = self._messages.popleft()
+            more = None
+            if self._more is not None and len(self._messages) <= self._most // 2:
+                more, self._more = self._more, None
+        if more is not None:
+            self._thread.start(more.callback, None)
+        return Delivery(message, self)
+
+    def settle(self, messages: Sequence[Message], how: str) -> None:
+        """Acknowledge (``"ack"``) or refuse (``"nack"``) messages; returns at once."""
+        if not self.acknowledges:
+            return
+
+        def settle() -> None:
+            for message in messages:
+                # Whatever is lost with its connection comes again, and is told by its number.
+                maybeDeferred(getattr(message, how)).addErrback(lambda _: None)
+
+        self._thread.start(settle)
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge many; returns at once."""
+        self.settle([delivery._message for delivery in deliveries], "ack")
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """End the subscription; what has come and was not taken is left to the broker."""
+        try:
+            self._thread.call(self._subscription.unsubscribe).result(timeout_s)
+        except (ClientClosed, LinkClosed, FutureTimeout):
+            pass  # the connection's end is the subscription's, too
+
+
+@dataclass(slots=True)
+class _Sending:
+    """Packets that are confirmed together."""
+
+    destination: str
+    packets: list[Packet]
+    size: int
+    future: Future[None]
+    left: int
+
+
+class Link:
+    """A connection to a broker, or to the next of several; its methods block, or give futures.
+
+    It can be used by several threads. As a context manager it is closed at the end, after what was
+    sent is confirmed.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        *,
+        login: str | None = None,
+        passcode: str | None = None,
+        virtual_host: str | None = None,
+        receipts: bool = True,
+        connect_headers: Mapping[str, str] | None = None,
+        reconnect: ReconnectPolicy = _RECONNECT,
+        max_messages: int = _MAX_MESSAGES,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        """Begin to connect, which goes on in the background.
+
+        ``hosts``, ``login``, ``passcode``, ``virtual_host``, ``connect_headers`` and ``reconnect``
+        are those of :class:`stompkit.client.Client`. Without ``receipts``, for brokers that have
+        none, a message counts as taken when it is written: it may be lost with its connection.
+        ``max_messages`` and ``max_bytes`` bound what waits for the broker. Raises ``ValueError``
+        for a host that can't be understood.
+        """
+        self._receipts = receipts
+        self._most = (max_messages, max_bytes)
+        self._has_room = threading.Condition()
+        self._messages = self._bytes = 0
+        self._line: deque[_Sending] = deque()
+        self._is_closed = False
+        self._thread = _ReactorThread()
+        buffers = BufferLimits(send_messages=_UNBOUNDED, send_bytes=_UNBOUNDED)
+        try:
+            self._client = Client(
+                hosts,
+                login=login,
+                passcode=passcode,
+                virtual_host=virtual_host,
+                connect_headers=connect_headers,
+                reconnect=reconnect,
+                buffers=buffers,
+                reactor=self._thread.reactor,
+            )
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._connected = self._thread.call(self._client.connect)
+        self._thread.start(self._watch)
+
+    def __repr__(self) -> str:
+        """Hosts and state; nothing that is secret."""
+        return f"<Link of {self._client!r}>"
+
+    def __enter__(self) -> Self:
+        """Return the link."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close it; after an exception without waiting for what was sent."""
+        self.close(timeout_s=10.0 if kind is None else 0.5)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that is logged in."""
+        return self._client.is_connected
+
+    @property
+    def connected_headers(self) -> dict[str, str]:
+        """The headers of CONNECTED; see :attr:`stompkit.client.Client.connected_headers`."""
+        return self._client.connected_headers
+
+    def wait_connected(self, timeout_s: float | None = None) -> None:
+        """Wait for the first connection.
+
+        Raises TimeoutError, and :class:`LinkClosed` where the broker refuses the login.
+        """
+        self._result(self._connected, timeout_s)
+
+    def send(self, destination: str, packets: Iterable[Packet]) -> Future[None]:
+        """Send frames, in order with all others; gives what is done when they are all confirmed.
+
+        Waits while too much waits for the broker. The future fails with what
+        :meth:`stompkit.client.Client.send` fails with. Raises :class:`LinkClosed`.
+        """
+        listed = list(packets)
+        size = sum(len(packet.body) for packet in listed)
+        sending = _Sending(destination, listed, size, Future(), len(listed))
+        if not listed:
+            sending.future.set_result(None)
+            return sending.future
+        most_messages, most_bytes = self._most
+        with self._has_room:
+            # What is too large for the bounds goes when nothing else is on its way.
+            self._has_room.wait_for(
+                lambda: (
+                    self._is_closed
+                    or not self._messages
+                    or (
+                        self._messages + len(listed) <= most_messages
+                        and self._bytes + size <= most_bytes
+                    )
+                )
+            )
+            self._refuse_if_closed()
+            self._messages += len(listed)
+            self._bytes += size
+            self._line.append(sending)
+            is_first = len(self._line) == 1
+        if is_first:
+            # One turn of the reactor takes all that has come until then.
+            self._thread.start(self._send_all)
+        return sending.future
+
+    def subscribe(
+        self,
+        destination: str,
+        *,
+        ack: bool = True,
+        prefetch: int = 1000,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+    ) -> Inbox:
+        """Subscribe on this connection and all later ones.
+
+        Without ``ack``, for brokers that know no acknowledgements, what has been received can be
+        lost. ``prefetch`` bounds what has come and is not acknowledged. Raises TimeoutError,
+        :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` where the broker refuses.
+        """
+
+        def subscribe() -> Deferred[Inbox]:
+            made = self._client.subscribe(
+                destination,
+                ack="client-individual" if ack else "auto",
+                headers=headers,
+                prefetch=prefetch if ack else None,
+                receipt=self._receipts,
+            )
+            return made.addCallback(
+                lambda each: Inbox(self._thread, each, prefetch, acknowledges=ack)
+            )
+
+        return self._result(self._thread.call(subscribe), timeout_s)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all that was sent is confirmed or has failed; raises TimeoutError."""
+        with self._has_room:
+            if not self._has_room.wait_for(
+                lambda: self._is_closed or not self._messages, timeout_s
+            ):
+                raise TimeoutError(f"{self._messages} messages were not confirmed in time")
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Wait for what was sent, disconnect, and end the thread; the second time nothing."""
+        with self._has_room:
+            if self._is_closed and not self._thread.is_alive:
+                return
+            self._has_room.wait_for(lambda: self._is_closed or not self._messages, timeout_s)
+            self._is_closed = True
+            self._has_room.notify_all()
+        try:
+            self._thread.call(lambda: self._client.disconnect(timeout_s=timeout_s)).result()
+        except (ClientClosed, LinkClosed):
+            pass  # it had given up before
+        self._thread.stop()
+
+    # In the reactor's thread.
+
+    def _watch(self) -> None:
+        """Notice when the client gives up."""
+
+        def closed(result: object) -> None:
+            with self._has_room:
+                self._is_closed = True
+                self._has_room.notify_all()
+
+        self._client.when_closed().addBoth(closed)
+
+    def _send_all(self) -> None:
+        while True:
+            with self._has_room:
+                if not self._line:
+                    return
+                taken = list(self._line)
+                self._line.clear()
+            for sending in taken:
+                for packet in sending.packets:
+                    self._send(sending, packet)
+
+    def _send(self, sending: _Sending, packet: Packet) -> None:
+        sent = maybeDeferred(
+            self._client.send,
+            sending.destination,
+            packet.body,
+            packet.headers,
+            receipt=self._receipts,
+        )
+        sent.addBoth(self._sent, sending)
+
+    def _sent(self, result: Failure | None, sending: _Sending) -> None:
+        sending.left -= 1
+        if isinstance(result, Failure) and not sending.future.done():
+            sending.future.set_exception(_exception(result))
+        if sending.left:
+            return
+        with self._has_room:
+            self._messages -= len(sending.packets)
+            self._bytes -= sending.size
+            self._has_room.notify_all()
+        if not sending.future.done():
+            sending.future.set_result(None)
+
+    # Inside.
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise LinkClosed(f"{self._client!r} is closed") from self._reason()
+
+    def _reason(self) -> BaseException | None:
+        """Why the client has given up, if it has before the first connection."""
+        return self._connected.exception() if self._connected.done() else None
+
+    def _result(self, future: Future[_Given], timeout_s: float | None) -> _Given:
+        try:
+            return future.result(timeout_s)
+        except FutureTimeout:
+            raise TimeoutError(f"{self._client!r} did not get an answer in time") from None
+        except (ClientClosed, ConnectFailed, LoginRefused) as error:
+            reason = getattr(error, "reason", None) or self._reason() or error
+            raise LinkClosed(f"{self._client!r}: {reason}") from reason
+
+
+def _exception(failure: Failure) -> BaseException:
+    error = failure.value
+    assert isinstance(error, BaseException)
+    return error
+
+
+class _ReactorThread:
+    """A reactor that nobody else knows, in a thread that ends with the process."""
+
+    def __init__(self) -> None:
+        """Run it."""
+        reactor = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
+        self._reactor: Any = reactor
+        self.reactor: Final = cast("IReactorTime", reactor)
+        self._thread = threading.Thread(
+            target=reactor.run,
+            kwargs={"installSignalHandlers": False},
+            name="stompkit-link",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def start(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have a function called in the thread, and don't wait for it."""
+        self._reactor.callFromThread(function, *arguments)
+
+    def call(self, function: Callable[[], Deferred[_Given]]) -> Future[_Given]:
+        """Have a function called in the thread; gives what its Deferred will give."""
+        future: Future[_Given] = Future()
+        if not self.is_alive:
+            future.set_exception(LinkClosed("the link is closed"))
+            return future
+
+        def call() -> None:
+            done = maybeDeferred(function)
+            done.addCallbacks(
+                future.set_result, lambda failure: future.set_exception(_exception(failure))
+            )
+
+        self.start(call)
+        return future
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._thread.is_alive():
+            self.start(self._reactor.stop)
+            self._thread.join()

@@ -1,0 +1,40 @@
+"""Where changesets end: stores that apply them.
+
+A sink keeps the number of the last changeset of each origin together with what the changesets have
+done, in one transaction: what comes twice has its effect once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stompkit.replication.events import Changeset
+
+__all__ = ["ApplyProblem", "Sink"]
+
+
+class ApplyProblem(Exception):
+    """A changeset that can never be applied as things are; ``str()`` says what and why."""
+
+
+class Sink(Protocol):
+    """A store that applies changesets; used by one thread."""
+
+    def last(self, origin: str) -> int | None:
+        """The number of the last changeset of that origin; ``None`` where there was none."""
+
+    def apply(self, changesets: Sequence[Changeset]) -> None:
+        """Apply changesets, and their numbers with them, in one transaction.
+
+        A changeset with a number that is not above the last one of its origin has no effect.
+        Applying is idempotent in itself, too: a row that is written is there afterwards, whatever
+        was there before, and one that is deleted is not. Raises :class:`ApplyProblem` where it is
+        of no use to try again; any other exception is worth another try. Nothing is applied then.
+        """
+
+    def skip(self, changeset: Changeset) -> None:
+        """Count a changeset as applied, and do nothing else."""
+
+    def close(self) -> None:
+        """Let go of connections."""

@@ -1,0 +1,226 @@
+"""The link to a broker: order, receipts, failover, back-pressure, secrets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from stompkit.client import BrokerError
+from stompkit.replication.frames import Packet
+from stompkit.replication.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed
+from stompkit.testing import LaunchConfig, RunningBroker, launch
+from stompkit.testing.proxy import Proxy
+
+LONG_S = 30.0
+
+
+@pytest.fixture
+def link(stomp_broker: RunningBroker) -> Iterator[Link]:
+    with Link([f"{stomp_broker.host}:{stomp_broker.port}"]) as link:
+        yield link
+
+
+def packet(body: bytes, **headers: str) -> Packet:
+    return Packet(headers, body)
+
+
+def bodies(inbox: Inbox, count: int) -> list[bytes]:
+    """What comes, which is acknowledged."""
+    found: list[bytes] = []
+    for _ in range(count):
+        delivery = inbox.get(LONG_S)
+        assert delivery is not None, f"{len(found)} of {count} have come"
+        found.append(delivery.body)
+        delivery.ack()
+    return found
+
+
+def rest(inbox: Inbox) -> Iterator[Delivery]:
+    """What comes without waiting; the acknowledgement of an earlier message may have been lost."""
+    while (delivery := inbox.get(1.0)) is not None:
+        yield delivery
+
+
+def test_what_is_sent_arrives_in_order(link: Link, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("numbers")
+    inbox = link.subscribe(queue)
+    numbers = [str(number).encode() for number in range(300)]
+    futures = [link.send(queue, [packet(number)]) for number in numbers]
+    for future in futures:
+        future.result(LONG_S)
+    assert bodies(inbox, 300) == numbers
+    assert inbox.get(0) is None
+
+
+def test_packets_of_one_call_are_confirmed_together(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    queue = stomp_broker.queue("parts")
+    future = link.send(queue, [packet(b"1", part="1"), packet(b"2", part="2")])
+    future.result(LONG_S)
+    inbox = link.subscribe(queue)
+    for number in ("1", "2"):
+        delivery = inbox.get(LONG_S)
+        assert delivery is not None
+        assert (delivery.body.decode(), delivery.headers["part"]) == (number, number)
+    link.send(queue, []).result(0)
+
+
+def test_what_is_not_acknowledged_comes_to_the_next(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    queue = stomp_broker.queue("unsettled")
+    inbox = link.subscribe(queue, prefetch=10)
+    link.send(queue, [packet(b"1"), packet(b"2")])
+    first, second = inbox.get(LONG_S), inbox.get(LONG_S)
+    assert first is not None
+    assert second is not None
+    first.ack()
+    link.close()
+    with Link([f"{stomp_broker.host}:{stomp_broker.port}"]) as other:
+        assert bodies(other.subscribe(queue), 1) == [b"2"]
+    assert second.is_stale
+    second.ack()  # harmless
+
+
+def test_a_refused_message_is_delivered_again(link: Link, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("refused")
+    inbox = link.subscribe(queue)
+    link.send(queue, [packet(b"1")])
+    delivery = inbox.get(LONG_S)
+    assert delivery is not None
+    delivery.nack()
+    assert bodies(inbox, 1) == [b"1"]
+
+
+def test_without_acknowledgements_nothing_is_kept(stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("automatic")
+    with Link([f"{stomp_broker.host}:{stomp_broker.port}"], receipts=False) as link:
+        inbox = link.subscribe(queue, ack=False)
+        link.send(queue, [packet(b"1")]).result(LONG_S)
+        delivery = inbox.get(LONG_S)
+        assert delivery is not None
+        assert not delivery.is_stale
+        delivery.ack()
+    stomp_broker.frames.wait_for("DISCONNECT")
+    stomp_broker.frames.expect_none("ACK")
+
+
+def test_an_inbox_holds_no_more_than_is_wanted(link: Link, stomp_broker: RunningBroker) -> None:
+    """Back-pressure: the broker keeps the rest."""
+    queue = stomp_broker.queue("many")
+    inbox = link.subscribe(queue, prefetch=10)
+    for number in range(100):
+        link.send(queue, [packet(str(number).encode())])
+    link.flush(LONG_S)
+    first = inbox.get(LONG_S)
+    assert first is not None
+    assert len(stomp_broker.frames.find("MESSAGE", destination=queue)) <= 10
+    first.ack()
+    assert len(bodies(inbox, 99)) == 99
+
+
+def test_sending_waits_for_room_and_goes_on(stomp_broker: RunningBroker) -> None:
+    with Link([f"{stomp_broker.host}:{stomp_broker.port}"], max_messages=5, max_bytes=100) as link:
+        futures = [link.send(stomp_broker.queue("room"), [packet(b"x" * 60)]) for _ in range(50)]
+        futures.append(link.send(stomp_broker.queue("room"), [packet(b"x" * 1000)] * 7))
+        link.flush(LONG_S)
+        assert all(future.done() for future in futures)
+
+
+def test_the_next_host_is_taken_where_the_first_is_dead(stomp_broker: RunningBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        dead = f"127.0.0.1:{taken.getsockname()[1]}"
+    with Link([dead, f"{stomp_broker.host}:{stomp_broker.port}"]) as link:
+        link.wait_connected(LONG_S)
+        assert link.is_connected
+        link.send(stomp_broker.queue("failover"), [packet(b"1")]).result(LONG_S)
+
+
+def test_what_was_sent_survives_a_lost_connection(
+    stomp_broker: RunningBroker, stomp_proxy: Proxy
+) -> None:
+    queue = stomp_broker.queue("again")
+    with Link([f"{stomp_proxy.host}:{stomp_proxy.port}"]) as link:
+        inbox = link.subscribe(queue)
+        link.send(queue, [packet(b"1")]).result(LONG_S)
+        assert bodies(inbox, 1) == [b"1"]
+        stomp_proxy.disconnect()
+        link.send(queue, [packet(b"2")]).result(LONG_S)
+        assert b"2" in {*bodies(inbox, 1), *(delivery.body for delivery in rest(inbox))}
+
+
+def test_a_refused_login_is_told_and_ends_the_link() -> None:
+    with launch(LaunchConfig(login="me", passcode="right")) as broker:
+        host = f"{broker.host}:{broker.port}"
+        with Link([host], login="me", passcode="s3cr3t") as link:
+            with pytest.raises(LinkClosed) as refused:
+                link.wait_connected(LONG_S)
+            assert "s3cr3t" not in f"{refused.value} {link!r}"
+            with pytest.raises(LinkClosed):
+                link.send("/queue/a", [packet(b"")]).result(LONG_S)
+                link.send("/queue/a", [packet(b"")])
+
+
+def test_a_refused_message_fails_its_future(link: Link, stomp_broker: RunningBroker) -> None:
+    future = link.send("nonsense without a slash", [packet(b"")])
+    with pytest.raises(BrokerError):
+        future.result(LONG_S)
+
+
+def test_a_closed_link_takes_nothing_and_ends_its_thread(stomp_broker: RunningBroker) -> None:
+    before = set(threading.enumerate())
+    link = Link([f"{stomp_broker.host}:{stomp_broker.port}"])
+    inbox = link.subscribe(stomp_broker.queue("closed"))
+    link.close()
+    link.close()
+    with pytest.raises(LinkClosed):
+        link.send("/queue/a", [packet(b"")])
+    with pytest.raises(LinkClosed):
+        inbox.get(LONG_S)
+    with pytest.raises(LinkClosed):
+        link.subscribe("/queue/a")
+    inbox.close()
+    assert set(threading.enumerate()) == before
+
+
+def test_waiting_for_a_broker_that_never_comes_ends_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        dead = f"127.0.0.1:{taken.getsockname()[1]}"
+    link = Link([dead])
+    with pytest.raises(TimeoutError):
+        link.wait_connected(0.01)
+    link.send("/queue/a", [packet(b"")])
+    with pytest.raises(TimeoutError, match="1 messages"):
+        link.flush(0.01)
+    link.close(timeout_s=0.01)
+
+
+def test_the_url_of_brokers_is_read() -> None:
+    url = BrokerUrl.parse("stomp://me:p%40ss@a:61614,b,[::1]:5/topic/x%20y?vhost=/v")
+    assert url.hosts == ("a:61614", "b:61613", "[::1]:5")
+    assert url.destination == "/topic/x y"
+    assert (url.login, url.passcode, url.virtual_host, url.tls) == ("me", "p@ss", "/v", False)
+    assert "p@ss" not in repr(url)
+    plain = BrokerUrl.parse("stomps://mq")
+    assert (plain.hosts, plain.destination, plain.login, plain.tls) == (
+        ("mq:61613",),
+        "",
+        None,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mq:61613", "http://mq", "stomp://", "stomp://mq:x", "stomp://mq:0", "stomp://mq/a?b=1", ""],
+)
+def test_a_url_that_is_none_is_refused_without_its_passcode(url: str) -> None:
+    with pytest.raises(ValueError, match="URL of a broker"):
+        BrokerUrl.parse(url)
+    with pytest.raises(ValueError, match="URL of a broker") as refused:
+        BrokerUrl.parse("stomp://me:s3cr3t@mq:x")
+    assert "s3cr3t" not in str(refused.value)

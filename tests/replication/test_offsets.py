@@ -1,0 +1,122 @@
+"""Checkpoints survive, wherever they are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import create_engine, text
+
+from stompkit.replication.offsets import (
+    Checkpoint,
+    FileOffsets,
+    MemoryOffsets,
+    Offsets,
+    OffsetsProblem,
+    SqlOffsets,
+)
+from tests.servers import SqlServer
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+CHECKPOINTS = st.builds(
+    Checkpoint,
+    origin=_TEXT,
+    sequence=st.integers(0, 2**63 - 1),
+    position=_TEXT,
+    state=st.dictionaries(_TEXT, st.integers(0, 9) | _TEXT | st.none(), max_size=3),
+)
+
+
+def test_memory_forgets_with_the_object() -> None:
+    offsets = MemoryOffsets()
+    assert offsets.load() is None
+    checkpoint = Checkpoint(origin="o", sequence=1, position="p")
+    offsets.store(checkpoint)
+    assert offsets.load() == checkpoint
+    assert MemoryOffsets().load() is None
+
+
+Reopen = Callable[[], Offsets]
+
+
+@pytest.fixture(params=["file", "sqlite", "postgresql", "mariadb"])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
+    """A function that opens the same offsets anew."""
+    if request.param == "file":
+        yield lambda: FileOffsets(tmp_path / "offsets")
+        return
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/offsets.db"
+    else:
+        server: SqlServer = request.getfixturevalue(request.param)
+        url = server.url(server.new_database())
+    engine = create_engine(url)
+    yield lambda: SqlOffsets(engine, "p")
+    engine.dispose()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(checkpoints=st.lists(CHECKPOINTS, min_size=1, max_size=3))
+def test_the_last_checkpoint_is_loaded(reopen: Reopen, checkpoints: list[Checkpoint]) -> None:
+    for checkpoint in checkpoints:
+        reopen().store(checkpoint)
+    assert reopen().load() == checkpoints[-1]
+
+
+def test_nothing_is_loaded_where_nothing_was_stored(reopen: Reopen) -> None:
+    assert reopen().load() is None
+    assert reopen().load() is None
+
+
+def test_two_publishers_have_a_row_each(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/offsets.db")
+    one, two = (SqlOffsets(engine, name) for name in ("one", "two"))
+    one.store(Checkpoint(origin="1", sequence=1, position=""))
+    assert two.load() is None
+    engine.dispose()
+
+
+def test_a_place_that_can_not_be_written_to_is_found_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FileOffsets(tmp_path / "missing" / "offsets").load()
+
+
+def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "offsets"
+    path.write_text("{}")
+    with pytest.raises(OffsetsProblem, match="offsets holds no checkpoint"):
+        FileOffsets(path).load()
+    engine = create_engine(f"sqlite:///{tmp_path}/offsets.db")
+    offsets = SqlOffsets(engine, "p")
+    offsets.store(Checkpoint(origin="1", sequence=1, position=""))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE stompkit_checkpoints SET checkpoint = x'ff'"))
+    with pytest.raises(OffsetsProblem, match="row 'p'"):
+        offsets.load()
+    engine.dispose()
+
+
+def test_a_crash_while_storing_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = FileOffsets(tmp_path / "offsets")
+    old = Checkpoint(origin="o", sequence=1, position="p")
+    offsets.store(old)
+
+    def crash(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", crash)
+        with pytest.raises(KeyboardInterrupt):
+            offsets.store(Checkpoint(origin="o", sequence=2, position="q"))
+    assert offsets.load() == old
+
+
+def test_a_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    FileOffsets(tmp_path / "offsets").store(Checkpoint(origin="o", sequence=1, position="p"))
+    assert (tmp_path / "offsets").stat().st_mode & 0o077 == 0

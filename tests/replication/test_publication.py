@@ -1,0 +1,215 @@
+"""Publications: numbers without gaps, checkpoints of what is confirmed, back-pressure."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.offsets import Checkpoint, MemoryOffsets
+from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.signals import CHANGESET
+from stompkit.replication.tables import Tables
+
+CHANGE = RowChange(table="t", action="write", key={"id": 1}, after={"id": 1, "secret": 2})
+
+
+class Taker:
+    """A receiver that confirms when it is told to."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.taken: list[Changeset] = []
+        self.futures: list[Future[None]] = []
+
+    def __call__(self, changeset: Changeset) -> Future[None]:
+        """Take a changeset."""
+        self.taken.append(changeset)
+        self.futures.append(Future())
+        return self.futures[-1]
+
+    def confirm(self, *indexes: int) -> None:
+        """Confirm what was taken, counted from 0."""
+        for index in indexes:
+            self.futures[index].set_result(None)
+
+
+@pytest.fixture
+def taker() -> Iterator[Taker]:
+    with Connected() as taker:
+        yield taker
+
+
+class Connected:
+    """A taker that is connected for a while."""
+
+    def __enter__(self) -> Taker:
+        self._taker = Taker()
+        CHANGESET.connect(self._taker)
+        return self._taker
+
+    def __exit__(self, *_: object) -> None:
+        CHANGESET.disconnect(self._taker)
+
+
+def publication(offsets: MemoryOffsets | None = None, *, max_unconfirmed: int = 100) -> Publication:
+    return Publication(offsets, kind="test", checkpoint_s=0, max_unconfirmed=max_unconfirmed)
+
+
+def test_changesets_are_numbered_from_one(taker: Taker) -> None:
+    published = publication()
+    for position in "abc":
+        published.publish([CHANGE], position=position, transaction="x")
+    assert [each.sequence for each in taker.taken] == [1, 2, 3]
+    assert {each.origin for each in taker.taken} == {published.origin}
+    assert [each.id for each in taker.taken] == [f"{published.origin}:{n}" for n in (1, 2, 3)]
+    assert [each.source.position for each in taker.taken] == ["a", "b", "c"]
+    assert published.position == "c"
+    assert (published.published, published.changes, published.unconfirmed) == (3, 3, 3)
+
+
+def test_what_is_published_is_shaped(taker: Taker) -> None:
+    Publication(kind="test", tables=Tables(columns_exclude=["t.secret"])).publish(
+        [CHANGE], position="a"
+    )
+    assert taker.taken[0].changes[0].after == {"id": 1}
+
+
+def test_the_checkpoint_follows_what_is_confirmed_in_order(taker: Taker) -> None:
+    offsets = MemoryOffsets()
+    published = publication(offsets)
+    for position in "abc":
+        published.publish([CHANGE], position=position)
+    taker.confirm(1)
+    published.advance("d")
+    assert published.confirmed_position == "", "the first is not confirmed"
+    taker.confirm(0)
+    published.advance("e")
+    assert published.confirmed_position == "b"
+    taker.confirm(2)
+    published.advance("f")
+    assert offsets.load() == Checkpoint(origin=published.origin, sequence=3, position="f")
+
+
+def test_after_a_crash_the_same_transactions_have_the_same_numbers(taker: Taker) -> None:
+    offsets = MemoryOffsets()
+    first = publication(offsets)
+    for position in "abc":
+        first.publish([CHANGE], position=position)
+    taker.confirm(0)
+    first.advance("c")
+    second = publication(offsets)
+    assert second.position == "a"
+    for position in "bcd":
+        second.publish([CHANGE], position=position)
+    ids = [each.id.rpartition(":")[2] for each in taker.taken]
+    assert ids == ["1", "2", "3", "2", "3", "4"]
+    assert len({each.origin for each in taker.taken}) == 1
+
+
+def test_the_origin_is_kept_from_before_the_first_changeset(taker: Taker) -> None:
+    offsets = MemoryOffsets()
+    first = publication(offsets)
+    first.publish([CHANGE], position="a")
+    assert publication(offsets).origin == first.origin
+    assert publication(offsets).position == ""
+    assert publication().origin != first.origin
+
+
+def test_the_state_goes_with_the_checkpoint(taker: Taker) -> None:
+    offsets = MemoryOffsets()
+    published = publication(offsets)
+    published.publish([CHANGE], position="a", state={"table": "t"})
+    published.publish([CHANGE], position="b")
+    assert published.state == {"table": "t"}
+    assert publication(offsets).state == {}
+    taker.confirm(0, 1)
+    published.flush(0)
+    assert publication(offsets).state == {"table": "t"}
+
+
+def test_without_receivers_everything_is_confirmed() -> None:
+    offsets = MemoryOffsets()
+    publication(offsets).publish([CHANGE], position="a")
+    loaded = offsets.load()
+    assert loaded is not None
+    assert loaded.position == "a"
+
+
+def test_publishing_waits_while_too_much_is_unconfirmed(taker: Taker) -> None:
+    published = publication(max_unconfirmed=2)
+    for position in "ab":
+        published.publish([CHANGE], position=position)
+    thread = threading.Thread(target=published.publish, args=([CHANGE],), kwargs={"position": "c"})
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    assert len(taker.taken) == 2
+    taker.confirm(0)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(taker.taken) == 3
+
+
+def test_a_wait_ends_when_publishing_is_stopped(taker: Taker) -> None:
+    published = publication(max_unconfirmed=1)
+    published.publish([CHANGE], position="a")
+    published.stop()
+    with pytest.raises(PublicationStopped):
+        published.publish([CHANGE], position="b")
+    with pytest.raises(PublicationStopped):
+        published.flush()
+    assert len(taker.taken) == 1
+
+
+def test_flushing_waits_until_the_deadline(taker: Taker) -> None:
+    published = publication()
+    published.publish([CHANGE], position="a")
+    with pytest.raises(TimeoutError, match="1 changesets"):
+        published.flush(0.01)
+    taker.confirm(0)
+    published.flush(0.01)
+    assert published.confirmed_position == "a"
+
+
+def test_a_receiver_that_fails_later_stops_the_publisher(taker: Taker) -> None:
+    offsets = MemoryOffsets()
+    published = publication(offsets)
+    published.publish([CHANGE], position="a")
+    published.publish([CHANGE], position="b")
+    taker.futures[1].set_exception(OSError("refused"))
+    taker.confirm(0)
+    with pytest.raises(OSError, match="refused"):
+        published.flush(5)
+    assert publication(offsets).position == "a"
+
+
+def test_quiet_times_take_no_memory(taker: Taker) -> None:
+    published = publication(max_unconfirmed=3)
+    published.publish([CHANGE], position="a")
+    for number in range(100):
+        published.advance(str(number))
+    published.publish([CHANGE], position="b")
+    assert len(taker.taken) == 2, "advancing takes no room of what may be unconfirmed"
+
+
+@given(st.permutations(range(6)))
+def test_in_whatever_order_they_confirm_nothing_is_left_out(order: list[int]) -> None:
+    """The checkpoint is always where everything before is confirmed, and never behind that."""
+    with Connected() as taker:
+        offsets = MemoryOffsets()
+        published = publication(offsets)
+        for number in range(6):
+            published.publish([CHANGE], position=str(number + 1))
+        confirmed = set[int]()
+        for index in order:
+            taker.confirm(index)
+            confirmed.add(index)
+            published.advance(published.position)
+            whole = next((n for n in range(6) if n not in confirmed), 6)
+            assert published.confirmed_position == (str(whole) if whole else "")

@@ -22,6 +22,7 @@ __all__ = [
     "Source",
     "decode",
     "encode",
+    "encode_parts",
     "make_changeset",
     "schema",
 ]
@@ -163,6 +164,15 @@ def encode(changeset: Changeset) -> bytes:
 
     Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
     """
+    (whole,) = encode_parts(changeset)
+    return whole
+
+
+def encode_parts(changeset: Changeset, most: int | None = None) -> list[bytes]:
+    """The canonical JSON of changesets with some of the changes each, else equal to this one.
+
+    Each has at most ``most`` octets, or one change that is larger; without it there is one.
+    """
     envelope = _Envelope(
         format=FORMAT,
         id=changeset.id,
@@ -170,10 +180,23 @@ def encode(changeset: Changeset) -> bytes:
         sequence=changeset.sequence,
         timestamp=changeset.timestamp,
         source=changeset.source,
-        changes=[_change_to_json(change) for change in changeset.changes],
+        changes=[],
         parents=list(changeset.parents),
     )
-    return _ENCODER.encode(envelope)
+    # No text in JSON can look like that: its quotation marks are escaped.
+    before, found, after = _ENCODER.encode(envelope).partition(b'"changes":[')
+    before += found
+    group: list[bytes] = []
+    groups = [group]
+    around = size = len(before) + len(after)
+    for change in changeset.changes:
+        octets = _ENCODER.encode(_change_to_json(change))
+        size += len(octets) + 1  # a comma
+        if most is not None and group and size > most + 1:
+            groups.append(group := [])
+            size = around + len(octets) + 1
+        group.append(octets)
+    return [b"".join((before, b",".join(each), after)) for each in groups]
 
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")

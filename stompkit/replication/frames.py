@@ -13,9 +13,8 @@ from stompkit.replication.events import (
     FORMAT,
     Changeset,
     EventProblem,
-    RowChange,
     decode,
-    encode,
+    encode_parts,
 )
 
 __all__ = ["CONTENT_TYPE", "MAX_BODY_BYTES", "Packet", "Reassembler", "packets"]
@@ -41,8 +40,7 @@ def packets(changeset: Changeset, *, max_body_bytes: int = MAX_BODY_BYTES) -> It
     ``stompkit-parts`` (from 1), ``persistent:true``. ``event-id`` is the same whenever this part is
     sent again.
     """
-    body = encode(changeset)
-    bodies = [body] if len(body) <= max_body_bytes else list(_split(changeset, max_body_bytes))
+    bodies = encode_parts(changeset, max_body_bytes)
     for number, each in enumerate(bodies, 1):
         yield Packet(
             {
@@ -58,23 +56,6 @@ def packets(changeset: Changeset, *, max_body_bytes: int = MAX_BODY_BYTES) -> It
             },
             each,
         )
-
-
-def _split(changeset: Changeset, most: int) -> Iterator[bytes]:
-    """Bodies with some of the changes each; what is around them is repeated."""
-    around = len(encode(msgspec.structs.replace(changeset, changes=())))
-    group: list[RowChange] = []
-    size = around
-    for change in changeset.changes:
-        alone = msgspec.structs.replace(changeset, changes=(change,))
-        more = len(encode(alone)) - around + 1  # a comma
-        if group and size + more > most:
-            yield encode(msgspec.structs.replace(changeset, changes=tuple(group)))
-            group, size = [], around
-        group.append(change)
-        size += more
-    if group or not changeset.changes:
-        yield encode(msgspec.structs.replace(changeset, changes=tuple(group)))
 
 
 @dataclass(slots=True)

@@ -36,8 +36,11 @@ Value = Any
 #: Values by the names of their columns.
 Row = Mapping[str, Value]
 
-_INT64: Final = range(-(2**63), 2**63)
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
 _MICROSECOND: Final = timedelta(microseconds=1)
+#: What JSON has, and needs no look at the value.
+_PLAIN: Final = frozenset((str, bool, type(None)))
 
 
 class ValueProblem(ValueError):
@@ -47,16 +50,21 @@ class ValueProblem(ValueError):
 def to_json(value: Value) -> object:
     """A value as what a JSON encoder takes; raises :class:`ValueProblem` for any other type."""
     kind = type(value)
-    if value is None or kind is str or kind is bool:
+    if kind in _PLAIN:
         return value
     if kind is int:
-        return value if value in _INT64 else {"$int": str(value)}
+        return value if _LEAST <= value <= _MOST else {"$int": str(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": str(value)}
-    # Subclasses, such as an enumeration's text, are what they are derived from.
+    name, write = _EXACT.get(kind) or _derived(kind)
+    return {name: write(value)} if name else to_json(write(value))
+
+
+def _derived(kind: type) -> _Writer:
+    """How to write a subclass, such as an enumeration's text: as what it is derived from."""
     for known, name, write in _WRITERS:
-        if isinstance(value, known):
-            return {name: write(value)} if name else to_json(write(value))
+        if issubclass(kind, known):
+            return name, write
     raise ValueProblem(f"a column can't be carried as JSON that holds {kind.__qualname__}")
 
 
@@ -83,6 +91,9 @@ def _members(value: set[object] | frozenset[object]) -> list[str]:
     return sorted(names)
 
 
+#: The name of a type, or none for what JSON has, and what makes it that.
+_Writer = tuple[str, Callable[[Any], object]]
+
 #: ``datetime`` is a ``date``: it has to come first.
 _WRITERS: Final[tuple[tuple[type, str, Callable[[Any], object]], ...]] = (
     (Decimal, "$decimal", str),
@@ -104,6 +115,9 @@ _WRITERS: Final[tuple[tuple[type, str, Callable[[Any], object]], ...]] = (
     (int, "", int),
     (float, "", float),
 )
+_EXACT: Final[dict[type, _Writer]] = {
+    known: (name, write) for known, name, write in _WRITERS if name and known is not Mapping
+} | {dict: ("$json", _document)}
 
 
 def from_json(value: object) -> Value:
@@ -157,20 +171,23 @@ _READERS: Final[dict[str, tuple[type | tuple[type, ...], Callable[[Any], Value]]
 def row_to_json(row: Row) -> dict[str, object]:
     """A row as JSON; raises :class:`ValueProblem` that names the column."""
     made = {}
-    for name, value in row.items():
-        try:
-            made[name] = to_json(value)
-        except ValueProblem as problem:
-            raise ValueProblem(f"column {name}: {problem}") from None
+    name = ""
+    try:
+        for name, value in row.items():
+            made[name] = value if type(value) in _PLAIN else to_json(value)
+    except ValueProblem as problem:
+        raise ValueProblem(f"column {name}: {problem}") from None
     return made
 
 
 def row_from_json(row: Mapping[str, object]) -> dict[str, Value]:
     """The reverse of :func:`row_to_json`."""
     made = {}
-    for name, value in row.items():
-        try:
-            made[name] = from_json(value)
-        except ValueProblem as problem:
-            raise ValueProblem(f"column {name}: {problem}") from None
+    name = ""
+    try:
+        for name, value in row.items():
+            kind = type(value)
+            made[name] = from_json(value) if kind is dict or kind is list else value
+    except ValueProblem as problem:
+        raise ValueProblem(f"column {name}: {problem}") from None
     return made

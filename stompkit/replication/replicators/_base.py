@@ -1,0 +1,286 @@
+"""What replicators have in common: topics, where keys come from, and how all of it ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, Self
+
+from stompkit.replication.replicators._intake import Intake
+from stompkit.replication.replicators._lane import Lane
+from stompkit.replication.replicators._signals import halting
+from stompkit.replication.replicators._sources import BrokerMessage, BrokerSource, Poison, Pump
+from stompkit.replication.replicators._terms import ReplicatorStats, Unfinished
+from stompkit.replication.replicators.messages import Key
+from stompkit.replication.signals import CHANGESET
+
+if TYPE_CHECKING:
+    from stompkit.replication.replicators._listener import Listener
+
+__all__ = ["Replicator"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Replicator:
+    """Has callbacks called with the keys of rows that have changed.
+
+    Topics are names of row signals, such as ``users_update`` or ``shop.users_update``. Keys come
+    from ZeroMQ (``listen``), from a broker (:meth:`run_from`), from the publishers of this process
+    (:meth:`connect`), or by :meth:`feed` and :meth:`submit`.
+
+    :meth:`start`, later :meth:`stop`; or :meth:`run` for both; or a ``with`` block. A replicator
+    that was stopped is not started again.
+    """
+
+    def __init__(
+        self,
+        listen: str | Sequence[str] | None = None,
+        *,
+        name: str,
+        reconnect_s: float,
+        hwm: int,
+    ) -> None:
+        """Prepare; nothing runs, and nothing is connected, before :meth:`start`."""
+        self.name: Final = name
+        self._addresses = _addresses(listen)
+        self._reconnect_s = reconnect_s
+        self._hwm = hwm
+        self._intake: Final = Intake(name)
+        self._listener: Listener | None = None
+        self._pump: Pump | None = None
+        self._lock = threading.RLock()
+        self._is_started = self._is_stopping = False
+        self._stopped: Future[list[Unfinished]] = Future()
+        self._halt: Callable[[], None] = _nothing
+
+    def __repr__(self) -> str:
+        """Its name and its topics."""
+        return f"<{type(self).__name__} {self.name}: {', '.join(self._intake.topics)}>"
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop; after an exception without waiting for what is waiting."""
+        self.stop(30.0 if kind is None else 0.0)
+
+    def _add_handler(self, topics: Sequence[str], make: Callable[[str], Sequence[Lane]]) -> None:
+        if self._is_started:
+            raise RuntimeError("callbacks are added before the replicator is started")
+        self._intake.add_handler(topics, make)
+
+    # Where keys come from.
+
+    @property
+    def listen(self) -> tuple[str, ...]:
+        """The addresses of publishers over ZeroMQ; they can be set at any time.
+
+        Setting them raises ``ValueError`` for what is no address, while the replicator runs.
+        """
+        return self._addresses
+
+    @listen.setter
+    def listen(self, addresses: str | Sequence[str] | None) -> None:
+        wanted = _addresses(addresses)
+        with self._lock:
+            if self._is_started and not self._is_stopping:
+                self._listen(wanted)
+            self._addresses = wanted
+
+    def _listen(self, addresses: Sequence[str]) -> None:
+        if self._listener is None:
+            if not addresses:
+                return
+            # Who has keys from elsewhere, and the workers, do without pyzmq.
+            from stompkit.replication.replicators._listener import Listener
+
+            self._listener = Listener(
+                self._intake.take_parts,
+                self._intake.topics,
+                reconnect_s=self._reconnect_s,
+                hwm=self._hwm,
+            )
+        self._listener.listen(addresses)
+
+    def connect(self) -> None:
+        """Take the changes of all publishers in this process, until :meth:`stop`.
+
+        A publisher's checkpoint follows when the callbacks are done: what a crash interrupts is
+        published again.
+        """
+        CHANGESET.connect(self._intake.submit_changeset, weak=False)
+
+    def feed(self, topic: str, keys: Iterable[Key]) -> None:
+        """Have keys done; waits while a worker that they are for has its backlog full.
+
+        A topic without a callback is counted and logged once. Raises :class:`ReplicatorStopped`,
+        RuntimeError before :meth:`start`, and ``ValueError`` for what can't be a key.
+        """
+        self._intake.put([(topic, key) for key in _keys(keys)])
+
+    def submit(self, topic: str, keys: Iterable[Key]) -> Future[None]:
+        """As :meth:`feed`; gives what is done when the callbacks are done with all of the keys.
+
+        It is done for a key that was given up, too, and raises :class:`ReplicatorStopped` where
+        the replicator is stopped before.
+        """
+        return self._intake.submit([(topic, key) for key in _keys(keys)])
+
+    # Its life.
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start the workers, and wait until they are ready; then connect.
+
+        Raises ``ValueError`` for a callback that can't be imported by its workers,
+        :class:`WorkerUnusable` where a worker can't be started, TimeoutError, and RuntimeError the
+        second time.
+        """
+        with self._lock:
+            if self._is_started or self._is_stopping:
+                raise RuntimeError("a replicator is started once")
+            self._is_started = True
+        atexit.register(self._kill)
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._intake.begin()
+            for lane in self._intake.lanes():
+                lane.start()
+            for lane in self._intake.lanes():
+                lane.ready.result(max(deadline - time.monotonic(), 0.0))
+            with self._lock:
+                if not self._is_stopping:
+                    self._listen(self._addresses)
+        except BaseException:
+            self.stop(0.0)
+            raise
+
+    def stop(self, timeout_s: float = 30.0) -> list[Unfinished]:
+        """Take no more keys, finish those that are there, end; gives what could not be finished.
+
+        What waits for its next try is tried once more, at once. Callbacks that are under way after
+        ``timeout_s`` seconds are killed. What is given back is not acknowledged to a broker, nor
+        confirmed to a publisher: it comes again from there. Any thread may call it, several times,
+        but neither ``dead_letter`` nor ``poison`` may, which it waits for.
+        """
+        with self._lock:
+            is_first = not self._is_stopping
+            self._is_stopping = True
+        if not is_first:
+            return self._stopped.result()
+        try:
+            unfinished = self._stop(time.monotonic() + timeout_s)
+        except BaseException as error:
+            self._stopped.set_exception(error)
+            raise
+        self._stopped.set_result(unfinished)
+        self._halt()
+        return unfinished
+
+    def _stop(self, deadline: float) -> list[Unfinished]:
+        CHANGESET.disconnect(self._intake.submit_changeset)
+        lanes = self._intake.lanes()
+        for lane in lanes:
+            lane.drain()
+        if self._pump is not None:
+            self._pump.stop()
+        if self._listener is not None:
+            self._listener.close()
+        unfinished = [each for lane in lanes for each in lane.close(deadline)]
+        unfinished += self._intake.refused
+        if unfinished:
+            _log.warning("%s: %d keys were not finished", self.name, len(unfinished))
+        atexit.unregister(self._kill)
+        return unfinished
+
+    def run(self, timeout_s: float = 30.0) -> list[Unfinished]:
+        """Start, work until SIGTERM, SIGINT or :meth:`stop`, and stop; as :meth:`stop` otherwise.
+
+        A second signal ends the process at once. In other threads than the main one signals are
+        not heard.
+        """
+        return self._run(None, None, timeout_s)
+
+    def run_from(
+        self, source: BrokerSource, *, poison: Poison | None = None, timeout_s: float = 30.0
+    ) -> list[Unfinished]:
+        """As :meth:`run`, with keys from a broker; raises what the source raises, too.
+
+        ``source`` is an :class:`~stompkit.replication.link.Inbox` for example; the messages are
+        changesets, as :func:`~stompkit.replication.frames.packets` makes them, or those of
+        :mod:`~stompkit.replication.replicators.messages`. Each is acknowledged when callbacks are
+        done with all its keys. One that can't be read is handed to ``poison`` with the reason, and
+        acknowledged; without ``poison`` it is counted and logged.
+        """
+        return self._run(source, poison, timeout_s)
+
+    def _run(
+        self, source: BrokerSource | None, poison: Poison | None, timeout_s: float
+    ) -> list[Unfinished]:
+        with halting() as (halt, wait):
+            self._halt = halt
+            try:
+                if not self._is_started:
+                    self.start()
+                if source is not None:
+                    self._begin_pump(source, poison)
+                if not self._is_stopping:
+                    wait()
+            finally:
+                self._halt = _nothing
+        unfinished = self.stop(timeout_s)
+        if self._pump is not None and self._pump.problem is not None:
+            raise self._pump.problem
+        return unfinished
+
+    def _begin_pump(self, source: BrokerSource, poison: Poison | None) -> None:
+        def take_poison(message: BrokerMessage, reason: str) -> None:
+            self._intake.note_corrupt(f"a message of the broker: {reason}")
+            if poison is not None:
+                poison(message, reason)
+
+        with self._lock:
+            if not self._is_stopping:
+                self._pump = Pump(
+                    source,
+                    submit_changeset=self._intake.submit_changeset,
+                    submit_keys=self._intake.submit_message,
+                    poison=take_poison,
+                    ended=self._halt,
+                )
+
+    def _kill(self) -> None:
+        for lane in self._intake.lanes():
+            lane.kill()
+
+    def stats(self) -> ReplicatorStats:
+        """Figures since it was started; for any thread."""
+        return ReplicatorStats(
+            received=self._intake.received,
+            unknown=self._intake.unknown,
+            corrupt=self._intake.corrupt,
+            reconnects=0 if self._listener is None else self._listener.reconnects,
+            workers=tuple(lane.stats() for lane in self._intake.lanes()),
+        )
+
+
+def _keys(keys: Iterable[Key]) -> Iterable[Key]:
+    if isinstance(keys, (str, bytes)):
+        raise ValueError(f"keys are several, such as [{keys!r}]")
+    return keys
+
+
+def _addresses(listen: str | Sequence[str] | None) -> tuple[str, ...]:
+    if listen is None:
+        return ()
+    return (listen,) if isinstance(listen, str) else tuple(listen)
+
+
+def _nothing() -> None:
+    """Do nothing."""

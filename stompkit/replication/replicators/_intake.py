@@ -1,0 +1,136 @@
+"""Keys on their way to the backlogs of workers, by their topics."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from stompkit.replication.events import Changeset
+from stompkit.replication.replicators._backlog import Completion, Item
+from stompkit.replication.replicators._handlers import Handler
+from stompkit.replication.replicators._lane import Lane
+from stompkit.replication.replicators._terms import ReplicatorStopped, Unfinished
+from stompkit.replication.replicators.messages import (
+    Key,
+    KeysMessage,
+    MessageProblem,
+    decode_parts,
+    key_octets,
+)
+from stompkit.replication.signals import row_signals
+
+__all__ = ["Intake"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: How many unknown topics are remembered, so that each is logged once.
+_MAX_UNKNOWN: Final = 1000
+
+
+class Intake:
+    """Knows which callbacks a topic has; for any thread once it has begun."""
+
+    def __init__(self, name: str) -> None:
+        """Begin without callbacks; ``name`` is that of the replicator."""
+        self.received = self.unknown = self.corrupt = 0
+        #: What has come over ZeroMQ and was not taken, because of the end.
+        self.refused: list[Unfinished] = []
+        self._name = name
+        self._handlers: list[Handler] = []
+        self._by_topic: dict[str, list[Handler]] = {}
+        self._unknown_topics: set[str] = set()
+        self._lock = threading.Lock()
+        self._has_begun = False
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The topics that callbacks are for."""
+        return self._by_topic.keys()
+
+    def add_handler(self, topics: Sequence[str], make: Callable[[str], Sequence[Lane]]) -> None:
+        """Add a callback, whose workers ``make`` makes."""
+        handler = Handler(make)
+        self._handlers.append(handler)
+        for topic in dict.fromkeys(topics):
+            self._by_topic.setdefault(topic, []).append(handler)
+
+    def begin(self) -> None:
+        """Make the workers; raises ``ValueError`` for a callback that can't be imported."""
+        for number, handler in enumerate(self._handlers):
+            handler.begin(f"{self._name}.{number}")
+        self._has_begun = True
+
+    def lanes(self) -> list[Lane]:
+        """All workers."""
+        return [lane for handler in self._handlers for lane in handler.lanes.values()]
+
+    def put(self, events: Sequence[tuple[str, Key]], completion: Completion | None = None) -> None:
+        """Give topics with a key each to the workers; waits while there is no room.
+
+        Raises :class:`ReplicatorStopped`, RuntimeError before the begin, and
+        :class:`~stompkit.replication.values.ValueProblem` for what can't be a key.
+        """
+        if not self._has_begun:
+            raise RuntimeError("the replicator has to be started before it takes keys")
+        completions = [] if completion is None else [completion]
+        for topic, key, octets in [(topic, key, key_octets(key)) for topic, key in events]:
+            handlers = self._by_topic.get(topic)
+            if handlers is None:
+                self._note_unknown(topic)
+                continue
+            identity = topic.encode() + b"\0" + octets
+            for handler in handlers:
+                handler.lane(octets).add(Item(topic, key, identity, list(completions)))
+            with self._lock:
+                self.received += len(handlers)
+
+    def submit(self, events: Sequence[tuple[str, Key]]) -> Future[None]:
+        """As :meth:`put`; gives what is done when all are."""
+        completion = Completion(sum(len(self._by_topic.get(topic, ())) for topic, _ in events))
+        self.put(events, completion)
+        return completion.future
+
+    def submit_changeset(self, changeset: Changeset) -> Future[None]:
+        """The changes that callbacks are for."""
+        events: list[tuple[str, Key]] = []
+        for change in changeset.changes:
+            for name, key in row_signals(change):
+                names = (name, f"{change.schema}.{name}") if change.schema else (name,)
+                events.extend((each, key) for each in names if each in self._by_topic)
+        return self.submit(events)
+
+    def submit_message(self, message: KeysMessage) -> Future[None]:
+        """The keys of a message."""
+        return self.submit([(message.topic, key) for key in message.keys])
+
+    def take_parts(self, parts: Sequence[bytes]) -> None:
+        """Take a message of ZeroMQ, whatever it is."""
+        try:
+            message = decode_parts(parts)
+        except MessageProblem as problem:
+            self.note_corrupt(f"a message over ZeroMQ: {problem}")
+            return
+        for key in message.keys:
+            try:
+                self.put([(message.topic, key)])
+            except ReplicatorStopped as stopped:
+                self.refused.append(
+                    Unfinished(topic=message.topic, key=key, tries=0, reason=str(stopped))
+                )
+
+    def note_corrupt(self, problem: str) -> None:
+        """Count and log a message that can't be read."""
+        with self._lock:
+            self.corrupt += 1
+        _log.error("%s: %s", self._name, problem)
+
+    def _note_unknown(self, topic: str) -> None:
+        with self._lock:
+            self.unknown += 1
+            if topic in self._unknown_topics or len(self._unknown_topics) >= _MAX_UNKNOWN:
+                return
+            self._unknown_topics.add(topic)
+        _log.warning("%s: no callback is for topic %s", self._name, topic)

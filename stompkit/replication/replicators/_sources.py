@@ -1,0 +1,128 @@
+"""Keys from a broker: messages become keys, and are acknowledged when a worker has done them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from stompkit.replication.events import Changeset, EventProblem
+from stompkit.replication.frames import CONTENT_TYPE as CHANGESET_TYPE
+from stompkit.replication.frames import Reassembler
+from stompkit.replication.replicators._terms import ReplicatorStopped
+from stompkit.replication.replicators.messages import KeysMessage, MessageProblem, decode_keys
+
+__all__ = ["BrokerMessage", "BrokerSource", "Poison", "Pump"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: How often to look whether to end while no message comes, in seconds.
+_LOOK_S: Final = 0.2
+
+
+class BrokerMessage(Protocol):
+    """A message, such as :class:`stompkit.replication.link.Delivery`."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+
+    @property
+    def body(self) -> bytes:
+        """Its body."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it comes again, because its connection is lost."""
+
+    def ack(self) -> None:
+        """Acknowledge it."""
+
+
+class BrokerSource(Protocol):
+    """Where messages come from, such as :class:`stompkit.replication.link.Inbox`."""
+
+    def get(self, timeout_s: float | None = None) -> BrokerMessage | None:
+        """The next one; ``None`` where none comes in that many seconds."""
+
+
+#: Called with a message that can't be read, and why; it is acknowledged afterwards.
+Poison = Callable[[BrokerMessage, str], object]
+
+
+class Pump:
+    """Takes messages from a broker, changesets or keys, in a thread of its own."""
+
+    def __init__(
+        self,
+        source: BrokerSource,
+        *,
+        submit_changeset: Callable[[Changeset], Future[None]],
+        submit_keys: Callable[[KeysMessage], Future[None]],
+        poison: Poison,
+        ended: Callable[[], None],
+    ) -> None:
+        """Begin; ``ended`` is called at the end, by the pump's thread.
+
+        Each ``submit`` gives what is done when a worker has done it.
+        """
+        #: What the source, or ``poison``, has raised.
+        self.problem: Exception | None = None
+        self._source = source
+        self._submit_changeset = submit_changeset
+        self._submit_keys = submit_keys
+        self._poison = poison
+        self._ended = ended
+        self._reassembler = Reassembler()
+        self._parts: dict[str, list[BrokerMessage]] = {}
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stompkit-pump", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take nothing more; returns when that is so."""
+        self._is_stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping.is_set():
+                message = self._source.get(_LOOK_S)
+                if message is not None and not message.is_stale:
+                    self._take(message)
+        except ReplicatorStopped:
+            pass  # what was not taken is not acknowledged
+        except Exception as error:
+            self.problem = error
+        finally:
+            self._ended()
+
+    def _take(self, message: BrokerMessage) -> None:
+        try:
+            if message.headers.get("content-type") == CHANGESET_TYPE:
+                self._take_part(message)
+            else:
+                self._acknowledge_after(self._submit_keys(decode_keys(message.body)), [message])
+        except (EventProblem, MessageProblem) as problem:
+            self._poison(message, str(problem))
+            message.ack()
+
+    def _take_part(self, message: BrokerMessage) -> None:
+        changeset = self._reassembler.add(message.headers, message.body)
+        if changeset is None:
+            name = message.headers.get("stompkit-changeset", "")
+            self._parts.setdefault(name, []).append(message)
+            return
+        messages = [*self._parts.pop(changeset.id, ()), message]
+        self._acknowledge_after(self._submit_changeset(changeset), messages)
+
+    def _acknowledge_after(self, future: Future[None], messages: list[BrokerMessage]) -> None:
+        def acknowledge(done: Future[None]) -> None:
+            # What was stopped before it was done comes again.
+            if done.exception() is None:
+                for message in messages:
+                    message.ack()
+
+        future.add_done_callback(acknowledge)

@@ -1,0 +1,130 @@
+"""Keys of rows that have changed as messages, which ZeroMQ and brokers carry.
+
+The body is JSON::
+
+    {"version": 1, "topic": "orders_update", "keys": [17, "a b", [1, "x"], {"$uuid": "..."}]}
+
+A key of one column is its value, as :mod:`stompkit.replication.values` has it; a list stands for a
+key of several columns, and ``null`` for a table without a key.
+
+Over ZeroMQ the body comes second. The first part is the topic and an octet 0: subscriptions are
+for all topics that begin in some way, and with its end in it a topic begins no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from stompkit.replication.values import Value, ValueProblem, from_json, to_json
+
+__all__ = [
+    "CONTENT_TYPE",
+    "VERSION",
+    "Key",
+    "KeysMessage",
+    "MessageProblem",
+    "check_topic",
+    "decode_keys",
+    "decode_parts",
+    "encode_keys",
+    "key_octets",
+    "topic_frame",
+]
+
+#: The version of the body. It is raised when a reader of the one before would misunderstand.
+VERSION: Final = 1
+#: The type of a message of a broker that has such a body.
+CONTENT_TYPE: Final = "application/vnd.stompkit.keys+json"
+
+#: A value, a tuple of several, or ``None``.
+Key = Any
+
+
+class MessageProblem(ValueError):
+    """Octets that are no such message, or one of a newer version; ``str()`` says what is wrong."""
+
+
+class KeysMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What has happened, and to which rows."""
+
+    topic: str
+    keys: tuple[Key, ...]
+
+
+class _Body(msgspec.Struct):
+    version: int
+    topic: str
+    keys: list[Any]
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_DECODER: Final = msgspec.json.Decoder(_Body)
+_VERSION_DECODER: Final = msgspec.json.Decoder(_Version)
+
+
+def _key_to_json(key: Key) -> object:
+    if isinstance(key, (tuple, list)):
+        return [to_json(value) for value in key]
+    return to_json(key)
+
+
+def _key_from_json(found: object) -> Value:
+    return tuple(map(from_json, found)) if isinstance(found, list) else from_json(found)
+
+
+def key_octets(key: Key) -> bytes:
+    """A key as octets: the same for equal keys, different for others (1 is not "1").
+
+    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
+    """
+    return _ENCODER.encode(_key_to_json(key))
+
+
+def encode_keys(topic: str, keys: Iterable[Key]) -> bytes:
+    """The body of a message.
+
+    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
+    """
+    return _ENCODER.encode(_Body(VERSION, topic, [_key_to_json(key) for key in keys]))
+
+
+def decode_keys(body: bytes) -> KeysMessage:
+    """Read the body of a message; raises :class:`MessageProblem`."""
+    try:
+        version = _VERSION_DECODER.decode(body).version
+        if version != VERSION:
+            raise MessageProblem(f"this is version {version} of keys, and {VERSION} is known")
+        found = _DECODER.decode(body)
+        keys = tuple(map(_key_from_json, found.keys))
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueProblem, RecursionError) as error:
+        raise MessageProblem(f"these are no keys: {error}") from None
+    return KeysMessage(topic=found.topic, keys=keys)
+
+
+def check_topic(topic: str) -> str:
+    """Give the topic back; raises ``ValueError`` for what can't be one."""
+    if not isinstance(topic, str) or not topic or "\0" in topic:
+        raise ValueError(f"a topic is text such as 'users_update', and not {topic!r}")
+    return topic
+
+
+def topic_frame(topic: str) -> bytes:
+    """The first part of a message over ZeroMQ, and what a subscriber subscribes to."""
+    return topic.encode() + b"\0"
+
+
+def decode_parts(parts: Sequence[bytes]) -> KeysMessage:
+    """Read both parts of a message over ZeroMQ; raises :class:`MessageProblem`."""
+    if len(parts) != 2:
+        raise MessageProblem(f"a message of {len(parts)} parts, and not of two")
+    message = decode_keys(parts[1])
+    if parts[0] != topic_frame(message.topic):
+        raise MessageProblem("its topic is not that of its body")
+    return message

@@ -1,0 +1,33 @@
+"""What the tests of replicators share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stompkit.replication.replicators import QueueReplicator
+from tests.replication.replicators.callbacks import Record
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    """What callbacks say that they did."""
+    return Record(tmp_path / "record")
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """A file that is not there; callbacks that wait for it go on when it is."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def replicator() -> Iterator[QueueReplicator]:
+    """A replicator that is not started, and is stopped in the end."""
+    made = QueueReplicator(grace_s=0.5)
+    try:
+        yield made
+    finally:
+        made.stop(0.0)

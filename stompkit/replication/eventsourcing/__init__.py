@@ -1,0 +1,67 @@
+"""Event sourcing: which rows have changed when, and nothing of it lost when a process dies.
+
+``sqlalchemy_es_pub`` publishes what sessions commit, and says it beforehand. ``redis_es_sub`` and
+``sql_es_sub`` note that, and store the events; ``recover`` makes up for processes that have died
+between the commit and the publication. ``store_sub`` stores what any publisher finds.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from stompkit.replication.eventsourcing.prepare import (
+    PrepareCommit,
+    Prepared,
+    forget_session,
+    session_id,
+)
+from stompkit.replication.eventsourcing.publisher import sqlalchemy_es_pub
+from stompkit.replication.eventsourcing.recovery import Recovered, RecoveryProblem, recover
+from stompkit.replication.eventsourcing.sql_prepare import SqlPrepareCommit
+from stompkit.replication.eventsourcing.sql_store import SqlEventStore
+from stompkit.replication.eventsourcing.store import EventStore, Namespace
+from stompkit.replication.eventsourcing.subscriber import (
+    es_sub,
+    sql_es_sub,
+    store_changeset,
+    store_sub,
+)
+
+if TYPE_CHECKING:
+    from stompkit.replication.eventsourcing.redis_prepare import RedisPrepareCommit
+    from stompkit.replication.eventsourcing.redis_store import RedisEventStore
+    from stompkit.replication.eventsourcing.redis_sub import redis_es_sub
+
+__all__ = [
+    "EventStore",
+    "Namespace",
+    "PrepareCommit",
+    "Prepared",
+    "Recovered",
+    "RecoveryProblem",
+    "RedisEventStore",
+    "RedisPrepareCommit",
+    "SqlEventStore",
+    "SqlPrepareCommit",
+    "es_sub",
+    "forget_session",
+    "recover",
+    "redis_es_sub",
+    "session_id",
+    "sql_es_sub",
+    "sqlalchemy_es_pub",
+    "store_changeset",
+    "store_sub",
+]
+
+#: What needs redis-py, and the modules that have it: imported when it is asked for.
+_OF_REDIS = {
+    "RedisEventStore": "redis_store",
+    "RedisPrepareCommit": "redis_prepare",
+    "redis_es_sub": "redis_sub",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_REDIS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_OF_REDIS[name]}"), name)

@@ -1,0 +1,45 @@
+"""Keys of rows as text, and back: JSON, in which equal keys have equal text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from stompkit.replication.values import ValueProblem, from_json, to_json
+
+__all__ = ["key_from_text", "key_to_text", "keys_from_texts", "keys_to_texts"]
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_DECODER: Final = msgspec.json.Decoder()
+
+
+def key_to_text(key: Any) -> str:
+    """A key as signals have it, as JSON: ``7``, ``"a"``, ``[7,"a"]`` for a key of two columns.
+
+    Raises :class:`~stompkit.replication.values.ValueProblem` for what has no form in JSON.
+    """
+    value = [to_json(each) for each in key] if isinstance(key, tuple) else to_json(key)
+    try:
+        return _ENCODER.encode(value).decode()
+    except UnicodeEncodeError as error:
+        raise ValueProblem(f"a key is no text of Unicode: {error}") from None
+
+
+def key_from_text(text: str | bytes) -> Any:
+    """The reverse of :func:`key_to_text`; raises ``ValueError`` for any other text."""
+    value = _DECODER.decode(text)
+    if isinstance(value, list):
+        return tuple(from_json(each) for each in value)
+    return from_json(value)
+
+
+def keys_to_texts(event: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
+    """The keys of each kind of event as text, each once, in their order."""
+    return {name: list(dict.fromkeys(map(key_to_text, keys))) for name, keys in event.items()}
+
+
+def keys_from_texts(event: Mapping[str, Iterable[str]]) -> dict[str, list[Any]]:
+    """The reverse of :func:`keys_to_texts`."""
+    return {name: [key_from_text(text) for text in texts] for name, texts in event.items()}

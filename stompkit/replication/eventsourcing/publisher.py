@@ -1,0 +1,93 @@
+"""A publisher that says beforehand what a session is about to commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from blinker import Signal
+from sqlalchemy.orm import Session
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.eventsourcing._keys import key_to_text
+from stompkit.replication.eventsourcing.prepare import forget_session, session_id
+from stompkit.replication.publishers.session import sqlalchemy_pub
+from stompkit.replication.signals import row_signals, signal
+
+__all__ = ["SESSION_COMMIT", "SESSION_PREPARE", "SESSION_ROLLBACK", "keys_of", "sqlalchemy_es_pub"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Sent with a session, and as ``event`` the keys of all rows that its transaction has changed so
+#: far, as in ``{"users_write": [7]}``: inside of the transaction, after each flush. What a receiver
+#: raises aborts the transaction.
+SESSION_PREPARE: Final = signal("session_prepare")
+#: Sent with a session that was committed, after the signals of its rows and of the changeset;
+#: ``published`` says whether who takes the changeset has taken it.
+SESSION_COMMIT: Final = signal("session_commit")
+#: Sent with a session that was rolled back after something of it was prepared.
+SESSION_ROLLBACK: Final = signal("session_rollback")
+
+
+def sqlalchemy_es_pub(
+    session_factory: Any, tables: Iterable[str] | None = None, **options: Any
+) -> sqlalchemy_pub:
+    """Publish as ``sqlalchemy_pub`` does, with the signals of the session around that.
+
+    All changes of one outermost transaction are told under one id, which
+    :func:`~stompkit.replication.eventsourcing.prepare.session_id` gives until after the commit or
+    the rollback, and which is ``source.transaction`` of the changeset. ``options`` are those of
+    ``sqlalchemy_pub``.
+    """
+    return sqlalchemy_pub(
+        session_factory,
+        tables,
+        on_prepare=_prepare,
+        on_commit=_commit,
+        on_unpublished=_unpublished,
+        on_rollback=_rollback,
+        **options,
+    )
+
+
+def keys_of(changes: Iterable[RowChange]) -> dict[str, list[Any]]:
+    """The keys of changed rows by the names of their signals, with the schema where there is one.
+
+    Keys are in the order of the changes, each once.
+    """
+    event: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        prefix = f"{change.schema}." if change.schema else ""
+        for name, key in row_signals(change):
+            event.setdefault(prefix + name, {}).setdefault(key_to_text(key), key)
+    return {name: list(keys.values()) for name, keys in event.items()}
+
+
+def _prepare(session: Session, changes: Sequence[RowChange]) -> None:
+    session_id(session)
+    SESSION_PREPARE.send(session, event=keys_of(changes))
+
+
+def _commit(session: Session, changes: Sequence[RowChange]) -> None:
+    _end(SESSION_COMMIT, session, published=True)
+
+
+def _unpublished(session: Session, changes: Sequence[RowChange]) -> None:
+    _end(SESSION_COMMIT, session, published=False)
+
+
+def _rollback(session: Session, changes: Sequence[RowChange]) -> None:
+    _end(SESSION_ROLLBACK, session)
+
+
+def _end(told: Signal, session: Session, **more: bool) -> None:
+    """Send a signal whatever its receivers do: what it is about has happened."""
+    try:
+        for receiver in list(told.receivers_for(session)):
+            try:
+                receiver(session, **more)
+            except Exception:
+                _log.exception("a receiver of %s has failed", told)
+    finally:
+        forget_session(session)

@@ -1,0 +1,229 @@
+"""Makes up for sessions that were committed and never published."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Engine, MetaData, Table, and_, select, type_coerce
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+from sqlalchemy.types import TypeDecorator
+
+from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.eventsourcing._keys import key_to_text
+from stompkit.replication.eventsourcing.prepare import PrepareCommit, Prepared
+from stompkit.replication.eventsourcing.store import EventStore
+from stompkit.replication.eventsourcing.subscriber import store_changeset
+from stompkit.replication.publishers.session import Converters
+from stompkit.replication.signals import emit
+from stompkit.replication.tables import Tables
+from stompkit.replication.values import Value
+
+__all__ = ["Recovered", "RecoveryProblem", "recover"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class RecoveryProblem(Exception):
+    """What a session has changed can't be read; ``str()`` says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What has become of a session that was stuck."""
+
+    prepared: Prepared
+    #: What was published; ``None`` where nothing of it is in the database.
+    changeset: Changeset | None = None
+    #: Why the note is still there, to be looked at the next time; empty where it is not.
+    problem: str = ""
+
+
+def recover(
+    prepare_commit: PrepareCommit,
+    session_factory: Any,
+    *,
+    store: EventStore | None = None,
+    publish: Callable[[Changeset], object] | None = None,
+    metadata: MetaData | None = None,
+    tables: Tables | None = None,
+    older_than_s: float = 60.0,
+    lease_s: float = 300.0,
+) -> list[Recovered]:
+    """Publish what sessions have committed whose process has died before it could say so.
+
+    Each row that such a session has changed is read by its key. One that is there is published as
+    a write or an update, as it is now; one that is not there, and was to be deleted or updated, as
+    a delete. Nothing is published of what was to be written and is not there, nor of what was to be
+    deleted and is: the database has not committed that, or others have changed it since, and have
+    said so themselves. Then the note is removed.
+
+    It is at least once: what was published and not noted as such is published again, and of a
+    session that was rolled back, a row that it wanted to update is published as it is. The
+    changeset has ``recovery.ID`` for its ``id`` and ``origin``, the same each time, and ``ID`` for
+    ``source.transaction``, as the one that the session would have published.
+
+    Any number of processes can do this at any time. Which sessions are looked at
+    :meth:`~stompkit.replication.eventsourcing.prepare.PrepareCommit.stuck` says. A note that was
+    taken by one process is left alone by others for ``lease_s`` seconds.
+
+    * ``session_factory``: what makes sessions of the database, or its engine; not what makes
+      asynchronous ones.
+    * ``store``: where the events are stored first. If that fails, the note stays.
+    * ``publish``: what is called with the changeset then. By default its signals are sent, and
+      those waited for who take it somewhere.
+    * ``metadata``: the tables, where there are columns whose types the database does not know.
+      They are reflected otherwise.
+    * ``tables``: what of rows is published, and how it is masked.
+
+    What goes wrong with one session is logged, and keeps nobody from looking at the next. Raises
+    what ``prepare_commit`` raises.
+    """
+    reader = _Reader(session_factory, metadata, tables or Tables())
+    done: list[Recovered] = []
+    for stuck in prepare_commit.stuck(older_than_s):
+        if not prepare_commit.claim(stuck.id, lease_s):
+            continue
+        # Since it was listed, it may have been recovered by somebody else.
+        if prepare_commit.phase(stuck.id) == "commit":
+            continue
+        try:
+            changeset = _recovered(stuck, reader, store, publish or partial(_emit, lease_s))
+        except Exception as error:
+            _log.exception("session %s can't be recovered", stuck.id)
+            done.append(Recovered(prepared=stuck, problem=str(error) or repr(error)))
+            prepare_commit.release(stuck.id)
+            continue
+        is_removed = prepare_commit.commit(stuck.id)
+        problem = "" if is_removed else "it is published, but its note can't be removed"
+        done.append(Recovered(prepared=stuck, changeset=changeset, problem=problem))
+    return done
+
+
+def _recovered(
+    stuck: Prepared,
+    reader: _Reader,
+    store: EventStore | None,
+    publish: Callable[[Changeset], object],
+) -> Changeset | None:
+    changes = reader.read(stuck)
+    if not changes:
+        return None
+    source = Source(kind="recovery", transaction=stuck.id)
+    name = f"recovery.{stuck.id}"
+    changeset = make_changeset(name, 1, changes, source, id=name)
+    if store is not None and not store_changeset(store, changeset):
+        raise RecoveryProblem("its events can't be stored")
+    publish(changeset)
+    return changeset
+
+
+def _emit(timeout_s: float, changeset: Changeset) -> None:
+    for future in emit(changeset):
+        future.result(timeout_s)
+
+
+class _Reader:
+    """Reads what is there of the rows that a session has changed."""
+
+    def __init__(self, session_factory: Any, metadata: MetaData | None, tables: Tables) -> None:
+        self._make = _session_maker(session_factory)
+        self._given = metadata
+        self._reflected = MetaData()
+        self._tables = tables
+        self._converters = Converters()
+
+    def read(self, stuck: Prepared) -> list[RowChange]:
+        """All of it, as of one time; raises :class:`RecoveryProblem`."""
+        with self._make() as session:
+            try:
+                found = [
+                    change
+                    for table, key, actions in self._rows(session, stuck)
+                    if (change := self._change(session, table, key, actions)) is not None
+                ]
+            except SQLAlchemyError as error:
+                raise RecoveryProblem(f"what it has changed can't be read: {error}") from error
+        return [
+            self._tables.shape(change)
+            for change in found
+            if self._tables.wants(change.schema, change.table)
+        ]
+
+    def _rows(self, session: Session, stuck: Prepared) -> Iterator[tuple[Table, Any, set[str]]]:
+        """The rows, each with all that was to become of it."""
+        rows: dict[tuple[str, str], tuple[Table, Any, set[str]]] = {}
+        for name, keys in stuck.event.items():
+            table_name, _, action = name.rpartition("_")
+            for key in keys:
+                if key is None:
+                    raise RecoveryProblem(f"rows of {table_name} have no key to find them by")
+                place = (table_name, key_to_text(key))
+                if place not in rows:
+                    rows[place] = (self._table(session, table_name), key, set())
+                rows[place][2].add(action)
+        yield from rows.values()
+
+    def _table(self, session: Session, name: str) -> Table:
+        if self._given is not None:
+            if name not in self._given.tables:
+                raise RecoveryProblem(f"the metadata has no table {name}")
+            return self._given.tables[name]
+        if name not in self._reflected.tables:
+            schema, _, table = name.rpartition(".")
+            Table(table, self._reflected, schema=schema or None, autoload_with=session.connection())
+        return self._reflected.tables[name]
+
+    def _change(
+        self, session: Session, table: Table, key: Any, actions: set[str]
+    ) -> RowChange | None:
+        """What to publish of a row."""
+        primary = list(table.primary_key)
+        values = key if isinstance(key, tuple) else (key,)
+        if len(values) != len(primary):
+            raise RecoveryProblem(f"the key of {table.fullname} is not {key!r}")
+        # One by one: what a database takes for equal need not look so.
+        same = (
+            type_coerce(column, _plain(column.type)) == value
+            for column, value in zip(primary, values, strict=True)
+        )
+        found = session.execute(select(table).where(and_(*same))).one_or_none()
+        # Names may be of a subclass of str that says how they are quoted.
+        name, schema = str(table.name), str(table.schema or "")
+        if found is None:
+            if actions <= {"write"}:
+                return None
+            names = [str(column.name) for column in primary]
+            old = dict(zip(names, values, strict=True))
+            return RowChange(table=name, schema=schema, action="delete", key=old)
+        if actions <= {"delete"}:
+            return None
+        dialect = session.get_bind(clause=table).dialect
+        row: dict[str, Value] = {
+            str(column.name): self._converters.find(column.type, dialect)(value)
+            for column, value in zip(table.columns, found, strict=True)
+        }
+        return RowChange(
+            table=name,
+            schema=schema,
+            action="write" if "write" in actions else "update",
+            key={str(column.name): row[column.name] for column in primary},
+            after=row,
+        )
+
+
+def _plain(kind: Any) -> Any:
+    """The type of values as changesets have them, which decorators have made already."""
+    return kind.impl_instance if isinstance(kind, TypeDecorator) else kind
+
+
+def _session_maker(given: Any) -> Callable[[], Session]:
+    if isinstance(given, Engine):
+        return lambda: Session(given)
+    # A scoped_session would give the session that this thread works with.
+    maker: Callable[[], Session] = getattr(given, "session_factory", given)
+    return maker

@@ -1,0 +1,239 @@
+"""Who hears of events and has them stored. Needs the extra ``replication``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from threading import Lock, get_ident
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+from blinker import Signal
+from sqlalchemy import Engine
+
+from stompkit.replication.events import Changeset
+from stompkit.replication.eventsourcing.prepare import HasInfo, PrepareCommit
+from stompkit.replication.eventsourcing.publisher import (
+    SESSION_COMMIT,
+    SESSION_PREPARE,
+    SESSION_ROLLBACK,
+)
+from stompkit.replication.eventsourcing.sql_prepare import SqlPrepareCommit
+from stompkit.replication.eventsourcing.sql_store import SqlEventStore
+from stompkit.replication.eventsourcing.store import DEFAULT_TTL_S, EventStore, Namespace
+from stompkit.replication.signals import CHANGESET, for_factory, row_signals, signal
+
+__all__ = ["es_sub", "sql_es_sub", "store_changeset", "store_sub"]
+
+_log: Final = logging.getLogger(__name__)
+_ACTIONS: Final = ("write", "update", "delete")
+
+
+def store_changeset(
+    store: EventStore, changeset: Changeset, tables: Collection[str] | None = None
+) -> bool:
+    """Store what a changeset says of some tables, or of all, and itself where there is a history.
+
+    ``tables`` are names with or without their schema, and so the names of events are; for all
+    tables there are both. Gives whether it is stored; raises what a strict store raises.
+    """
+    found = _narrowed(changeset, tables)
+    if not found.changes:
+        return True
+    is_added = store.add_many(_events(found, tables))
+    return (not store.has_history or store.append(found)) and is_added
+
+
+def store_sub(store: EventStore, tables: Collection[str] | None = None) -> None:
+    """Store what any publisher of this process publishes, until the store is closed.
+
+    With a strict store, a publisher that can be resumed stops where it fails, and resumes there:
+    nothing is lost. Raises ``ValueError`` unless ``tables`` is a list or a set.
+    """
+    wanted = None if tables is None else _checked(tables)
+
+    def receive(changeset: Changeset) -> None:
+        store_changeset(store, changeset, wanted)
+
+    _connect(store, CHANGESET, receive)
+
+
+def sql_es_sub(
+    session_factory: Any,
+    tables: Collection[str],
+    engine_or_url: Engine | str,
+    strict: bool = False,  # noqa: FBT001, FBT002 - as redis_es_sub
+    namespace: Namespace | None = None,
+    ttl: float | None = DEFAULT_TTL_S,
+    *,
+    history: bool = False,
+) -> tuple[SqlEventStore, SqlPrepareCommit]:
+    """Store the events of sessions in an SQL database; see :func:`es_sub`.
+
+    It can be the database that the sessions write to, unless that is SQLite. Raises ``ValueError``
+    for that, and unless ``tables`` is a list or a set.
+    """
+    prepare_commit = SqlPrepareCommit(engine_or_url, strict, namespace, ttl)
+    own = prepare_commit.engine
+    bind = getattr(getattr(session_factory, "session_factory", session_factory), "kw", {}).get(
+        "bind"
+    )
+    if own.dialect.name == "sqlite" and bind is not None and own.url == bind.url:
+        raise ValueError(f"notes of sessions need another SQLite file than theirs: {own.url}")
+    store = SqlEventStore(engine_or_url, namespace, ttl, strict=strict, history=history)
+    es_sub(store, prepare_commit, session_factory, tables)
+    return store, prepare_commit
+
+
+def es_sub(
+    store: EventStore,
+    prepare_commit: PrepareCommit,
+    session_factory: object,
+    tables: Collection[str],
+) -> None:
+    """Have sessions noted before they are committed, and their events stored afterwards.
+
+    Sessions are those that ``session_factory`` makes and ``sqlalchemy_es_pub`` watches. What any
+    publisher of this process sends of ``tables`` is stored, as ``table_action``. The events of a
+    session are stored together; where that fails the note stays, and says that the session was
+    committed, so that :func:`~stompkit.replication.eventsourcing.recovery.recover` makes up for it.
+    Of all that can fail here, only a strict ``prepare_commit`` that can't prepare has a transaction
+    aborted.
+
+    It ends when the store is closed. Raises ``ValueError`` unless ``tables`` is a list or a set.
+    """
+    wanted = _checked(tables)
+    sessions = _Sessions(store, prepare_commit, wanted)
+    for told, receiver in (
+        (SESSION_PREPARE, sessions.prepare),
+        (SESSION_COMMIT, sessions.commit),
+        (SESSION_ROLLBACK, sessions.rollback),
+    ):
+        _connect(store, told, for_factory(receiver, session_factory))
+    for table in wanted:
+        for action in _ACTIONS:
+            _connect(store, signal(f"{table}_{action}"), sessions.row(f"{table}_{action}"))
+    if store.has_history:
+        _connect(store, CHANGESET, sessions.changeset)
+
+
+class _Sessions:
+    """Receives the signals of sessions, and of rows.
+
+    A row's signal does not say which session it is of. It is sent by the thread that commits, so
+    what a thread with a prepared session hears is kept until a session of that thread is over.
+    """
+
+    def __init__(
+        self, store: EventStore, prepare_commit: PrepareCommit, tables: Collection[str]
+    ) -> None:
+        self._store = store
+        self._prepare_commit = prepare_commit
+        self._tables = tables
+        self._lock = Lock()
+        #: The threads of prepared sessions. One that is dropped without an end is forgotten.
+        self._open: MutableMapping[HasInfo, int] = WeakKeyDictionary()
+        self._heard: dict[int, list[tuple[str, Any]]] = {}
+        #: Threads that could not keep a changeset.
+        self._failed: set[int] = set()
+
+    def prepare(self, session: HasInfo, *, event: Mapping[str, Iterable[Any]]) -> None:
+        """A session has changed something."""
+        # A row without a key could neither be stored nor be found again.
+        own = {
+            name: [key for key in keys if key is not None]
+            for name, keys in event.items()
+            if self._wants(name)
+        }
+        if not own and session not in self._open:
+            return
+        with self._lock:
+            self._open[session] = get_ident()
+        self._prepare_commit.prepare(session, own)
+
+    def commit(self, session: HasInfo, *, published: bool = True) -> None:
+        """A session was committed, and its rows were told."""
+        is_stored = self._end(session)
+        if is_stored is not None:
+            self._prepare_commit.commit(session, published=published and is_stored)
+
+    def rollback(self, session: HasInfo) -> None:
+        """A session was rolled back."""
+        if self._end(session) is not None:
+            self._prepare_commit.rollback(session)
+
+    def row(self, name: str) -> Callable[[Any], None]:
+        """A receiver for what befalls rows."""
+
+        def receive(key: Any) -> None:
+            if key is None:
+                return
+            with self._lock:
+                if get_ident() in self._open.values():
+                    self._heard.setdefault(get_ident(), []).append((name, key))
+                    return
+            self._store.add(name, key)
+
+        return receive
+
+    def changeset(self, changeset: Changeset) -> None:
+        """A changeset was published."""
+        found = _narrowed(changeset, self._tables)
+        if found.changes and not self._is_done(lambda: self._store.append(found)):
+            with self._lock:
+                self._failed.add(get_ident())
+
+    def _end(self, session: HasInfo) -> bool | None:
+        """Store what was heard; gives whether that is done, or ``None`` for an unknown session."""
+        with self._lock:
+            thread = self._open.pop(session, None)
+            threads = {get_ident(), thread}
+            heard = [each for one in threads if one for each in self._heard.pop(one, ())]
+            has_failed = get_ident() in self._failed
+            self._failed.discard(get_ident())
+        is_stored = self._is_done(lambda: self._store.add_many(heard))
+        return None if thread is None else is_stored and not has_failed
+
+    def _is_done(self, write: Callable[[], bool]) -> bool:
+        try:
+            return write()
+        except Exception:
+            _log.exception("events of a session are not stored")
+            return False
+
+    def _wants(self, name: str) -> bool:
+        table = name.rpartition("_")[0]
+        return table in self._tables or table.rpartition(".")[2] in self._tables
+
+
+def _connect(store: EventStore, told: Signal, receiver: Callable[..., None]) -> None:
+    """Connect a receiver until the store is closed."""
+    told.connect(receiver, weak=False)
+    store.on_close(lambda: told.disconnect(receiver))
+
+
+def _checked(tables: Collection[str]) -> frozenset[str]:
+    if not isinstance(tables, (list, tuple, set, frozenset)):
+        raise ValueError(f"tables is a list or a set of names, and not {tables!r}")
+    return frozenset(tables)
+
+
+def _narrowed(changeset: Changeset, tables: Collection[str] | None) -> Changeset:
+    """A changeset with the changes of some tables only."""
+    if tables is None:
+        return changeset
+    changes = tuple(
+        each for each in changeset.changes if each.table in tables or each.name in tables
+    )
+    return msgspec.structs.replace(changeset, changes=changes)
+
+
+def _events(changeset: Changeset, tables: Collection[str] | None) -> Iterator[tuple[str, Any]]:
+    """The names and the keys of what has befallen rows, as signals have them."""
+    for change in changeset.changes:
+        names = {change.table, change.name}
+        for table in names if tables is None else names.intersection(tables):
+            for name, key in row_signals(change):
+                if key is not None:
+                    yield f"{table}{name.removeprefix(change.table)}", key

@@ -1,0 +1,58 @@
+"""Rows as documents of a search index, in the JSON that mappings take."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from stompkit.replication.values import Row, Value, ValueProblem
+
+__all__ = ["document", "encode"]
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def document(row: Row) -> dict[str, object]:
+    """A row as JSON; raises :class:`~stompkit.replication.values.ValueProblem`."""
+    made = {}
+    for name, value in row.items():
+        try:
+            made[name] = _plain(value)
+        except ValueProblem as problem:
+            raise ValueProblem(f"column {name}: {problem}") from None
+    return made
+
+
+def encode(source: object) -> bytes:
+    """JSON in one line; raises :class:`~stompkit.replication.values.ValueProblem`."""
+    try:
+        return json.dumps(source, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as problem:
+        raise ValueProblem(str(problem)) from None
+
+
+def _plain(value: Value) -> object:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            # JSON has no number for the others, and a mapping takes no text for them.
+            return value if math.isfinite(value) else None
+        case Decimal() | UUID():
+            return str(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value // _MICROSECOND
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode()
+        case set() | frozenset():
+            return sorted(map(str, value))
+        case dict() | list() | tuple():
+            return value
+    raise ValueProblem(f"a document can't hold {type(value).__qualname__}")

@@ -1,0 +1,50 @@
+"""The keys of cached rows in Redis."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from redis import Redis
+
+from stompkit.replication.sinks._rows import key_text
+from stompkit.replication.values import Value
+
+__all__ = ["NAMESPACE", "cache_key", "delete_table", "escaped"]
+
+#: What keys begin with where nothing else is asked for.
+NAMESPACE: Final = "stompkit:cache"
+
+#: How many keys one step looks at where a table is emptied.
+_STEP: Final = 1000
+_GLOB: Final = re.compile(r"([*?\[\]\\^-])")
+
+
+def cache_key(table: str, *key: Value, namespace: str = NAMESPACE) -> str:
+    """The key of a row: ``NAMESPACE:TABLE:KEY``.
+
+    ``table`` has its schema where the events have one, as in ``shop.orders``. ``key`` is the value
+    of the one column, or those of several in their order. Text stands for itself, unless it is
+    empty or begins with a quotation mark; all other keys are JSON in the form of
+    :mod:`stompkit.replication.values`, several columns a list. Colons and percent signs in the
+    table's name are percent-encoded. Raises ``ValueError`` for a value without a form in JSON.
+    """
+    return f"{namespace}:{escaped(table)}:{key_text(key)}"
+
+
+def escaped(table: str) -> str:
+    """The name of a table without colons."""
+    return table.replace("%", "%25").replace(":", "%3A")
+
+
+def delete_table(redis: Redis, holder: str) -> None:
+    """Delete all keys that begin with ``holder`` and a colon, step by step."""
+    client: Any = redis
+    pattern = _GLOB.sub(r"\\\1", holder) + ":*"
+    cursor = 0
+    while True:
+        cursor, keys = client.scan(cursor, match=pattern, count=_STEP)
+        if keys:
+            client.unlink(*keys)
+        if cursor == 0:
+            return

@@ -1,0 +1,127 @@
+"""The numbers of changesets that a search index has, in an index of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stompkit.replication.events import Changeset
+from stompkit.replication.sinks._documents import encode
+from stompkit.replication.sinks._search_api import (
+    CONFLICT,
+    Action,
+    Document,
+    SearchApi,
+    SearchProblem,
+    batches,
+    shown,
+    versioned,
+)
+
+__all__ = ["SearchOffsets"]
+
+#: How often the list of origins is read again, since somebody else has written it.
+_ATTEMPTS: Final = 20
+#: The id of the document that lists origins; those of their offsets begin otherwise.
+_ORIGINS: Final = "origins"
+
+
+class SearchOffsets:
+    """A document with the last number for each origin, and one that lists all origins.
+
+    Documents that are to move to another key are noted in documents of their own, which that of the
+    origin refers to until the changesets are applied.
+    """
+
+    def __init__(self, api: SearchApi, index: str) -> None:
+        """Keep them in ``index``, which the server makes when the first is written."""
+        self._api = api
+        self.index = index
+        self._numbers: dict[str, int] = {}
+        # As they were last read or written.
+        self._last: dict[str, int | None] = {}
+        self._notes: dict[str, list[str]] = {}
+
+    def last(self, origins: Sequence[str]) -> dict[str, int | None]:
+        """The last number of each of these, ``None`` where there is none."""
+        places = {origin: (self.index, _id(origin)) for origin in origins}
+        found = self._api.get(list(places.values()))
+        for origin, place in places.items():
+            source = found[place].source if place in found else {}
+            self._last[origin] = source.get("sequence")
+            self._notes[origin] = source.get("moves", [])
+        return {origin: self._last[origin] for origin in origins}
+
+    def begin(self, changeset: Changeset, moves: Sequence[Action], most: int) -> None:
+        """Note moves that are going to be done, in documents of about ``most`` octets.
+
+        ``changeset`` is the last one that they are made by, and its origin one that was last read.
+        Raises :class:`SearchProblem`, also where somebody else has applied changesets meanwhile.
+        """
+        origin = changeset.origin
+        notes = []
+        for number, batch in enumerate(batches(moves, most)):
+            notes.append(f"moves:{origin}:{changeset.sequence}:{number}")
+            text = b"".join(move.lines() for move in batch).decode()
+            self._write(Action("index", self.index, notes[-1], {}, encode({"moves": text})))
+        if notes and not self._store(origin, self._last[origin], notes):
+            raise SearchProblem(f"index {self.index}: somebody else applies what {origin} says")
+
+    def moves(self, origin: str) -> list[Action]:
+        """The moves that were noted and may not have been done, of an origin that was last read."""
+        places = [(self.index, note) for note in self._notes[origin]]
+        found = self._api.get(places)
+        lines = (found[place].source["moves"].encode() for place in places if place in found)
+        return [move for each in lines for move in Action.read(each)]
+
+    def store(self, changeset: Changeset) -> None:
+        """Store the number of a changeset, unless there is one that is higher."""
+        origin = changeset.origin
+        if self._store(origin, changeset.sequence, []):
+            old = [Action("delete", self.index, note, {}) for note in self._notes.pop(origin, ())]
+            if old:
+                list(self._api.bulk(old))
+
+    def _store(self, origin: str, sequence: int | None, notes: list[str]) -> bool:
+        """Gives whether there was no higher one."""
+        source: dict[str, object] = {"origin": origin, "sequence": sequence}
+        if notes:
+            source["moves"] = notes
+        version = 0 if sequence is None else sequence + 1
+        is_stored = self._write(versioned((self.index, _id(origin)), version, encode(source)))
+        if is_stored and notes:
+            self._notes[origin] = list(dict.fromkeys([*self._notes[origin], *notes]))
+        return is_stored
+
+    def number(self, origin: str) -> int:
+        """The number of an origin in the order in which they first came here."""
+        if origin in self._numbers:
+            return self._numbers[origin]
+        for _ in range(_ATTEMPTS):
+            stored = self._api.get([(self.index, _ORIGINS)]).get((self.index, _ORIGINS))
+            origins = [] if stored is None else list(stored.source["origins"])
+            is_known = origin in origins
+            if is_known or self._replace(stored, encode({"origins": [*origins, origin]})):
+                self._numbers[origin] = origins.index(origin) if is_known else len(origins)
+                return self._numbers[origin]
+        raise SearchProblem(f"index {self.index}: too many write the list of origins")
+
+    def _replace(self, stored: Document | None, source: bytes) -> bool:
+        """Write the list if it is still as it was read; gives whether it was."""
+        if stored is None:
+            return self._write(Action("create", self.index, _ORIGINS, {}, source))
+        same = {"if_seq_no": stored.sequence_number, "if_primary_term": stored.primary_term}
+        return self._write(Action("index", self.index, _ORIGINS, same, source))
+
+    def _write(self, action: Action) -> bool:
+        """Gives whether there was no conflict."""
+        ((_, result),) = self._api.bulk([action])
+        if "error" not in result:
+            return True
+        if result["status"] != CONFLICT:
+            raise SearchProblem(f"index {self.index}: {shown(result['error'])}")
+        return False
+
+
+def _id(origin: str) -> str:
+    return f"origin:{origin}"

@@ -1,0 +1,289 @@
+"""A search index: OpenSearch or Elasticsearch, over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Literal
+
+import msgspec
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks._documents import document, encode
+from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
+from stompkit.replication.sinks._search_api import (
+    CONFLICT,
+    NOT_FOUND,
+    Action,
+    Document,
+    HttpTransport,
+    SearchApi,
+    SearchProblem,
+    TooLarge,
+    Transport,
+    batches,
+    shown,
+    versioned,
+)
+from stompkit.replication.sinks._search_offsets import SearchOffsets
+from stompkit.replication.tables import Tables
+from stompkit.replication.values import Row, ValueProblem
+
+__all__ = ["SearchProblem", "SearchSink", "Transport"]
+
+#: How many numbers of changesets each origin has for versions of documents.
+_ORIGIN_BITS: Final = 40
+#: The longest id of a document, in octets.
+_LONGEST_ID: Final = 512
+_INDEX_NAME: Final = re.compile(r'(?!\.\.?$)[^-_+\\/*?"<>|\s,#:][^\\/*?"<>|\s,#:]*')
+#: What is wrong with a document, and not with the server as it is now.
+_POISON: Final = frozenset(
+    {
+        "document_parsing_exception",
+        "illegal_argument_exception",
+        "invalid_index_name_exception",
+        "mapper_parsing_exception",
+        "parsing_exception",
+        "strict_dynamic_mapping_exception",
+        "x_content_parse_exception",
+    }
+)
+
+
+class SearchSink:
+    """Keeps rows as documents by their keys; a :class:`~stompkit.replication.sinks.Sink`.
+
+    There are no transactions: documents are written first, then the numbers of the changesets, to
+    an index of their own. What a crash leaves between the two is written again, and does no harm:
+    each document has the version of the changeset that it comes from (``external_gte``), an older
+    one never replaces a newer one, and the effect is that of each changeset once. Between the two a
+    search may see a part of a transaction. Deleted documents have their versions for a time only
+    (``index.gc_deletes``); those of changesets that are repeated later are deleted again when the
+    repeats are through.
+
+    Versions are those of an origin. Each origin that is new here is above all that were here
+    before: a publisher that begins anew may write all rows again. Origins that are here at the same
+    time have to have rows of their own.
+
+    An update is laid over the document that is there, so that columns that it does not tell stay;
+    one without a document makes one of what it tells. Documents that move to another key are noted
+    with the offsets first: a crash in the middle, when a document is gone here and not yet there,
+    loses nothing. What is more than one change of a row in ``apply`` is one action. Truncating
+    deletes all documents of the index, step by step.
+
+    An index is made by the server when its first document comes; whoever wants a mapping makes it
+    before. Values are what that mapping takes: dates and times ISO 8601, decimals and UUIDs text,
+    octets base64, intervals microseconds, numbers that are not finite null.
+
+    A document that its index refuses raises :class:`~stompkit.replication.sinks.ApplyProblem` with
+    its table and key; the rest of what came with it may be written all the same. Anything else
+    that goes wrong, such as a server that is busy (429, 503) or can't be reached, is worth another
+    try: :class:`SearchProblem`, ``OSError``, ``http.client.HTTPException``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        index: str | Callable[[RowChange], str] = "{table}",
+        id: Callable[[RowChange], str] | None = None,
+        refresh: bool | Literal["wait_for"] = False,
+        batch_bytes: int = 5 * 1024 * 1024,
+        api_key: str | None = None,
+        tables: Tables | None = None,
+        offsets_index: str = "stompkit-offsets",
+        timeout_s: float = 60.0,
+        ssl_context: ssl.SSLContext | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        """Nothing is connected yet.
+
+        ``url`` may have a user and a password; ``api_key`` is used in place of them. ``index`` is
+        the name of a table's index, with ``{table}`` and ``{schema}`` for these in lower case, or a
+        function of a change. ``id`` makes a document's id of a change that has the key; by default
+        it is made as in :func:`~stompkit.replication.sinks.cache.cache_key`, and each index is for
+        one table. ``refresh`` as in the API. A request has at most ``batch_bytes`` octets, unless
+        one document has more; ``timeout_s`` is how long the server may take. ``transport`` is used
+        in place of connections. Raises ``ValueError``.
+        """
+        if batch_bytes < 1:
+            raise ValueError(f"batch_bytes is a number of octets, not {batch_bytes}")
+        if refresh not in (True, False, "wait_for"):
+            raise ValueError(f"refresh is True, False or 'wait_for', not {refresh!r}")
+        if isinstance(index, str):
+            try:
+                index.format(table="t", schema="s")
+            except (LookupError, ValueError):
+                raise ValueError(
+                    f"index {index!r} has more than {{table}} and {{schema}}"
+                ) from None
+        self._http = HttpTransport(url, api_key, timeout_s, ssl_context)
+        self._api = SearchApi(transport or self._http)
+        self._index = index
+        self._id = id
+        self._refresh = f"?refresh={str(refresh).lower()}" if refresh else ""
+        self._batch_bytes = batch_bytes
+        self._tables = tables or Tables()
+        self._offsets = SearchOffsets(self._api, offsets_index)
+        # By indices.
+        self._owners: dict[str, str] = {offsets_index: "the offsets"}
+
+    def last(self, origin: str) -> int | None:
+        """The number of the last changeset of that origin, or ``None``."""
+        return self._offsets.last([origin])[origin]
+
+    def apply(self, changesets: Sequence[Changeset]) -> None:
+        """Write what has become of rows, then the numbers of their changesets."""
+        last = self._offsets.last(list({changeset.origin: None for changeset in changesets}))
+        of_origin: dict[str, list[Changeset]] = {}
+        for changeset in unapplied(changesets, last):
+            of_origin.setdefault(changeset.origin, []).append(changeset)
+        for origin, new in of_origin.items():
+            with suppress(ApplyProblem):
+                # What is refused will be told of the changeset that it is in.
+                self._bulk(self._offsets.moves(origin), {})
+            self._apply(origin, new)
+            self._offsets.store(new[-1])
+
+    def skip(self, changeset: Changeset) -> None:
+        """Only store the number."""
+        self._offsets.store(changeset)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    # Rows.
+
+    def _apply(self, origin: str, changesets: Sequence[Changeset]) -> None:
+        rows = Rows(self._index_of, self._id_of)
+        for changeset in changesets:
+            for change in changeset.changes:
+                if self._tables.wants(change.schema, change.table):
+                    rows.add(self._tables.shape(change), changeset.sequence)
+        if not rows.outcomes and not rows.emptied:
+            return
+        base = self._offsets.number(origin) << _ORIGIN_BITS
+        told = {place: _told(outcome) for place, outcome in rows.outcomes.items()}
+        for index, sequence in rows.emptied.items():
+            self._empty(index, base + sequence + 1)
+        targets = [place for place, outcome in rows.outcomes.items() if outcome.base]
+        stored = self._api.get(list(dict.fromkeys(rows.bases() + targets)))
+        actions, moves = [], []
+        for place, outcome in rows.outcomes.items():
+            version = base + outcome.sequence + 1
+            # Those that are as this changeset has left them, or newer, stay: what they were made
+            # of may be gone.
+            if place not in stored or stored[place].version < version:
+                actions.append(versioned(place, version, _source(outcome, told[place], stored)))
+                if outcome.base not in (None, place):
+                    moves.append(actions[-1])
+        self._offsets.begin(changesets[-1], moves, self._batch_bytes)
+        self._bulk(actions, rows.outcomes)
+
+    def _empty(self, index: str, version: int) -> None:
+        """Delete what an index has from before a version."""
+        for step in self._api.scan(index):
+            old = [id for id, found in step if found < version]
+            self._bulk([versioned((index, id), version, None) for id in old], {})
+
+    def _bulk(self, actions: Sequence[Action], outcomes: dict[Place, Outcome]) -> None:
+        """Do actions, in as many requests as it takes; the others, too, where one is refused."""
+        poison = [
+            problem
+            for batch in batches(actions, self._batch_bytes)
+            for problem in self._send(batch, outcomes)
+        ]
+        if poison:
+            raise ApplyProblem("; ".join(poison[:3]))
+
+    def _send(self, actions: Sequence[Action], outcomes: dict[Place, Outcome]) -> list[str]:
+        """Send a request; gives what is wrong with documents that were refused."""
+        try:
+            results = list(self._api.bulk(actions, self._refresh))
+        except TooLarge as problem:
+            if len(actions) == 1:
+                return [f"{_name(actions[0], outcomes)}: {problem}"]
+            middle = len(actions) // 2
+            first = self._send(actions[:middle], outcomes)
+            return first + self._send(actions[middle:], outcomes)
+        poison = []
+        for action, result in results:
+            status, error = result["status"], result.get("error")
+            if error is None or status == CONFLICT:
+                continue
+            if action.kind == "delete" and status == NOT_FOUND:
+                continue
+            if status != 400 or error.get("type") not in _POISON:
+                raise SearchProblem(f"{_name(action, outcomes)}: status {status}: {shown(error)}")
+            poison.append(f"{_name(action, outcomes)}: {shown(error)}")
+        return poison
+
+    # Names.
+
+    def _index_of(self, change: RowChange) -> str:
+        if callable(self._index):
+            name = self._index(change)
+        else:
+            table, schema = change.table.lower(), change.schema.lower()
+            name = self._index.format(table=table, schema=schema)
+        if not _INDEX_NAME.fullmatch(name) or name != name.lower() or len(name.encode()) > 255:
+            raise ApplyProblem(f"table {change.name}: {name!r} can't be the name of an index")
+        owner = self._owners.setdefault(name, change.name)
+        if owner != change.name and (self._id is None or name == self._offsets.index):
+            raise ApplyProblem(
+                f"table {change.name} has the same index as {owner}, {name}: without a function "
+                "for ids their documents can't be told apart"
+            )
+        return name
+
+    def _id_of(self, change: RowChange, key: Row) -> str:
+        if self._id is None:
+            name = key_text(list(key.values()))
+        else:
+            name = self._id(msgspec.structs.replace(change, key=dict(key), old_key=None))
+        if not name:
+            raise ApplyProblem(f"table {change.name}, key {describe(key)}: the id is empty")
+        octets = name.encode()
+        if len(octets) <= _LONGEST_ID:
+            return name
+        return f"sha256:{hashlib.sha256(octets).hexdigest()}"
+
+
+def _told(outcome: Outcome) -> dict[str, object] | None:
+    """The columns of a row as they are in a document; ``None`` for a row that is gone."""
+    if outcome.columns is None:
+        return None
+    try:
+        told = document(outcome.columns)
+        # Now, when nothing is written yet.
+        encode(told)
+    except ValueProblem as problem:
+        raise ApplyProblem(f"{_row_name(outcome.change)}: {problem}") from None
+    return told
+
+
+def _source(
+    outcome: Outcome, told: dict[str, object] | None, stored: dict[Place, Document]
+) -> bytes | None:
+    """A whole document; ``None`` to delete it."""
+    if told is None:
+        return None
+    before = None if outcome.base is None else stored.get(outcome.base)
+    return encode(told if before is None else {**before.source, **told})
+
+
+def _name(action: Action, outcomes: dict[Place, Outcome]) -> str:
+    """What an action is about, for a message."""
+    outcome = outcomes.get((action.index, action.id))
+    if outcome is None:
+        return f"index {action.index}, document {action.id!a}"
+    return _row_name(outcome.change)
+
+
+def _row_name(change: RowChange) -> str:
+    return f"table {change.name}, key {describe(change.key)}"

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from threading import Event
 from typing import Any, Final
 from uuid import uuid4
@@ -88,7 +88,7 @@ class Publication:
         self._stop = Event()
         self._published = 0
         self._changes = 0
-        self._newest: datetime | None = None
+        self._lag_s: float | None = None
 
     def __repr__(self) -> str:
         """Who publishes, and how far it is."""
@@ -137,9 +137,12 @@ class Publication:
         return self._changes
 
     @property
-    def newest(self) -> datetime | None:
-        """When the source has made the newest changeset, as far as it says."""
-        return self._newest
+    def lag_s(self) -> float | None:
+        """How old the last changeset was when it was published, in seconds.
+
+        By the source's clock; 0 when the source has nothing more, ``None`` where it never said.
+        """
+        return self._lag_s
 
     # Publishing.
 
@@ -194,7 +197,8 @@ class Publication:
         self._published += 1
         self._changes += len(changeset.changes)
         if time is not None:
-            self._newest = time
+            made = time if time.tzinfo else time.replace(tzinfo=UTC)
+            self._lag_s = (datetime.now(UTC) - made).total_seconds()
         self._settle()
         return changeset
 
@@ -209,6 +213,7 @@ class Publication:
             state=self._last.state if state is None else dict(state),
         )
         self._last = checkpoint
+        self._lag_s = None if self._lag_s is None else 0.0
         if self._waiting and not self._waiting[-1].futures:
             self._waiting.pop()
         self._waiting.append(_Entry(checkpoint, []))

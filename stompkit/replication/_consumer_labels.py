@@ -1,0 +1,88 @@
+"""What the headers of a frame say about the changeset that it is of, or a part of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from stompkit.replication.events import FORMAT, Changeset, EventProblem, Source
+from stompkit.replication.frames import CONTENT_TYPE
+
+__all__ = ["Label", "label_of", "placeholder", "read_label"]
+
+#: A program that writes changesets by itself may not know the name of the type.
+_TYPES: Final = ("", CONTENT_TYPE, "application/json")
+_NEEDED: Final = ("stompkit-changeset", "stompkit-origin", "stompkit-sequence")
+#: No number has more digits: numbers of changesets have 63 bits.
+_MOST_DIGITS: Final = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A place in the order, and a part."""
+
+    id: str
+    origin: str
+    sequence: int
+    part: int = 1
+    parts: int = 1
+
+    def check(self, changeset: Changeset) -> None:
+        """Raise EventProblem for a body that is another changeset than the headers say."""
+        found = (changeset.id, changeset.origin, changeset.sequence)
+        if found != (self.id, self.origin, self.sequence):
+            raise EventProblem(
+                f"the headers are those of changeset {self.sequence} of {self.origin!r}, and the "
+                f"body is {changeset.sequence} of {changeset.origin!r}, or has another id"
+            )
+
+
+def read_label(headers: Mapping[str, str]) -> Label | None:
+    """The label of a frame; ``None`` where its headers have none, and only the body knows.
+
+    Raises EventProblem for the headers of something else.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _TYPES:
+        raise EventProblem(f"its content-type is {headers['content-type']!r}, not {CONTENT_TYPE!r}")
+    schema = headers.get("stompkit-schema", str(FORMAT))
+    if not all(name in headers for name in _NEEDED):
+        if schema != str(FORMAT):
+            raise EventProblem(f"its stompkit-schema is {schema!r}, and {FORMAT} is known")
+        return None
+    part, parts = _number(headers, "stompkit-part", "1"), _number(headers, "stompkit-parts", "1")
+    if not 0 < part <= parts:
+        raise EventProblem(f"it is part {part} of {parts}")
+    return Label(
+        headers["stompkit-changeset"],
+        headers["stompkit-origin"],
+        _number(headers, "stompkit-sequence"),
+        part,
+        parts,
+    )
+
+
+def label_of(changeset: Changeset) -> Label:
+    """The label of a changeset in one frame."""
+    return Label(changeset.id, changeset.origin, changeset.sequence)
+
+
+def placeholder(label: Label) -> Changeset:
+    """A changeset without changes in the place of one that can't be read."""
+    return Changeset(
+        id=label.id,
+        origin=label.origin,
+        sequence=label.sequence,
+        timestamp=datetime.now(UTC),
+        changes=(),
+        source=Source(kind="unreadable"),
+    )
+
+
+def _number(headers: Mapping[str, str], name: str, default: str = "") -> int:
+    text = headers.get(name, default)
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise EventProblem(f"its {name} is {text!r}, which is no number")
+    return int(text)

@@ -1,0 +1,98 @@
+"""How much a consumer has the broker send ahead, and how that grows where it is not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from stompkit.replication.link import Delivery, Inbox, Link
+
+__all__ = ["Windows", "durable_subscription"]
+
+
+def durable_subscription(name: str) -> dict[str, str]:
+    """The headers of SUBSCRIBE that make a subscription to a topic durable, in all spellings.
+
+    RabbitMQ's and stompkit's brokers need nothing else. For ActiveMQ and Artemis the connection has
+    to have a ``client-id``, which no other has at the same time::
+
+        Link(hosts, connect_headers={"client-id": name})
+    """
+    return {
+        "id": name,
+        "activemq.subscriptionName": name,
+        "durable-subscriber-name": name,
+        "durable-subscription-name": name,
+        "durable": "true",
+        "auto-delete": "false",
+    }
+
+
+class Windows:
+    """Subscriptions to one destination: one, and more of them where it can't be helped.
+
+    A broker sends so many frames ahead of their acknowledgements, and no more. Where all of them
+    wait for one that is missing, that one can't come, even if the broker has it: because there are
+    more frames to a changeset, or because a consumer that has just been killed had it, and its
+    successor was sent what is behind it. Another subscription gets what has come back to the head
+    of the queue.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        destination: str,
+        *,
+        ack: bool,
+        prefetch: int,
+        headers: Mapping[str, str],
+        most: int,
+    ) -> None:
+        """Subscribe; ``most`` frames may be sent ahead at all. Raises as Link.subscribe does."""
+        self._link = link
+        self._destination = destination
+        self._ack = ack
+        self._prefetch = prefetch
+        self._headers = headers
+        self._most = most
+        self._inboxes: list[Inbox] = []
+        self.grow()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._inboxes)
+
+    @property
+    def frames(self) -> int | None:
+        """How many frames the broker sends ahead; ``None`` where it does not count them."""
+        return self._prefetch * self.count if self._ack else None
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether there may be another one; of a durable subscription there can be only one."""
+        return self.frames is not None and self.frames < self._most and "id" not in self._headers
+
+    def grow(self) -> None:
+        """Subscribe once more; raises as Link.subscribe does."""
+        self._inboxes.append(
+            self._link.subscribe(
+                self._destination, ack=self._ack, prefetch=self._prefetch, headers=self._headers
+            )
+        )
+
+    def get(self, timeout_s: float) -> Delivery | None:
+        """What has come, of any of them; raises as Inbox.get does."""
+        for inbox in self._inboxes[:-1]:
+            delivery = inbox.get(0.0)
+            if delivery is not None:
+                return delivery
+        return self._inboxes[-1].get(timeout_s)
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge frames, and don't wait for it."""
+        self._inboxes[0].ack(deliveries)
+
+    def close(self) -> None:
+        """End them; what is not acknowledged is left to the broker."""
+        for inbox in self._inboxes:
+            inbox.close()

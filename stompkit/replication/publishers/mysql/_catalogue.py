@@ -1,0 +1,219 @@
+"""What the catalogue of a server says of tables, where the log does not say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pymysql
+from pymysql.connections import Connection
+from pymysqlreplication.constants import FIELD_TYPE
+
+from stompkit.replication.publishers.mysql._server import text_of
+from stompkit.replication.publishers.mysql._tablemap import BINARY_COLLATION, TableMap
+
+__all__ = ["Catalogue", "described"]
+
+_SPECIAL: Final = ("uuid", "inet4", "inet6")
+_TYPES: Final = {
+    "tinyint": "int",
+    "smallint": "int",
+    "mediumint": "int",
+    "int": "int",
+    "bigint": "int",
+    "year": "int",
+    "bit": "int",
+    "decimal": "decimal",
+    "float": "float",
+    "double": "float",
+    "date": "date",
+    "datetime": "datetime",
+    "timestamp": "datetimez",
+    "time": "interval",
+    "char": "text",
+    "varchar": "text",
+    "tinytext": "text",
+    "text": "text",
+    "mediumtext": "text",
+    "longtext": "text",
+    "enum": "text",
+    "set": "set",
+    "json": "json",
+    "uuid": "uuid",
+    "inet4": "text",
+    "inet6": "text",
+}
+_LOG_TYPES: Final = {
+    FIELD_TYPE.TINY: "int",
+    FIELD_TYPE.SHORT: "int",
+    FIELD_TYPE.INT24: "int",
+    FIELD_TYPE.LONG: "int",
+    FIELD_TYPE.LONGLONG: "int",
+    FIELD_TYPE.YEAR: "int",
+    FIELD_TYPE.BIT: "int",
+    FIELD_TYPE.NEWDECIMAL: "decimal",
+    FIELD_TYPE.FLOAT: "float",
+    FIELD_TYPE.DOUBLE: "float",
+    FIELD_TYPE.DATE: "date",
+    FIELD_TYPE.DATETIME2: "datetime",
+    FIELD_TYPE.TIMESTAMP2: "datetimez",
+    FIELD_TYPE.TIME2: "interval",
+    FIELD_TYPE.ENUM: "text",
+    FIELD_TYPE.SET: "set",
+    FIELD_TYPE.JSON: "json",
+}
+
+#: A column as a change of the action ``schema`` has it.
+Described = dict[str, Any]
+
+
+class Catalogue:
+    """Asks INFORMATION_SCHEMA, over a connection of its own that is opened when it is needed."""
+
+    def __init__(self, connect: Callable[[], Connection[Any]], *, is_mariadb: bool) -> None:
+        """Ask over what ``connect`` opens."""
+        self._connect = connect
+        self._is_mariadb = is_mariadb
+        self._connection: Connection[Any] | None = None
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None and self._connection.open:
+            self._connection.close()
+        self._connection = None
+
+    def specials(self, schema: str, table: str) -> dict[str, str]:
+        """What columns are that the log has as octets or as text, by their names.
+
+        Nothing where the user may not see the table. It is as of now: where a column has become a
+        UUID since, its octets are taken for one.
+        """
+        if not self._is_mariadb:
+            return {}
+        found = {
+            name: kind
+            for name, kind in self._ask(
+                "SELECT COLUMN_NAME, DATA_TYPE FROM INFORMATION_SCHEMA.COLUMNS "
+                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND DATA_TYPE IN %s",
+                (schema, table, _SPECIAL),
+            )
+        }
+        documents = self._ask(
+            "SELECT CONSTRAINT_NAME FROM INFORMATION_SCHEMA.CHECK_CONSTRAINTS "
+            "WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s AND LEVEL = 'Column' "
+            "AND CHECK_CLAUSE = CONCAT('json_valid(`', CONSTRAINT_NAME, '`)')",
+            (schema, table),
+        )
+        return {**found, **{name: "json" for (name,) in documents}}
+
+    def key(self, schema: str, table: str) -> tuple[str, ...]:
+        """The columns of the key, in its order: the primary one, or the first that does for it."""
+        indexes: dict[str, list[tuple[str, bool]]] = {}
+        for index, column, is_nullable in self._ask(
+            "SELECT INDEX_NAME, COLUMN_NAME, NULLABLE FROM INFORMATION_SCHEMA.STATISTICS "
+            "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 "
+            "ORDER BY INDEX_NAME <> 'PRIMARY', SEQ_IN_INDEX",
+            (schema, table),
+        ):
+            indexes.setdefault(index, []).append((column, is_nullable == "YES"))
+        for columns in indexes.values():
+            if not any(is_nullable for _, is_nullable in columns):
+                return tuple(name for name, _ in columns)
+        return ()
+
+    def columns(self, schema: str, table: str) -> list[Described]:
+        """The columns as they are now; none where there is no such table to be seen."""
+        specials = self.specials(schema, table)
+        key = self.key(schema, table)
+        found = []
+        for name, kind, precision, scale, length, nullable in self._ask(
+            "SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, "
+            "CHARACTER_MAXIMUM_LENGTH, IS_NULLABLE FROM INFORMATION_SCHEMA.COLUMNS "
+            "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+            (schema, table),
+        ):
+            known = _TYPES.get(specials.get(name, kind), "bytes")
+            column: Described = {
+                "name": name,
+                "type": "bool" if kind == "bit" and precision == "1" else known,
+                "key": name in key,
+                "nullable": nullable == "YES",
+            }
+            if known == "decimal":
+                column |= {"precision": int(precision), "scale": int(scale)}
+            elif kind in ("char", "varchar", "binary", "varbinary"):
+                column["length"] = int(length)
+            found.append(column)
+        return found
+
+    def kinds(self, schema: str, table: str) -> dict[str, str]:
+        """The types of the columns as of now, in their order: what MySQL calls them, or special.
+
+        A BIT of one place is ``bool``.
+        """
+        specials = self.specials(schema, table)
+        return {
+            name: "bool" if (kind, precision) == ("bit", "1") else specials.get(name, kind)
+            for name, kind, precision in self._ask(
+                "SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION FROM INFORMATION_SCHEMA.COLUMNS "
+                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+                (schema, table),
+            )
+        }
+
+    def tables(self) -> list[tuple[str, str, int]]:
+        """All tables that the user may see, but no views; in the order of their names.
+
+        Each comes with the number of its rows, as the server estimates it.
+        """
+        return [
+            (schema, table, int(rows or 0))
+            for schema, table, rows in self._ask(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_ROWS FROM INFORMATION_SCHEMA.TABLES "
+                "WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1, 2",
+                (),
+            )
+        ]
+
+    def _ask(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """The rows as text; asks once more where the connection was lost while nobody asked."""
+        for is_again in (False, True):
+            if self._connection is None:
+                self._connection = self._connect()
+            try:
+                with self._connection.cursor() as cursor:
+                    cursor.execute(query, values)
+                    rows = cursor.fetchall()
+            except (pymysql.OperationalError, pymysql.InterfaceError, OSError):
+                self.close()
+                if is_again:
+                    raise
+            else:
+                return [
+                    tuple(None if value is None else text_of(value) for value in row)
+                    for row in rows
+                ]
+        raise AssertionError
+
+
+def described(mapped: TableMap, specials: Mapping[str, str]) -> list[Described]:
+    """The columns of a table, as the log has them."""
+    found = []
+    for index, column in enumerate(mapped.columns):
+        kind = _LOG_TYPES.get(column.type, "bytes")
+        if column.type == FIELD_TYPE.BIT and column.size == 1:
+            kind = "bool"
+        elif kind == "bytes" and column.collation != BINARY_COLLATION:
+            kind = "text"
+        if column.name in specials:
+            kind = _TYPES[specials[column.name]]
+        one: Described = {
+            "name": column.name,
+            "type": kind,
+            "key": index in mapped.key,
+            "nullable": column.is_nullable,
+        }
+        if kind == "decimal":
+            one |= {"precision": column.precision, "scale": column.scale}
+        found.append(one)
+    return found

@@ -1,0 +1,113 @@
+"""Where a server is, and how to log in."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+__all__ = ["Dsn"]
+
+_SCHEMES: Final = ("mysql", "mariadb")
+_TEXTS: Final = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_key_password")
+_SWITCHES: Final = ("ssl_disabled", "ssl_verify_cert", "ssl_verify_identity")
+_SWITCH: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+#: How long connecting may take, in seconds, where the DSN does not say.
+_CONNECT_S: Final = 10
+
+
+@dataclass(frozen=True)
+class Dsn:
+    """A server and a user of it; neither ``repr()`` nor ``str()`` has the secrets."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    unix_socket: str = ""
+    #: What is left, in the terms of PyMySQL.
+    more: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Dsn:
+        """Read ``mysql://user:password@host:3306/?unix_socket=/path&ssl_ca=/path``.
+
+        ``mariadb`` is as good as ``mysql``, and ``+driver`` may follow, as SQLAlchemy writes it.
+        User and password are percent-encoded. A database is allowed and means nothing: which tables
+        are replicated is told apart. Raises ``ValueError``, which does not repeat the DSN.
+        """
+        parts = urlsplit(text)
+        if parts.scheme.partition("+")[0] not in _SCHEMES:
+            raise ValueError("a DSN of MySQL or MariaDB begins with mysql:// or mariadb://")
+        try:
+            port = parts.port or 3306
+        except ValueError:
+            raise ValueError("the port of the DSN is not a number up to 65535") from None
+        unix_socket = ""
+        more: dict[str, Any] = {"connect_timeout": _CONNECT_S}
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            if name == "unix_socket":
+                unix_socket = value
+            elif name == "connect_timeout":
+                if not value.isdecimal() or not int(value):
+                    raise ValueError("connect_timeout in the DSN is not a number of seconds")
+                more[name] = int(value)
+            elif name in _TEXTS:
+                more[name] = value
+            elif name in _SWITCHES:
+                if value.lower() not in _SWITCH:
+                    raise ValueError(f"{name} in the DSN is neither true nor false")
+                more[name] = _SWITCH[value.lower()]
+            elif name != "charset":
+                # The character set of the connection is ours to choose.
+                raise ValueError(f"the DSN has the parameter {name}, which is not known")
+        return cls(
+            host=parts.hostname or "localhost",
+            port=port,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            unix_socket=unix_socket,
+            more=more,
+        )
+
+    @property
+    def server(self) -> str:
+        """The server, as people call it."""
+        return self.unix_socket or f"{self.host}:{self.port}"
+
+    def settings(self) -> dict[str, Any]:
+        """What PyMySQL takes; a dict of its own for each call, since libraries change it."""
+        settings: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "charset": "utf8mb4",
+            **self.more,
+        }
+        if self.unix_socket:
+            settings["unix_socket"] = self.unix_socket
+            if not any(name.startswith("ssl_") for name in self.more):
+                # What stays on the machine needs no TLS, for which the driver would make ready.
+                settings["ssl_disabled"] = True
+        return settings
+
+    def probe(self) -> None:
+        """See that somebody listens; raises OSError.
+
+        PyMySQL forgets to close a Unix socket where nobody does.
+        """
+        if self.unix_socket:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(self.more["connect_timeout"])
+                probe.connect(self.unix_socket)
+
+    def connect(self, **more: Any) -> Connection[Cursor]:
+        """Open a connection that commits by itself; raises what PyMySQL raises, and OSError."""
+        self.probe()
+        return pymysql.connect(**{**self.settings(), "autocommit": True, **more})

@@ -1,0 +1,106 @@
+"""The tables of the log, as they are described last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.publishers.mysql._catalogue import Catalogue, Described, described
+from stompkit.replication.publishers.mysql._rows import Decoding, TableRows
+from stompkit.replication.publishers.mysql._tablemap import parse_table_map
+
+__all__ = ["KnownTables"]
+
+
+class KnownTables:
+    """What reads the rows of tables, by their numbers, and what consumers know of their columns."""
+
+    def __init__(self, catalogue: Catalogue, decoding: Decoding, *, is_mariadb: bool) -> None:
+        """Know nothing yet."""
+        self._catalogue = catalogue
+        self._decoding = decoding
+        self._is_mariadb = is_mariadb
+        self._maps: dict[int, bytes] = {}
+        self._rows: dict[int, TableRows] = {}
+        #: By descriptions without their numbers: a new file has the same ones again.
+        self._rows_by_map: dict[bytes, TableRows] = {}
+        #: The columns that consumers were told of; none where the catalogue did not know.
+        self._told: dict[tuple[str, str], list[Described]] = {}
+
+    # Descriptions.
+
+    def describe(self, number: int, body: bytes) -> None:
+        """Take the description of a table that has this number from now on."""
+        self._maps[number] = body
+        self._rows.pop(number, None)
+
+    def forget_numbers(self) -> None:
+        """Numbers mean nothing in another file."""
+        self._maps.clear()
+        self._rows.clear()
+
+    def rows(self, number: int) -> tuple[TableRows, RowChange | None]:
+        """What reads the rows of a table, and what is to be told of its columns first.
+
+        Raises ``LookupError`` for a number without a description, and ``ValueError`` for one that
+        can't be understood.
+        """
+        rows = self._rows.get(number)
+        if rows is not None:
+            return rows, None
+        body = self._maps[number]
+        # The number is in the first six octets.
+        rows = self._rows_by_map.get(body[6:])
+        if rows is None:
+            mapped = parse_table_map(body, is_mariadb=self._is_mariadb)
+            specials = self._catalogue.specials(mapped.schema, mapped.table)
+            rows = TableRows(mapped, specials, self._decoding)
+            self._rows_by_map[body[6:]] = rows
+        self._rows[number] = rows
+        return rows, self._columns_of(rows)
+
+    def _columns_of(self, rows: TableRows) -> RowChange | None:
+        """What the columns are, where consumers have been told something else."""
+        columns = described(rows.mapped, rows.specials)
+        told = self._told.setdefault((rows.schema, rows.table), columns)
+        if list(map(_essence, told)) == list(map(_essence, columns)):
+            return None
+        self._told[rows.schema, rows.table] = columns
+        return _schema_change(rows.schema, rows.table, {"columns": columns})
+
+    # Statements.
+
+    def changed(self, schema: str, table: str, statement: str) -> RowChange:
+        """A statement was about this table: what is to be told of it."""
+        self._forget(schema, table)
+        columns = self._catalogue.columns(schema, table)
+        self._told[schema, table] = columns
+        after: dict[str, Any] = {"statement": statement}
+        if columns:
+            after["columns"] = columns
+        return _schema_change(schema, table, after)
+
+    def dropped(self, database: str, statement: str) -> list[RowChange]:
+        """A database is gone; the log does not name its tables, so those that are known of."""
+        names = [name for name in self._told if name[0] == database]
+        for name in names:
+            self._forget(*name)
+            del self._told[name]
+        return [_schema_change(*name, {"statement": statement}) for name in names]
+
+    def _forget(self, schema: str, table: str) -> None:
+        self._rows.clear()
+        self._rows_by_map = {
+            body: rows
+            for body, rows in self._rows_by_map.items()
+            if (rows.schema, rows.table) != (schema, table)
+        }
+
+
+def _schema_change(schema: str, table: str, after: dict[str, Any]) -> RowChange:
+    return RowChange(table=table, action="schema", key={}, after=after, schema=schema)
+
+
+def _essence(column: Described) -> tuple[object, ...]:
+    """What tells a column from what it was; the log does not have lengths as such."""
+    return column["name"], column["type"], column["key"], column["nullable"]

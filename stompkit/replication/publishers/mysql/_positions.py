@@ -1,0 +1,60 @@
+"""Where reading goes on: a place in the log, and what proves that it is still the same log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from stompkit.replication.publishers.mysql._problems import OffsetLost
+
+__all__ = ["Position", "gtid_set", "parse_gtids"]
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place between two transactions."""
+
+    file: str
+    #: In octets from the beginning of the file.
+    pos: int
+    #: The last transaction of each domain, as MariaDB writes it: ``0-1-270,7-1-3``.
+    gtid: str = ""
+    server_id: int = 0
+    #: What the server calls itself: ``server_uuid`` or ``server_uid``.
+    server: str = ""
+    #: When the file was begun, in seconds since 1970: a log that was reset has the same names.
+    made: int = 0
+
+    def __str__(self) -> str:
+        """As in ``binlog.000001:4711``."""
+        return f"{self.file}:{self.pos}"
+
+    def encode(self) -> str:
+        """As JSON, for a checkpoint."""
+        return _ENCODER.encode(self).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Position:
+        """The reverse of :meth:`encode`; raises :class:`OffsetLost` for any other text."""
+        try:
+            return _DECODER.decode(text)
+        except msgspec.DecodeError as error:
+            raise OffsetLost(
+                f"the position of the checkpoint is none of a binary log ({error}): "
+                "use the offsets of this publisher, or empty ones"
+            ) from None
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Position)
+
+
+def parse_gtids(text: str) -> dict[int, str]:
+    """The transactions of MariaDB's list by their domains."""
+    gtids = (each.strip() for each in text.split(",") if each.strip())
+    return {int(gtid.partition("-")[0]): gtid for gtid in gtids}
+
+
+def gtid_set(gtids: dict[int, str]) -> str:
+    """MariaDB's list of the transactions, in the order of their domains."""
+    return ",".join(gtids[domain] for domain in sorted(gtids))

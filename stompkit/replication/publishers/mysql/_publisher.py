@@ -1,0 +1,349 @@
+"""The publisher: it reads, groups, publishes, and comes back when the connection is lost."""
+
+from __future__ import annotations
+
+import logging
+import time as clocks
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from threading import Event
+from typing import Any, Final, Literal
+
+import pymysql
+from pymysql.connections import Connection
+from pymysqlreplication.event import HeartbeatLogEvent
+
+from stompkit.replication.offsets import MemoryOffsets
+from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publishers.mysql._catalogue import Catalogue
+from stompkit.replication.publishers.mysql._charsets import collations, decoders
+from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._grouping import OnProblem, Transaction
+from stompkit.replication.publishers.mysql._positions import Position
+from stompkit.replication.publishers.mysql._preflight import SYSTEM_SCHEMAS, Findings, examine
+from stompkit.replication.publishers.mysql._problems import (
+    MysqlProblem,
+    PreflightProblem,
+)
+from stompkit.replication.publishers.mysql._reader import Disconnected, problem_of
+from stompkit.replication.publishers.mysql._reading import LogReading, random_server_id
+from stompkit.replication.publishers.mysql._rows import Decoding
+from stompkit.replication.publishers.mysql._sending import (
+    SendingFailed,
+    meepo_payload,
+    send_position,
+    sending,
+)
+from stompkit.replication.publishers.mysql._server import (
+    Server,
+    Start,
+    begin_position,
+    check_position,
+    read_server,
+)
+from stompkit.replication.publishers.mysql._snapshot import Snapshot, Stopped
+from stompkit.replication.publishers.mysql._xa import Prepared
+from stompkit.replication.tables import Tables
+
+__all__ = ["MysqlPublisher", "SnapshotMode"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Whether the rows that are there are told first (where there is no checkpoint yet), or nothing
+#: else is.
+SnapshotMode = Literal["never", "initial", "only"]
+
+#: How long to wait before connecting again, in seconds: at first, and at most.
+_RETRY_S: Final = (0.1, 10.0)
+#: How often a position without changes is remembered, in seconds.
+_ADVANCE_S: Final = 0.5
+
+
+class MysqlPublisher:
+    """Tells what changes in a MariaDB or MySQL server, by its binary log."""
+
+    def __init__(
+        self,
+        mysql_dsn: str,
+        tables: Tables | Iterable[str] | None = None,
+        blocking: bool = False,  # noqa: FBT001, FBT002 - as Meepo has it
+        *,
+        publication: Publication | None = None,
+        server_id: int | None = None,
+        snapshot: SnapshotMode = "never",
+        start: Start | None = None,
+        same_server: bool = True,
+        keys: Mapping[str, Sequence[str]] | None = None,
+        zero_dates: Literal["null", "text"] = "null",
+        on_problem: OnProblem = "stop",
+        heartbeat_s: float = 1.0,
+        chunk_rows: int = 1000,
+    ) -> None:
+        """Prepare; nothing is connected to before :meth:`run`.
+
+        ``mysql_dsn``: see :meth:`Dsn.parse`. ``tables``: names, or patterns, of tables; those of a
+        ``publication`` are its own, so give one or the other. ``blocking``: wait for more where the
+        log ends, in place of returning. ``server_id``: a number that no other reader of the server
+        has; random where it is not given. ``start``: where to begin without a checkpoint; by
+        default as Meepo, with the file that is written now, but with a ``publication`` at the end
+        of it. ``same_server=False`` goes on by GTID at another server of the same replication.
+        ``keys``: columns that stand for the key, by ``schema.table`` or ``table``. ``zero_dates``:
+        dates that are none, as NULL or as their text. ``on_problem="skip"`` leaves out what can't
+        be read, with an error in the log. ``heartbeat_s``: how often the server says that nothing
+        is new, in seconds; :meth:`stop` takes about so long. ``chunk_rows``: how many rows of a
+        snapshot are in a changeset.
+
+        Raises ``ValueError``.
+        """
+        self._dsn = Dsn.parse(mysql_dsn)
+        if publication is not None and tables is not None:
+            raise ValueError("tables are those of the publication: give one or the other")
+        if isinstance(tables, str):
+            raise ValueError(f"tables is a list of names, not one text: [{tables!r}]")
+        if server_id is not None and not 0 < server_id < 2**32:
+            raise ValueError("server_id is a number from 1 to 4294967295")
+        if start is None:
+            start = "file" if publication is None else "now"
+        self._publication = publication or Publication(
+            MemoryOffsets(),
+            kind="mysql",
+            server=self._dsn.server,
+            tables=tables if isinstance(tables, Tables) else Tables(include=tables or ()),
+            raw=meepo_payload,
+        )
+        self._tables = self._publication.tables
+        self._blocking = blocking
+        self._server_id = server_id or random_server_id()
+        self._snapshot: SnapshotMode = snapshot
+        self._start: Start = start
+        self._same_server = same_server
+        self._keys = dict(keys or {})
+        self._zero_as_text = zero_dates == "text"
+        self._on_problem: OnProblem = on_problem
+        self._heartbeat_s = heartbeat_s
+        self._chunk_rows = chunk_rows
+        self._stop = Event()
+        self._advanced_at = 0.0
+        #: Behind transactions without changes of wanted tables: not said to the publication yet.
+        self._behind: Position | None = None
+        self._remembered: Position | None = None
+        self._lag_s: float | None = None
+        self._skipped = 0
+
+    def __repr__(self) -> str:
+        """Where it reads; nothing secret."""
+        return f"<MysqlPublisher of {self._dsn.server}>"
+
+    @property
+    def publication(self) -> Publication:
+        """Where it publishes."""
+        return self._publication
+
+    @property
+    def server_id(self) -> int:
+        """Its number among the server's readers."""
+        return self._server_id
+
+    @property
+    def lag_s(self) -> float | None:
+        """How old the newest transaction was when it was read, in seconds; the log has whole ones.
+
+        0 when the server has said that nothing is new, ``None`` before the first.
+        """
+        return self._lag_s
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Of a snapshot that is not complete: the rows that are told, and all, as estimated."""
+        snapshot = self._publication.state.get("snapshot")
+        return (snapshot["rows"], snapshot["expected"]) if snapshot else None
+
+    @property
+    def skipped(self) -> int:
+        """How many events were left out because they can't be read (``on_problem="skip"``)."""
+        return self._skipped
+
+    def stop(self) -> None:
+        """Have :meth:`run` return; any thread may call it, and it does not wait."""
+        self._stop.set()
+        self._publication.stop()
+
+    # Running.
+
+    def preflight(self) -> Findings:
+        """Look whether the server is set up for this; raises :class:`MysqlProblem`."""
+        with self._connect() as connection:
+            return self._examine(connection, read_server(connection))
+
+    def run(self) -> None:
+        """Read until the log ends, or until :meth:`stop`; blocks.
+
+        Raises :class:`PreflightProblem`, with every reason; :class:`OffsetLost`;
+        :class:`StreamProblem`; and what :meth:`Publication.publish` raises. It does not raise for a
+        connection that is lost, but makes another.
+        """
+        with self._connect() as connection:
+            server = read_server(connection)
+            findings = self._examine(connection, server)
+            for warning in findings.warnings:
+                _log.warning("%s: %s", self._dsn.server, warning)
+            if findings.problems:
+                raise PreflightProblem(findings.problems)
+            decode = decoders(collations(connection))
+        catalogue = Catalogue(self._dsn.connect, is_mariadb=server.is_mariadb)
+        reading = LogReading(
+            dsn=self._dsn,
+            is_mariadb=server.is_mariadb,
+            catalogue=catalogue,
+            decoding=Decoding(decode, self._zero_as_text, self._keys),
+            wants=self._wants,
+            on_problem=self._on_problem,
+            heartbeat_s=self._heartbeat_s,
+        )
+        self._prepared = Prepared(self._publication.state.get("xa", {}), reading.read_again)
+        try:
+            with suppress(PublicationStopped, Stopped):
+                self._read(server, reading)
+                self._remember()
+            # Of what is not confirmed yet, nothing is waited for when somebody has called ``stop``.
+            with suppress(PublicationStopped):
+                self._publication.flush()
+        except SendingFailed as failed:
+            raise failed.error from None
+        finally:
+            catalogue.close()
+
+    def _read(self, server: Server, reading: LogReading) -> None:
+        wait_s = _RETRY_S[0]
+        while not self._stop.is_set():
+            before = self._publication.sequence, self._behind
+            try:
+                position = self._prepare(server, reading.catalogue)
+                if position is None or self._stream(position, reading):
+                    return
+            except Disconnected as lost:
+                if (self._publication.sequence, self._behind) != before:
+                    wait_s = _RETRY_S[0]
+                _log.warning(
+                    "%s: %s; trying again in %g s", self._dsn.server, lost, round(wait_s, 1)
+                )
+                self._stop.wait(wait_s)
+                wait_s = min(wait_s * 2, _RETRY_S[1])
+
+    def _prepare(self, server: Server, catalogue: Catalogue) -> Position | None:
+        """Where to read the log from; takes the snapshot first. ``None``: nothing is left to do."""
+        publication = self._publication
+        try:
+            if self._snapshot != "never":
+                snapshot = Snapshot(
+                    self._dsn,
+                    server,
+                    catalogue,
+                    publication,
+                    wants=self._wants,
+                    keys=self._keys,
+                    zero_as_text=self._zero_as_text,
+                    chunk_rows=self._chunk_rows,
+                    stop=self._stop,
+                )
+                if snapshot.is_due:
+                    snapshot.take()
+                if self._snapshot == "only":
+                    return None
+            with self._dsn.connect() as connection:
+                now = read_server(connection)
+                if self._behind is not None or publication.position:
+                    position = self._behind or Position.decode(publication.position)
+                    return check_position(connection, now, position, same_server=self._same_server)
+                begin = begin_position(connection, now, self._start)
+                self._remember_later(begin)
+                return begin
+        except (pymysql.Error, OSError) as error:
+            raise problem_of(error, self._dsn.server) from None
+
+    def _stream(self, position: Position, reading: LogReading) -> bool:
+        """Read on; says whether that is all."""
+        grouping = reading.grouping(position, self._prepared)
+        stream = reading.stream(position, self._server_id, is_blocking=self._blocking)
+        skipped = self._skipped
+        try:
+            for event in stream.events():
+                if self._stop.is_set():
+                    return True
+                if type(event) is HeartbeatLogEvent:
+                    if not grouping.is_open:
+                        self._lag_s = 0.0
+                        self._remember_later(grouping.at(event.packet.log_pos))
+                        self._remember()
+                    continue
+                transaction = grouping.feed(event)
+                self._skipped = skipped + grouping.skipped
+                if transaction is not None:
+                    self._publish(transaction)
+            return True
+        except (pymysql.Error, OSError) as error:
+            raise problem_of(error, str(position)) from None
+        finally:
+            stream.close()
+
+    # Publishing.
+
+    def _publish(self, transaction: Transaction) -> None:
+        position = transaction.position
+        if transaction.time is not None:
+            self._lag_s = max(0.0, clocks.time() - transaction.time.timestamp())
+        if transaction.changes:
+            with sending():
+                self._publication.publish(
+                    transaction.changes,
+                    position=position.encode(),
+                    transaction=transaction.gtid,
+                    time=transaction.time,
+                    state=self._state(),
+                )
+            self._behind = None
+        else:
+            self._remember_later(position)
+        send_position(position, transaction.gtid)
+
+    def _remember_later(self, position: Position) -> None:
+        """Say to the publication soon that reading can resume there."""
+        self._behind = position
+        if clocks.monotonic() - self._advanced_at >= _ADVANCE_S:
+            self._remember()
+
+    def _remember(self) -> None:
+        if self._behind is not None and self._behind != self._remembered:
+            self._advanced_at = clocks.monotonic()
+            self._remembered = self._behind
+            with sending():
+                self._publication.advance(self._behind.encode(), self._state())
+
+    def _state(self) -> dict[str, Any] | None:
+        """The state of the checkpoint, where it has to be another one than before."""
+        state = self._publication.state
+        places = {xid: list(place) for xid, place in self._prepared.places.items()}
+        if places == state.get("xa", {}):
+            return None
+        others = {name: value for name, value in state.items() if name != "xa"}
+        return {**others, "xa": places} if places else others
+
+    # Inside.
+
+    def _wants(self, schema: str, table: str) -> bool:
+        return schema not in SYSTEM_SCHEMAS and self._tables.wants(schema, table)
+
+    def _connect(self) -> Connection[Any]:
+        try:
+            return self._dsn.connect()
+        except (pymysql.Error, OSError) as error:
+            raise MysqlProblem(f"{self._dsn.server} lets nobody in: {error}") from None
+
+    def _examine(self, connection: Connection[Any], server: Server) -> Findings:
+        return examine(
+            connection,
+            server,
+            wants=self._wants,
+            server_id=self._server_id,
+            with_snapshot=self._snapshot != "never",
+        )

@@ -1,0 +1,86 @@
+"""What reading the log takes, put together once for all connections."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.publishers.mysql._catalogue import Catalogue
+from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._grouping import Grouping, OnProblem
+from stompkit.replication.publishers.mysql._positions import Position
+from stompkit.replication.publishers.mysql._problems import OffsetLost
+from stompkit.replication.publishers.mysql._reader import Stream
+from stompkit.replication.publishers.mysql._rows import Decoding
+from stompkit.replication.publishers.mysql._xa import Prepared
+
+__all__ = ["LogReading", "random_server_id"]
+
+#: Where Meepo has its readers' numbers, too: far from those that people give to servers.
+_SERVER_IDS: Final = (1_000_000_000, 4_294_967_295)
+
+
+def random_server_id() -> int:
+    """A number that hardly anybody else has."""
+    return random.SystemRandom().randint(*_SERVER_IDS)
+
+
+@dataclass(frozen=True)
+class LogReading:
+    """Makes the streams of a server's log, and what groups their events."""
+
+    dsn: Dsn
+    is_mariadb: bool
+    catalogue: Catalogue
+    decoding: Decoding
+    wants: Callable[[str, str], bool]
+    on_problem: OnProblem
+    heartbeat_s: float
+
+    def grouping(self, position: Position, prepared: Prepared) -> Grouping:
+        """What makes transactions of the events from a position on."""
+        return Grouping(
+            position,
+            wants=self.wants,
+            catalogue=self.catalogue,
+            decoding=self.decoding,
+            prepared=prepared,
+            is_mariadb=self.is_mariadb,
+            on_problem=self.on_problem,
+        )
+
+    def stream(self, position: Position, server_id: int, *, is_blocking: bool) -> Stream:
+        """The events from a position on."""
+        return Stream(
+            self.dsn,
+            position,
+            is_mariadb=self.is_mariadb,
+            server_id=server_id,
+            is_blocking=is_blocking,
+            heartbeat_s=self.heartbeat_s,
+            wants=self.wants,
+        )
+
+    def read_again(self, xid: str, position: Position) -> list[RowChange]:
+        """The changes of the one transaction that begins at a position, and was prepared by XA.
+
+        Raises :class:`OffsetLost` where there is another one, and what reading raises.
+        """
+        prepared = Prepared({}, lambda xid, position: [])
+        grouping = self.grouping(position, prepared)
+        # With a number of its own: the server ends the elder of two readers with the same one.
+        with closing(self.stream(position, random_server_id(), is_blocking=False)) as stream:
+            for event in stream.events():
+                if grouping.feed(event) is not None:
+                    break
+        changes = prepared.end(xid)
+        if changes is None:
+            raise OffsetLost(
+                f"at {position} a transaction was prepared by XA, and now there is something else: "
+                "take a new snapshot with empty offsets"
+            )
+        return changes

@@ -1,0 +1,169 @@
+"""Rows of the log as changes, by what is made once for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.publishers.mysql._charsets import Decode
+from stompkit.replication.publishers.mysql._tablemap import TableMap
+from stompkit.replication.publishers.mysql._values import Read, reader
+from stompkit.replication.values import Value
+
+__all__ = ["Decoding", "RowReader", "TableRows"]
+
+_Row = dict[str, Value]
+#: Reads a row at an index of octets; gives it and the index behind it.
+RowReader = Callable[[bytes, int], tuple[_Row, int]]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What reading values needs beyond the log."""
+
+    #: Character sets by the numbers of their collations.
+    decode: Callable[[int], Decode]
+    zero_as_text: bool = False
+    #: Columns that stand for the key, by table: ``shop.orders`` or ``orders``.
+    keys: Mapping[str, Sequence[str]] | None = None
+
+
+class TableRows:
+    """Reads the rows of one table, as it is from one description to the next."""
+
+    def __init__(self, mapped: TableMap, specials: Mapping[str, str], decoding: Decoding) -> None:
+        """Prepare for the columns; ``specials`` is what the catalogue says of their types.
+
+        Raises ``ValueError``, naming the column.
+        """
+        self.mapped: Final = mapped
+        self.specials: Final = specials
+        self.schema: Final = mapped.schema
+        self.table: Final = mapped.table
+        if not mapped.has_names:
+            raise ValueError(
+                f"{mapped.schema}.{mapped.table} has no names of columns in the log: it was "
+                "written before binlog_row_metadata was FULL, and can't be read"
+            )
+        self._readers: list[tuple[str, Read]] = []
+        for column in mapped.columns:
+            try:
+                read = reader(
+                    column,
+                    specials.get(column.name, ""),
+                    decoding.decode,
+                    zero_as_text=decoding.zero_as_text,
+                )
+            except ValueError as problem:
+                raise ValueError(
+                    f"column {column.name} of {mapped.schema}.{mapped.table}: {problem}"
+                ) from None
+            self._readers.append((column.name, read))
+        self.key: Final = self._key_columns(decoding.keys or {})
+        self._images: dict[bytes, RowReader] = {}
+
+    def _key_columns(self, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+        columns = self.mapped.columns
+        given = keys.get(f"{self.schema}.{self.table}", keys.get(self.table))
+        if given is None:
+            return tuple(columns[index].name for index in self.mapped.key)
+        missing = set(given) - {column.name for column in columns}
+        if missing:
+            raise ValueError(
+                f"{self.schema}.{self.table} has no column {', '.join(sorted(missing))}, "
+                "which is to be in its key"
+            )
+        return tuple(given)
+
+    # The changes of one event.
+
+    def writes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
+        """New rows; raises ``ValueError`` for octets that are none."""
+        read = self._image(present)
+        schema, table, key = self.schema, self.table, self.key
+        while at < end:
+            row, at = read(data, at)
+            yield RowChange(
+                table=table,
+                action="write",
+                key={name: row[name] for name in key},
+                after=row,
+                schema=schema,
+            )
+        self._ends(at, end)
+
+    def deletes(self, data: bytes, at: int, end: int, present: bytes) -> Iterator[RowChange]:
+        """Rows that are gone; raises ``ValueError`` for octets that are none."""
+        read = self._image(present)
+        schema, table, key = self.schema, self.table, self.key
+        while at < end:
+            row, at = read(data, at)
+            yield RowChange(
+                table=table,
+                action="delete",
+                key={name: row[name] for name in key},
+                before=row,
+                schema=schema,
+            )
+        self._ends(at, end)
+
+    def updates(
+        self, data: bytes, at: int, end: int, present: bytes, present_after: bytes
+    ) -> Iterator[RowChange]:
+        """Rows that have changed; raises ``ValueError`` for octets that are none."""
+        read_before, read_after = self._image(present), self._image(present_after)
+        schema, table, names = self.schema, self.table, self.key
+        while at < end:
+            before, at = read_before(data, at)
+            after, at = read_after(data, at)
+            old = {name: before[name] for name in names}
+            # A short image has of the new row what has changed.
+            key = {name: after[name] if name in after else old[name] for name in names}
+            yield RowChange(
+                table=table,
+                action="update",
+                key=key,
+                before=before,
+                after=after,
+                old_key=old if old != key else None,
+                schema=schema,
+            )
+        self._ends(at, end)
+
+    def _ends(self, at: int, end: int) -> None:
+        if at != end:
+            raise ValueError(f"the rows of {self.schema}.{self.table} do not end where they should")
+
+    def _image(self, present: bytes) -> RowReader:
+        """What reads rows of which some columns are there, by their bits."""
+        read = self._images.get(present)
+        if read is None:
+            bits = int.from_bytes(present, "little")
+            readers = [each for index, each in enumerate(self._readers) if bits >> index & 1]
+            read = self._images[present] = _row_reader(readers)
+        return read
+
+
+def _row_reader(columns: Sequence[tuple[str, Read]]) -> RowReader:
+    width = (len(columns) + 7) // 8
+    numbered = [(1 << index, name, read) for index, (name, read) in enumerate(columns)]
+
+    def read_row(data: bytes, at: int) -> tuple[_Row, int]:
+        start = at + width
+        nulls = int.from_bytes(data[at:start], "little")
+        at = start
+        row: _Row = {}
+        if not nulls:
+            for name, read in columns:
+                row[name], at = read(data, at)
+            return row, at
+        for bit, name, read in numbered:
+            if nulls & bit:
+                row[name] = None
+            else:
+                row[name], at = read(data, at)
+        return row, at
+
+    return read_row

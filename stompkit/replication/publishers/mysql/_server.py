@@ -1,0 +1,170 @@
+"""What a server says of itself and of its log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pymysql
+from pymysql.connections import Connection
+
+from stompkit.replication.publishers.mysql._positions import Position, gtid_set, parse_gtids
+from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost
+
+__all__ = [
+    "Server",
+    "Start",
+    "begin_position",
+    "check_position",
+    "log_end",
+    "place",
+    "read_server",
+    "text_of",
+]
+
+#: Where reading begins without a checkpoint: with the oldest file that is there, with the one that
+#: is written now, with what is written from now on, or at a file and a position.
+Start = Literal["oldest", "file", "now"] | tuple[str, int]
+
+#: The first position of a file.
+_FIRST: Final = 4
+_SYNTAX_ERROR: Final = 1064
+_NUMBER: Final = re.compile(r"\.(\d+)$")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server."""
+
+    version: tuple[int, ...]
+    is_mariadb: bool
+    #: The global variables, in small letters.
+    variables: Mapping[str, str] = field(repr=False)
+
+    @property
+    def id(self) -> int:
+        """Its number among those that replicate."""
+        return int(self.variables.get("server_id", "0"))
+
+    @property
+    def uid(self) -> str:
+        """What it calls itself; empty for one that has no such name."""
+        return self.variables.get("server_uuid", self.variables.get("server_uid", ""))
+
+    def is_on(self, name: str) -> bool:
+        """Whether a variable is on."""
+        return self.variables.get(name, "").upper() in ("ON", "1")
+
+
+def text_of(value: object) -> str:
+    """What a driver gives as text or as octets."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def read_server(connection: Connection[Any]) -> Server:
+    """Ask a server; raises what PyMySQL raises."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL VARIABLES")
+        variables = {text_of(row[0]).lower(): text_of(row[1]) for row in cursor.fetchall()}
+    found = re.match(r"\d+(?:\.\d+)*", variables["version"])
+    version = tuple(map(int, found.group().split("."))) if found else ()
+    return Server(version, "mariadb" in variables["version"].lower(), variables)
+
+
+def log_end(connection: Connection[Any]) -> tuple[str, int]:
+    """The file that is written now, and how long it is."""
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute("SHOW MASTER STATUS")
+        except pymysql.err.ProgrammingError as error:
+            if error.args[0] != _SYNTAX_ERROR:
+                raise
+            cursor.execute("SHOW BINARY LOG STATUS")
+        row = cursor.fetchone()
+    if row is None:
+        raise MysqlProblem("the server writes no binary log: start it with log_bin")
+    return text_of(row[0]), int(row[1])
+
+
+def _files(connection: Connection[Any]) -> list[str]:
+    """The files of the log that are there, the oldest first."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW BINARY LOGS")
+        return [text_of(row[0]) for row in cursor.fetchall()]
+
+
+def _gtids_at(connection: Connection[Any], file: str, pos: int) -> dict[int, str] | None:
+    """The last transaction of each domain at a place; ``None`` where the server can't tell."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", (file, pos))
+        row = cursor.fetchone()
+    return None if row is None or row[0] is None else parse_gtids(text_of(row[0]))
+
+
+def place(
+    connection: Connection[Any], server: Server, file: str, pos: int, *, made: int = 0
+) -> Position:
+    """A place of this server's log."""
+    gtids = _gtids_at(connection, file, pos) if server.is_mariadb else None
+    gtid = gtid_set(gtids or {})
+    return Position(
+        file=file, pos=pos, gtid=gtid, server_id=server.id, server=server.uid, made=made
+    )
+
+
+def begin_position(connection: Connection[Any], server: Server, start: Start) -> Position:
+    """Where to begin without a checkpoint."""
+    if isinstance(start, tuple):
+        return place(connection, server, *start)
+    if start == "oldest":
+        return place(connection, server, _files(connection)[0], _FIRST)
+    file, end = log_end(connection)
+    return place(connection, server, file, end if start == "now" else _FIRST)
+
+
+def check_position(
+    connection: Connection[Any], server: Server, position: Position, *, same_server: bool
+) -> Position:
+    """See that a place is one of this server's log; raises :class:`OffsetLost` where it is not.
+
+    A log that was reset, or restored from elsewhere, has files of the same names, and soon
+    transactions of the same numbers: what stands at the place has to be what stood there. Of
+    another server, where that is allowed, only the transactions mean something: its files are other
+    ones, which the position that is given back says.
+    """
+    again = "take a new snapshot with empty offsets"
+    is_other = server.id != position.server_id or (
+        server.uid and position.server and server.uid != position.server
+    )
+    if is_other and (same_server or not position.gtid):
+        raise OffsetLost(
+            f"the checkpoint is of server {position.server_id} {position.server}, and this is "
+            f"server {server.id} {server.uid}: connect to the former, or {again}"
+        )
+    if is_other:
+        return Position(file="", pos=0, gtid=position.gtid, server_id=server.id, server=server.uid)
+    files = _files(connection)
+    if position.file in files:
+        if server.is_mariadb and position.gtid:
+            found = _gtids_at(connection, position.file, position.pos)
+            if found != parse_gtids(position.gtid):
+                raise OffsetLost(
+                    f"at {position} there were the transactions {position.gtid}, and now there is "
+                    f"something else: the log was reset or restored; {again}"
+                )
+    elif _number(position.file) > _number(files[-1]) or _stem(position.file) != _stem(files[-1]):
+        raise OffsetLost(f"the log has no {position.file} any more: it was reset; {again}")
+    elif not (server.is_mariadb and position.gtid):
+        raise OffsetLost(f"the log has no {position.file} any more: it was purged; {again}")
+    return position
+
+
+def _number(file: str) -> int:
+    found = _NUMBER.search(file)
+    return int(found[1]) if found else 0
+
+
+def _stem(file: str) -> str:
+    return _NUMBER.sub("", file)

@@ -1,0 +1,264 @@
+"""The rows that are there when reading begins, and the place in the log that belongs to them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, Final
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.converters import conversions
+from pymysql.cursors import SSCursor
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.publication import Publication
+from stompkit.replication.publishers.mysql._catalogue import Catalogue
+from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._positions import Position
+from stompkit.replication.publishers.mysql._problems import MysqlProblem
+from stompkit.replication.publishers.mysql._reader import Disconnected
+from stompkit.replication.publishers.mysql._sending import sending
+from stompkit.replication.publishers.mysql._server import Server, log_end, place, text_of
+from stompkit.replication.publishers.mysql._texts import Convert, converter, ordering, selected
+from stompkit.replication.values import from_json, to_json
+
+__all__ = ["Snapshot", "Stopped"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: How values are written into statements; what is read stays the text that the server sends.
+_WRITING: Final = {kind: write for kind, write in conversions.items() if not isinstance(kind, int)}
+_NO_TABLE: Final = 1146
+_DEFINITION_CHANGED: Final = 1412
+
+
+class Stopped(Exception):
+    """Somebody has asked to stop."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    select: str
+    order: str
+    convert: Convert
+    is_number: bool
+
+
+class Snapshot:
+    """Publishes all rows of all wanted tables, as of one moment, in chunks by the key.
+
+    Whoever reads the log from :attr:`Position` of that moment on misses nothing and is told nothing
+    twice, but for tables without transactions. Where taking it is interrupted, the rest is as of a
+    later moment; the log is read from the first one on all the same, so that for a while changes
+    are told of rows that have them already, and in the end everything is as it should be.
+    """
+
+    def __init__(
+        self,
+        dsn: Dsn,
+        server: Server,
+        catalogue: Catalogue,
+        publication: Publication,
+        *,
+        wants: Callable[[str, str], bool],
+        keys: Mapping[str, Sequence[str]],
+        zero_as_text: bool,
+        chunk_rows: int,
+        stop: Event,
+    ) -> None:
+        """Prepare; its progress is in the state of the publication."""
+        self._dsn = dsn
+        self._server = server
+        self._catalogue = catalogue
+        self._publication = publication
+        self._wants = wants
+        self._keys = keys
+        self._zero_as_text = zero_as_text
+        self._chunk_rows = chunk_rows
+        self._stop = stop
+        self._progress: dict[str, Any] = publication.state.get("snapshot") or {}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it was never taken, or not to its end."""
+        return not self._publication.position or bool(self._progress)
+
+    def take(self) -> None:
+        """Publish the rows that have not been published yet.
+
+        Raises :class:`Stopped`, :class:`Disconnected` and what PyMySQL raises: then take it again.
+        """
+        with closing(self._dsn.connect(conv=_WRITING, autocommit=False)) as connection:
+            position = self._begin(connection)
+            if not self._progress:
+                wanted = [each for each in self._catalogue.tables() if self._wants(*each[:2])]
+                self._progress = {
+                    "position": position.encode(),
+                    "tables": [[schema, table] for schema, table, _ in wanted],
+                    "after": None,
+                    "rows": 0,
+                    "expected": sum(rows for _, _, rows in wanted),
+                }
+                self._remember()
+            while self._progress["tables"]:
+                schema, table = self._progress["tables"][0]
+                self._take_table(connection, schema, table)
+                self._progress |= {"tables": self._progress["tables"][1:], "after": None}
+                self._remember()
+        with sending():
+            self._publication.advance(self._progress["position"], self._state(None))
+        _log.info("%s: the snapshot is complete", self._dsn.server)
+
+    def _begin(self, connection: Connection[Any]) -> Position:
+        """Begin a transaction that sees one moment; gives the place of that in the log."""
+        begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("SET SESSION time_zone = '+00:00'")
+            if self._server.is_mariadb:
+                cursor.execute(begin)
+                cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+                found = {text_of(row[0]).lower(): text_of(row[1]) for row in cursor.fetchall()}
+                file = found["binlog_snapshot_file"]
+                pos = int(found["binlog_snapshot_position"])
+            else:
+                # MySQL does not tell the place that belongs to a snapshot.
+                cursor.execute("FLUSH TABLES WITH READ LOCK")
+                cursor.execute(begin)
+                file, pos = log_end(connection)
+                cursor.execute("UNLOCK TABLES")
+        return place(connection, self._server, file, pos)
+
+    # One table.
+
+    def _take_table(self, connection: Connection[Any], schema: str, table: str) -> None:
+        kinds = self._catalogue.kinds(schema, table)
+        columns = {name: self._column(name, kind) for name, kind in kinds.items()}
+        order = [columns[name] for name in self._catalogue.key(schema, table)]
+        given = self._keys.get(f"{schema}.{table}", self._keys.get(table))
+        key = list(given) if given is not None else [column.name for column in order]
+        if set(key) - set(columns):
+            raise MysqlProblem(f"{schema}.{table} has not all columns that are to be its key")
+        if not columns:
+            _log.warning("%s.%s is gone, and not in the snapshot", schema, table)
+            return
+        # What the order is by is selected once more: it need not be what the column shows.
+        selects = [column.select for column in columns.values()] + [each.order for each in order]
+        query = f"SELECT {', '.join(selects)} FROM {_quoted(schema)}.{_quoted(table)}"
+        chunks = self._chunks if order else self._stream
+        try:
+            for rows in chunks(connection, query, order):
+                changes = []
+                for row in rows:
+                    after = {
+                        column.name: None if value is None else column.convert(value)
+                        for column, value in zip(columns.values(), row, strict=False)
+                    }
+                    changes.append(
+                        RowChange(
+                            table=table,
+                            action="read",
+                            key={name: after[name] for name in key},
+                            after=after,
+                            schema=schema,
+                        )
+                    )
+                self._publish(changes)
+        except pymysql.Error as error:
+            if error.args[0] == _DEFINITION_CHANGED:
+                raise Disconnected(f"{schema}.{table} was changed while it was read") from None
+            if error.args[0] != _NO_TABLE:
+                raise
+            _log.warning("%s.%s is gone, and not in the snapshot", schema, table)
+
+    def _column(self, name: str, kind: str) -> _Column:
+        quoted = _quoted(name)
+        order = ordering(quoted, kind)
+        return _Column(
+            name=name,
+            select=selected(quoted, kind),
+            order=order,
+            convert=converter(kind, zero_as_text=self._zero_as_text),
+            is_number=order != quoted or kind.endswith("int"),
+        )
+
+    def _chunks(
+        self, connection: Connection[Any], query: str, order: Sequence[_Column]
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows in the order of the key, a chunk at a time, and not again what is published."""
+        by = ", ".join(column.order for column in order)
+        stored = self._progress["after"]
+        after = None if stored is None else [from_json(value) for value in stored]
+        while True:
+            where, values = _behind(order, after) if after else ("", [])
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    f"{query}{where} ORDER BY {by} LIMIT {self._chunk_rows}", tuple(values)
+                )
+                rows = list(cursor.fetchall())
+            if not rows:
+                return
+            after = [
+                int(value) if column.is_number else value
+                for column, value in zip(order, rows[-1][-len(order) :], strict=True)
+            ]
+            self._progress["after"] = [to_json(value) for value in after]
+            yield rows
+            if len(rows) < self._chunk_rows:
+                return
+
+    def _stream(
+        self, connection: Connection[Any], query: str, order: Sequence[_Column]
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a table without a key; what is interrupted begins again."""
+        with connection.cursor(SSCursor) as cursor:
+            cursor.execute(query, ())
+            while rows := list(cursor.fetchmany(self._chunk_rows)):
+                yield rows
+
+    # Publishing.
+
+    def _publish(self, changes: list[RowChange]) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        self._progress["rows"] += len(changes)
+        with sending():
+            self._publication.publish(
+                changes,
+                position=self._progress["position"],
+                is_snapshot=True,
+                state=self._state(self._progress),
+            )
+
+    def _remember(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        with sending():
+            self._publication.advance(self._progress["position"], self._state(self._progress))
+
+    def _state(self, progress: dict[str, Any] | None) -> dict[str, Any]:
+        others = {
+            name: value for name, value in self._publication.state.items() if name != "snapshot"
+        }
+        return others if progress is None else {**others, "snapshot": dict(progress)}
+
+
+def _quoted(name: str) -> str:
+    """A name as statements have it; per cent is doubled for the driver."""
+    return "`" + name.replace("`", "``").replace("%", "%%") + "`"
+
+
+def _behind(order: Sequence[_Column], after: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The condition for rows behind a key, spelt out so that an index is used for it."""
+    choices: list[str] = []
+    values: list[Any] = []
+    for index, column in enumerate(order):
+        same = [f"{each.order} = %s" for each in order[:index]]
+        choices.append("(" + " AND ".join([*same, f"{column.order} > %s"]) + ")")
+        values += after[: index + 1]
+    return f" WHERE {' OR '.join(choices)}", values

@@ -1,0 +1,99 @@
+"""Values of columns, of the text that a query has for them: the same ones as of the log."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from stompkit.replication.publishers.mysql._values import document, inet4, inet6
+from stompkit.replication.values import Value
+
+__all__ = ["Convert", "converter", "ordering", "selected"]
+
+#: Makes a value of what the server has sent, which is text or octets.
+Convert = Callable[[str | bytes], Value]
+
+_TIME: Final = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
+
+
+def selected(column: str, kind: str) -> str:
+    """What to select so that nothing is lost: a FLOAT is shown with fewer digits than it has."""
+    return f"CAST({column} AS DOUBLE)" if kind == "float" else column
+
+
+def ordering(column: str, kind: str) -> str:
+    """What a column of a key is ordered and compared by: a choice by its number."""
+    return f"{column}+0" if kind in ("enum", "set", "bit", "bool") else column
+
+
+def converter(kind: str, *, zero_as_text: bool) -> Convert:
+    """What makes values of the text of a column's type; sessions have to be in UTC."""
+    match kind:
+        case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year":
+            return int
+        case "float" | "double":
+            return float
+        case "decimal":
+            return lambda text: Decimal(_text(text))
+        case "bool":
+            return lambda octets: _octets(octets) == b"\x01"
+        case "bit":
+            return lambda octets: int.from_bytes(_octets(octets), "big")
+        case "date":
+            return lambda text: _moment(_text(text), date.fromisoformat, zero_as_text)
+        case "datetime":
+            return lambda text: _moment(_text(text), datetime.fromisoformat, zero_as_text)
+        case "timestamp":
+            return lambda text: _moment(_text(text), _timestamp, zero_as_text)
+        case "time":
+            return lambda text: _time(_text(text))
+        case "set":
+            return lambda text: frozenset(_text(text).split(",")) if text else frozenset()
+        case "json":
+            return lambda text: document(_text(text))
+        case "uuid":
+            return lambda text: UUID(_text(text))
+        case "inet4":
+            return lambda text: inet4(socket.inet_pton(socket.AF_INET, _text(text)))
+        case "inet6":
+            return lambda text: inet6(socket.inet_pton(socket.AF_INET6, _text(text)))
+    # The driver tells text from octets as the log does.
+    return lambda content: content
+
+
+def _text(content: str | bytes) -> str:
+    return content.decode() if isinstance(content, bytes) else content
+
+
+def _octets(content: str | bytes) -> bytes:
+    return content if isinstance(content, bytes) else content.encode("latin-1")
+
+
+def _moment(text: str, read: Callable[[str], Value], zero_as_text: bool) -> Value:  # noqa: FBT001
+    try:
+        return read(text)
+    except ValueError:
+        return text if zero_as_text else None
+
+
+def _timestamp(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def _time(text: str) -> timedelta:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time")
+    sign, hours, minutes, seconds, part = found.groups()
+    length = timedelta(
+        hours=int(hours),
+        minutes=int(minutes),
+        seconds=int(seconds),
+        microseconds=int((part or "").ljust(6, "0")),
+    )
+    return -length if sign else length

@@ -1,0 +1,280 @@
+"""Values of columns, of the octets of the log.
+
+=====================  ======================================================================
+integers, YEAR         ``int``; the year 0000 is 0. TINYINT(1) is an integer: it can hold 2.
+BIT                    ``bool`` for BIT(1), else ``int``
+DECIMAL                ``Decimal`` with the digits after the point that the column has
+FLOAT, DOUBLE          ``float``; a FLOAT is the number that is kept, not the rounded one shown
+CHAR, VARCHAR, TEXT    ``str``
+BINARY, BLOB           ``bytes``; BINARY and the like in their whole length
+ENUM                   ``str``; an invalid value is ``""``
+SET                    ``frozenset``
+DATE, DATETIME         ``date``, ``datetime`` without a zone
+TIMESTAMP              ``datetime`` in UTC
+TIME                   ``timedelta``: it can be negative, and longer than a day
+JSON                   ``dict`` or ``list``; any other document is its JSON text. MariaDB's JSON
+                       is text with a check that it is ``json_valid``.
+UUID                   ``UUID``
+INET4, INET6           ``str``
+GEOMETRY               ``bytes``: the number of the reference system, then WKB
+=====================  ======================================================================
+
+A date that is none, such as 0000-00-00 or 2026-02-31, is ``None``, or its text where that is asked
+for.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from struct import Struct
+from typing import Any, Final
+from uuid import UUID
+
+from pymysqlreplication.constants import FIELD_TYPE
+from pymysqlreplication.json_binary import parse_json
+
+from stompkit.replication.publishers.mysql._charsets import Decode
+from stompkit.replication.publishers.mysql._moments import (
+    Read,
+    datetime_reader,
+    read_date,
+    time_reader,
+    timestamp_reader,
+)
+from stompkit.replication.publishers.mysql._tablemap import BINARY_COLLATION, MappedColumn
+from stompkit.replication.values import Value
+
+__all__ = ["Read", "document", "inet4", "inet6", "reader"]
+
+_INTEGERS: Final = {
+    FIELD_TYPE.TINY: ("b", "B"),
+    FIELD_TYPE.SHORT: ("<h", "<H"),
+    FIELD_TYPE.LONG: ("<i", "<I"),
+    FIELD_TYPE.LONGLONG: ("<q", "<Q"),
+}
+#: Octets that decimal digits take, by their number.
+_DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+
+
+def document(text: str) -> Value:
+    """A JSON document: an object or an array as such, anything else as the text that it is.
+
+    So text in a column of this kind is JSON, and JSON's null is not mistaken for NULL. Numbers have
+    the digits that a double has. What a session has put there without checks is its text, too.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, (dict, list)) else text
+
+
+def inet4(octets: bytes) -> str:
+    """An address of IPv4 as text."""
+    return socket.inet_ntop(socket.AF_INET, octets)
+
+
+def inet6(octets: bytes) -> str:
+    """An address of IPv6 as text."""
+    return socket.inet_ntop(socket.AF_INET6, octets)
+
+
+#: What octets of a fixed length are, by the type that the catalogue says.
+_SPECIAL: Final[dict[str, tuple[int, Callable[[bytes], Value]]]] = {
+    "uuid": (16, lambda octets: UUID(bytes=octets)),
+    "inet6": (16, inet6),
+    "inet4": (4, inet4),
+}
+
+
+def reader(
+    column: MappedColumn, special: str, decode: Callable[[int], Decode], *, zero_as_text: bool
+) -> Read:
+    """What reads the values of a column.
+
+    ``special`` is what the log does not say: ``uuid``, ``inet4``, ``inet6`` or ``json``.
+    ``decode`` gives what reads a collation's text. Raises ``ValueError`` for a type that is not
+    known; reading raises that, too, for octets that are no value.
+    """
+    kind = column.type
+    if kind in _INTEGERS:
+        return _fixed(_INTEGERS[kind][column.is_unsigned])
+    match kind:
+        case FIELD_TYPE.INT24:
+            return partial(_int24, signed=not column.is_unsigned)
+        case FIELD_TYPE.FLOAT:
+            return _fixed("<f")
+        case FIELD_TYPE.DOUBLE:
+            return _fixed("<d")
+        case FIELD_TYPE.YEAR:
+            return lambda data, at: (data[at] + 1900 if data[at] else 0, at + 1)
+        case FIELD_TYPE.NEWDECIMAL:
+            return _decimal(column.precision, column.scale)
+        case FIELD_TYPE.BIT:
+            return _bit(column.size)
+        case FIELD_TYPE.ENUM:
+            return _enum(column, decode(column.collation))
+        case FIELD_TYPE.SET:
+            return _set(column, decode(column.collation))
+        case FIELD_TYPE.DATE:
+            return partial(read_date, zero_as_text=zero_as_text)
+        case FIELD_TYPE.DATETIME2:
+            return datetime_reader(column.size, zero_as_text=zero_as_text)
+        case FIELD_TYPE.TIMESTAMP2:
+            return timestamp_reader(column.size, zero_as_text=zero_as_text)
+        case FIELD_TYPE.TIME2:
+            return time_reader(column.size)
+        case FIELD_TYPE.JSON:
+            return _sized(column.size, _binary_document)
+        case FIELD_TYPE.GEOMETRY:
+            return _sized(column.size, None)
+        case FIELD_TYPE.BLOB | FIELD_TYPE.VARCHAR | FIELD_TYPE.STRING:
+            return _text(column, special, decode)
+        case FIELD_TYPE.DATETIME | FIELD_TYPE.TIMESTAMP | FIELD_TYPE.TIME:
+            # With a fraction they take more octets, and nothing in the log says so.
+            raise ValueError(
+                "it is kept in the format of MySQL 5.5 and before: convert it by "
+                "SET GLOBAL mysql56_temporal_format=ON and ALTER TABLE ... FORCE"
+            )
+    raise ValueError(f"its type in the log is {kind}, which is not known")
+
+
+def _fixed(layout: str) -> Read:
+    struct = Struct(layout)
+    unpack, size = struct.unpack_from, struct.size
+    return lambda data, at: (unpack(data, at)[0], at + size)
+
+
+def _int24(data: bytes, at: int, *, signed: bool) -> tuple[int, int]:
+    return int.from_bytes(data[at : at + 3], "little", signed=signed), at + 3
+
+
+def _decimal(precision: int, scale: int) -> Read:
+    """Groups of nine digits in four octets each, from the point to both sides.
+
+    The first bit is one for what is not negative; all octets of a negative number are inverted.
+    """
+    whole = precision - scale
+    lead, groups = whole % 9, whole // 9
+    tail_groups, tail = divmod(scale, 9)
+    parts = [(_DIGITS[lead], lead)] if lead else []
+    parts += [(4, 9)] * (groups + tail_groups)
+    parts += [(_DIGITS[tail], tail)] if tail else []
+    size = sum(width for width, _ in parts)
+    mask = (1 << size * 8) - 1
+    top = 1 << size * 8 - 1
+    shifts = []
+    left = size * 8
+    for width, digits in parts:
+        left -= width * 8
+        shifts.append((left, (1 << width * 8) - 1, 10**digits))
+
+    def read(data: bytes, at: int) -> tuple[Decimal, int]:
+        end = at + size
+        packed = int.from_bytes(data[at:end], "big") ^ top
+        sign = ""
+        if packed & top:
+            packed ^= mask
+            sign = "-"
+        number = 0
+        for shift, part, factor in shifts:
+            number = number * factor + (packed >> shift & part)
+        # Of text, since arithmetic would round beyond 28 digits.
+        return Decimal(f"{sign}{number}e-{scale}"), end
+
+    return read
+
+
+def _bit(bits: int) -> Read:
+    if bits == 1:
+        return lambda data, at: (data[at] == 1, at + 1)
+    size = (bits + 7) // 8
+    return lambda data, at: (int.from_bytes(data[at : at + size], "big"), at + size)
+
+
+# Choices.
+
+
+def _enum(column: MappedColumn, decode: Decode) -> Read:
+    # The number 0 stands for what was no choice and was taken all the same.
+    labels = ["", *map(decode, column.labels)]
+    if column.size == 1:
+        return lambda data, at: (labels[data[at]], at + 1)
+    return lambda data, at: (labels[int.from_bytes(data[at : at + 2], "little")], at + 2)
+
+
+def _set(column: MappedColumn, decode: Decode) -> Read:
+    size = column.size
+    labels = [decode(label) for label in column.labels]
+    known: dict[bytes, frozenset[str]] = {}
+
+    def read(data: bytes, at: int) -> tuple[frozenset[str], int]:
+        mask = data[at : at + size]
+        found = known.get(mask)
+        if found is None:
+            bits = int.from_bytes(mask, "little")
+            found = frozenset(label for bit, label in enumerate(labels) if bits >> bit & 1)
+            known[mask] = found
+        return found, at + size
+
+    return read
+
+
+# Text and octets.
+
+
+def _sized(width: int, convert: Callable[[bytes], Value] | None) -> Read:
+    """Octets behind their number, which takes ``width`` octets."""
+
+    def read(data: bytes, at: int) -> tuple[Value, int]:
+        start = at + width
+        end = start + int.from_bytes(data[at:start], "little")
+        octets = data[start:end]
+        return (octets if convert is None else convert(octets)), end
+
+    def read_short(data: bytes, at: int) -> tuple[Value, int]:
+        end = at + 1 + data[at]
+        octets = data[at + 1 : end]
+        return (octets if convert is None else convert(octets)), end
+
+    return read_short if width == 1 else read
+
+
+def _text(column: MappedColumn, special: str, decode: Callable[[int], Decode]) -> Read:
+    width = column.size if column.type == FIELD_TYPE.BLOB else 1 + (column.size > 255)
+    if column.collation != BINARY_COLLATION:
+        to_text = decode(column.collation)
+        if special == "json":
+            return _sized(width, lambda octets: document(to_text(octets)))
+        return _sized(width, to_text)
+    if column.type != FIELD_TYPE.STRING:
+        return _sized(width, None)
+    # The log leaves out what BINARY and the like have of zeros at their end.
+    size = column.size
+    special_size, convert = _SPECIAL.get(special, (0, None))
+    if convert is not None and special_size == size:
+        return _sized(width, lambda octets: convert(octets.ljust(size, b"\0")))
+    return _sized(width, lambda octets: octets.ljust(size, b"\0"))
+
+
+def _binary_document(octets: bytes) -> Any:
+    """MySQL's binary form of JSON; no octets at all stand for JSON's null."""
+    if not octets:
+        return "null"
+    found = _plain(parse_json(octets[0], octets[1:]))
+    return found if isinstance(found, (dict, list)) else json.dumps(found)
+
+
+def _plain(found: Any) -> Any:
+    """What the library has made of a document, with text where it leaves octets."""
+    if isinstance(found, dict):
+        return {_plain(name): _plain(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_plain(value) for value in found]
+    if isinstance(found, (bytes, bytearray)):
+        return found.decode()
+    return found if isinstance(found, (str, int, float, bool, type(None))) else str(found)

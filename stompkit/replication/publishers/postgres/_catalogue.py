@@ -1,0 +1,130 @@
+"""Tables as the server's catalogue has them: what the stream of changes does not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres.pgoutput import Column, Relation
+
+__all__ = ["CatalogueTable", "read_tables"]
+
+
+class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that can be published, as it is now."""
+
+    oid: int
+    schema: str
+    name: str
+    #: ``relreplident``: what identifies a row in the log; see :class:`Relation`.
+    identity: str
+    is_partitioned: bool
+    #: The columns of the primary key or of the index that is the identity, in its order.
+    key: tuple[str, ...]
+    #: Those that are not computed from others.
+    columns: tuple[Column, ...]
+    nullable: frozenset[str]
+    #: What the domains among the types of its columns are built on, with the modifier of that.
+    domains: dict[int, tuple[int, int]]
+    #: About how many rows it has.
+    rows: int
+    #: Whether the user may add it to a publication, and read it.
+    is_owned: bool
+    may_be_read: bool
+
+    @property
+    def full_name(self) -> str:
+        """With the schema."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Schema and name."""
+        return self.schema, self.name
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether the server takes updates and deletes of rows when the table is published."""
+        return self.identity == "f" or (self.identity != "n" and bool(self.key))
+
+    @property
+    def relation(self) -> Relation:
+        """What the stream would say of it."""
+        return Relation(self.oid, self.schema, self.name, self.identity, self.columns)
+
+
+_TABLES: Final = b"""
+SELECT c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind = 'p',
+    greatest(c.reltuples, 0)::bigint, pg_has_role(c.relowner, 'USAGE'),
+    has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(c.oid, 'SELECT'),
+    ARRAY(
+        SELECT a.attname::text
+        FROM pg_index i
+        CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+        WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate AND k.place <= i.indnkeyatts
+            AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
+        ORDER BY k.place
+    )
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+    AND (%(oids)s::oid[] IS NULL OR c.oid = ANY (%(oids)s::oid[]))
+ORDER BY n.nspname, c.relname
+"""
+_COLUMNS: Final = b"""
+SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod, a.attnotnull
+FROM pg_attribute a
+WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+    AND a.attgenerated = ''
+ORDER BY a.attrelid, a.attnum
+"""
+_DOMAINS: Final = b"SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'"
+
+
+def read_tables(
+    connection: Connection, oids: Iterable[int] | None = None
+) -> dict[int, CatalogueTable]:
+    """The tables with those OIDs, or all that are no system's, by OID and in order of names."""
+    wanted = None if oids is None else list(oids)
+    rows = connection.execute(_TABLES, {"oids": wanted}).fetchall()
+    found: dict[int, list[tuple[Any, ...]]] = {row[0]: [] for row in rows}
+    for oid, *column in connection.execute(_COLUMNS, [list(found)]):
+        found[oid].append(tuple(column))
+    domains = {row[0]: (row[1], row[2]) for row in connection.execute(_DOMAINS)}
+    tables = {}
+    for oid, schema, name, identity, is_partitioned, estimate, is_owned, may_read, key in rows:
+        columns = tuple(
+            Column(column, type_oid, modifier, identity == "f" or column in key)
+            for column, type_oid, modifier, _ in found[oid]
+        )
+        tables[oid] = CatalogueTable(
+            oid=oid,
+            schema=schema,
+            name=name,
+            identity=identity,
+            is_partitioned=is_partitioned,
+            key=tuple(key),
+            columns=columns,
+            nullable=frozenset(row[0] for row in found[oid] if not row[3]),
+            domains={
+                each.type_oid: _base(each.type_oid, domains)
+                for each in columns
+                if each.type_oid in domains
+            },
+            rows=estimate,
+            is_owned=is_owned,
+            may_be_read=may_read,
+        )
+    return tables
+
+
+def _base(type_oid: int, domains: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    modifier = -1
+    while type_oid in domains:
+        type_oid, modifier = domains[type_oid]
+    return type_oid, modifier

@@ -1,0 +1,262 @@
+"""Changes of rows, put together from the messages of ``pgoutput``, a transaction at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.publishers.postgres._catalogue import CatalogueTable
+from stompkit.replication.publishers.postgres._values import Convert, converter, described
+from stompkit.replication.publishers.postgres.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    PgoutputProblem,
+    Relation,
+    Row,
+    Truncate,
+    Update,
+    decode,
+    relation_of,
+)
+from stompkit.replication.values import Value
+
+__all__ = ["Assembler", "PublishedTable", "Transaction"]
+
+
+class PublishedTable:
+    """A table as the stream describes it, ready to read its rows."""
+
+    def __init__(self, relation: Relation, found: CatalogueTable | None) -> None:
+        """Take what the relation leaves out from the catalogue, where the table still is there.
+
+        That is the order of the key's columns, which columns are the key where the whole row is
+        the identity, what domains are built on, and which columns may be NULL.
+        """
+        self.schema = relation.schema
+        self.name = relation.name
+        names = [column.name for column in relation.columns]
+        flagged = [column.name for column in relation.columns if column.is_key]
+        key = [] if found is None or not {*found.key} <= {*names} else list(found.key)
+        # The catalogue is of now, the relation of then: where they differ the relation is right.
+        if relation.identity not in ("f", "n") and {*key} != {*flagged}:
+            key = flagged
+        self.key: Final = key
+        domains = {} if found is None else found.domains
+        nullable = set(names) if found is None else found.nullable
+        self._readers: Final[list[tuple[str, Convert]]] = []
+        self.columns: Final[list[dict[str, Any]]] = []
+        for column in relation.columns:
+            type_oid, modifier = domains.get(column.type_oid, (column.type_oid, column.modifier))
+            self._readers.append((column.name, converter(type_oid)))
+            is_key = column.name in key
+            self.columns.append(
+                {
+                    "name": column.name,
+                    **described(type_oid, modifier),
+                    "key": is_key,
+                    "nullable": column.name in nullable and not is_key,
+                }
+            )
+        told = [self.columns, [[each.type_oid, each.modifier] for each in relation.columns]]
+        #: The same for the same columns.
+        self.digest: Final = hashlib.blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
+
+    @property
+    def full_name(self) -> str:
+        """With the schema."""
+        return f"{self.schema}.{self.name}"
+
+    def row(self, values: Row) -> dict[str, Value]:
+        """A row's values by their columns, without those that were not sent."""
+        if len(values) != len(self._readers):
+            raise PgoutputProblem(
+                f"a row of {self.full_name} has {len(values)} values for "
+                f"{len(self._readers)} columns"
+            )
+        row: dict[str, Value] = {}
+        name = ""
+        try:
+            for (name, convert), value in zip(self._readers, values, strict=True):
+                if value is None:
+                    row[name] = None
+                elif value is not UNCHANGED:
+                    row[name] = convert(value)
+        except (ValueError, ArithmeticError):
+            # The value may be nobody's business.
+            raise PgoutputProblem(
+                f"column {name} of {self.full_name} has a value that is none of its type"
+            ) from None
+        return row
+
+    def change(self, record: Insert | Update | Delete) -> RowChange:
+        """What has become of a row."""
+        if isinstance(record, Insert):
+            return self._now("write", self.row(record.new))
+        before = None if record.old is None else self._before(record.old, is_key=record.is_key)
+        if isinstance(record, Delete):
+            assert before is not None
+            return RowChange(
+                schema=self.schema,
+                table=self.name,
+                action="delete",
+                key=self._key_of(before),
+                before=before,
+            )
+        after = self.row(record.new)
+        if before is not None:
+            # What was not sent again is what it was.
+            after = {
+                name: after[name] if name in after else before[name]
+                for name, _ in self._readers
+                if name in after or name in before
+            }
+        key = self._key_of(after)
+        old_key = None if before is None else self._key_of(before)
+        return RowChange(
+            schema=self.schema,
+            table=self.name,
+            action="update",
+            key=key,
+            before=before,
+            after=after,
+            old_key=None if old_key == key else old_key,
+        )
+
+    def found(self, values: Row) -> RowChange:
+        """A row that a snapshot has found."""
+        return self._now("read", self.row(values))
+
+    def truncated(self) -> RowChange:
+        """The table, emptied."""
+        return RowChange(schema=self.schema, table=self.name, action="truncate", key={})
+
+    def changed(self) -> RowChange:
+        """The columns that the table has from now on."""
+        return RowChange(
+            schema=self.schema,
+            table=self.name,
+            action="schema",
+            key={},
+            after={"columns": self.columns},
+        )
+
+    def _now(self, action: Literal["write", "read"], row: dict[str, Value]) -> RowChange:
+        return RowChange(
+            schema=self.schema, table=self.name, action=action, key=self._key_of(row), after=row
+        )
+
+    def _key_of(self, row: dict[str, Value]) -> dict[str, Value]:
+        """The row's key, in its order."""
+        return {name: row[name] for name in self.key if name in row}
+
+    def _before(self, values: Row, *, is_key: bool) -> dict[str, Value]:
+        row = self.row(values)
+        # In place of what is not the key there is NULL, which it need not have been.
+        return self._key_of(row) if is_key else row
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """What one transaction has changed in the tables that are wanted; perhaps nothing."""
+
+    xid: int
+    time: datetime
+    #: Behind it in the log.
+    end_lsn: int
+    changes: list[RowChange]
+    #: The digests of all tables that were ever described, if they are others than before.
+    digests: dict[str, str] | None
+
+
+class Assembler:
+    """Makes transactions of messages. All of one transaction is in memory until it is whole."""
+
+    def __init__(
+        self,
+        wants: Callable[[str, str], bool],
+        look_up: Callable[[Relation], CatalogueTable | None],
+        digests: dict[str, str],
+    ) -> None:
+        """Take rows of the tables that ``wants(schema, table)``.
+
+        ``digests`` are those of tables as they were described last, by their full names: a table
+        that is described otherwise gives a change ``schema`` ahead of the row. One that is not in
+        there does not.
+        """
+        self._wants = wants
+        self._look_up = look_up
+        self._digests = self._told_digests = digests
+        self._tables: dict[int, PublishedTable | None] = {}
+        self._begin: Begin | None = None
+        self._changes: list[RowChange] = []
+
+    @property
+    def is_between(self) -> bool:
+        """Whether no transaction has begun that has not ended."""
+        return self._begin is None
+
+    def feed(self, octets: bytes) -> Transaction | None:
+        """Take a message; gives the transaction that it ends. Raises :class:`PgoutputProblem`."""
+        oid = relation_of(octets)
+        table = None if oid is None else self._table(oid)
+        if oid is not None and table is None:
+            return None
+        match decode(octets):
+            case Begin() as begin:
+                if self._begin is not None:
+                    raise PgoutputProblem("a transaction begins inside another one")
+                self._begin = begin
+            case Commit() as commit:
+                return self._commit(commit)
+            case Relation() as relation:
+                self._describe(relation)
+            case Insert() | Update() | Delete() as record if table is not None:
+                self._add(table.change(record))
+            case Truncate() as record:
+                for each in record.relations:
+                    if (emptied := self._table(each)) is not None:
+                        self._add(emptied.truncated())
+            case _:
+                # Names of types, origins and messages of applications change no row.
+                pass
+        return None
+
+    def _table(self, oid: int) -> PublishedTable | None:
+        try:
+            return self._tables[oid]
+        except KeyError:
+            raise PgoutputProblem(f"relation {oid} was not described") from None
+
+    def _describe(self, relation: Relation) -> None:
+        if not self._wants(relation.schema, relation.name):
+            self._tables[relation.oid] = None
+            return
+        table = PublishedTable(relation, self._look_up(relation))
+        self._tables[relation.oid] = table
+        before = self._digests.get(table.full_name)
+        if before == table.digest:
+            return
+        self._digests = {**self._digests, table.full_name: table.digest}
+        if before is not None:
+            self._add(table.changed())
+
+    def _add(self, change: RowChange) -> None:
+        if self._begin is None:
+            raise PgoutputProblem(f"{change.name} is changed outside of a transaction")
+        self._changes.append(change)
+
+    def _commit(self, commit: Commit) -> Transaction:
+        begin = self._begin
+        if begin is None:
+            raise PgoutputProblem("a transaction ends that has not begun")
+        changes, self._changes, self._begin = self._changes, [], None
+        digests = None if self._digests is self._told_digests else self._digests
+        self._told_digests = self._digests
+        return Transaction(begin.xid, commit.commit_time, commit.end_lsn, changes, digests)

@@ -1,0 +1,143 @@
+"""Publishing a snapshot, with a checkpoint behind each chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from stompkit.replication.publication import Publication
+from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
+from stompkit.replication.publishers.postgres._changes import PublishedTable
+from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres._snapshot import (
+    PublishedRows,
+    chunks,
+    open_snapshot,
+    published_rows,
+)
+
+__all__ = ["Copier", "Progress", "is_unfinished"]
+
+#: Called with a table, how many of its rows were published, and about how many there are.
+Progress = Callable[[str, int, int], None]
+
+#: After so many chunks all have to be confirmed.
+_UNCONFIRMED: Final = 16
+_ANY_ROWS: Final = PublishedRows(None, None)
+
+
+def is_unfinished(state: dict[str, Any]) -> bool:
+    """Whether a publication's state is one of a snapshot that has not ended."""
+    return bool(state.get("snapshot"))
+
+
+class Copier:
+    """Publishes the rows that are there.
+
+    How far it is stands in the publication's state, as ``snapshot``: the tables that are ``done``,
+    and of the one that is not its name, the key of its last row and how many rows that was.
+    """
+
+    def __init__(
+        self,
+        publication: Publication,
+        *,
+        publication_name: str | None,
+        chunk_rows: int,
+        look: Callable[[], None],
+        on_progress: Progress | None,
+    ) -> None:
+        """Read what the server's publication has; ``None`` for all tables that are wanted.
+
+        ``look`` is called between chunks, and raises what ends the work.
+        """
+        self._publication = publication
+        self._publication_name = publication_name
+        self._chunk_rows = chunk_rows
+        self._look = look
+        self._on_progress = on_progress
+        self._chunks = 0
+        # Numbers behind the checkpoint may have been used for other rows than they are now.
+        self._has_used_numbers = is_unfinished(publication.state)
+
+    def run(self, connection: Connection, exported: str) -> None:
+        """Begin, or go on, with the snapshot of that name, or one of now if it is empty.
+
+        Raises :class:`psycopg.Error`, and what publishing raises.
+        """
+        publication = self._publication
+        position = publication.position
+        if self._has_used_numbers:
+            for _ in range(_UNCONFIRMED):
+                publication.publish([], position=position, is_snapshot=True)
+            publication.flush()
+            self._has_used_numbers = False
+        open_snapshot(connection, exported)
+        state = {"tables": {}, **publication.state}
+        if not is_unfinished(state):
+            state["snapshot"] = {"done": []}
+            publication.advance(position, state)
+            publication.flush()
+        for table, rows in self._tables(connection):
+            if table.full_name in state["snapshot"]["done"]:
+                continue
+            state = self._copy(connection, table, rows, state)
+        connection.execute(b"COMMIT")
+        publication.advance(position, {**state, "snapshot": {}})
+        # Only what comes now has numbers that are the same after a crash.
+        publication.flush()
+
+    def _tables(self, connection: Connection) -> list[tuple[CatalogueTable, PublishedRows]]:
+        tables = [
+            table
+            for table in read_tables(connection).values()
+            if self._publication.tables.wants(table.schema, table.name)
+        ]
+        if self._publication_name is None:
+            return [(table, _ANY_ROWS) for table in tables if not table.is_partitioned]
+        published = published_rows(connection, self._publication_name)
+        return [
+            (table, rows) for table in tables if (rows := published.get(table.place)) is not None
+        ]
+
+    def _copy(
+        self,
+        connection: Connection,
+        table: CatalogueTable,
+        rows: PublishedRows,
+        state: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Publish a table; gives the state behind it."""
+        publication = self._publication
+        name = table.full_name
+        snapshot = state["snapshot"]
+        is_begun = snapshot.get("table") == name
+        done_rows = snapshot["rows"] if is_begun and snapshot["after"] else 0
+        after = snapshot["after"] if is_begun else []
+        published = PublishedTable(rows.relation(table), table)
+        state = {**state, "tables": {**state["tables"], name: published.digest}}
+        found = chunks(
+            connection, table, rows, key=published.key, after=after, size=self._chunk_rows
+        )
+        for chunk in found:
+            self._look()
+            changes = [published.found(row) for row in chunk.rows]
+            done_rows += len(changes)
+            progress: dict[str, Any] = {"done": snapshot["done"]}
+            if chunk.is_last:
+                progress["done"] = [*snapshot["done"], name]
+            else:
+                progress |= {"table": name, "after": chunk.last, "rows": done_rows}
+            state = {**state, "snapshot": progress}
+            if changes:
+                publication.publish(
+                    changes, position=publication.position, is_snapshot=True, state=state
+                )
+            else:
+                publication.advance(publication.position, state)
+            self._chunks += 1
+            if self._chunks % _UNCONFIRMED == 0:
+                publication.flush()
+            if self._on_progress is not None:
+                self._on_progress(name, done_rows, max(table.rows, done_rows))
+        return state

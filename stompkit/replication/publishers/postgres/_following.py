@@ -1,0 +1,164 @@
+"""Publishing the stream of a slot, transaction by transaction."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from threading import Event
+from typing import Any, Final
+
+from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
+from stompkit.replication.publishers.postgres._changes import Assembler, Transaction
+from stompkit.replication.publishers.postgres._connections import (
+    Connection,
+    format_lsn,
+    parse_lsn,
+)
+from stompkit.replication.publishers.postgres._stream import Keepalive, Payload, Stream
+from stompkit.replication.publishers.postgres.pgoutput import Relation
+
+__all__ = ["Follower"]
+
+#: How often a wait looks whether it is to end, in seconds.
+_LOOK_S: Final = 0.2
+#: How often the server is asked whether the end is reached, in seconds.
+_ASK_S: Final = 0.02
+#: The server hears at least this often that somebody is there, in seconds.
+_TELL_S: Final = 1.0
+
+
+class Follower:
+    """Publishes what a slot gives."""
+
+    def __init__(
+        self,
+        publication: Publication,
+        *,
+        slot: str,
+        publication_name: str,
+        blocking: bool,
+        heartbeat_s: float,
+        flush_s: float,
+        stop: Event,
+    ) -> None:
+        """As :class:`PostgresPublisher`."""
+        self._publication = publication
+        self._slot = slot
+        self._publication_name = publication_name
+        self._blocking = blocking
+        self._heartbeat_s = heartbeat_s
+        self._flush_s = flush_s
+        self._stop = stop
+        self._confirmed = ("", 0)
+
+    def run(self, connection: Connection, replication: Connection) -> None:
+        """Go on behind the publication's position, until the stop or the end.
+
+        Asks the catalogue by ``connection``, and uses ``replication`` up. Raises
+        :class:`psycopg.Error`, PgoutputProblem, and what publishing raises.
+        """
+        publication = self._publication
+
+        def look_up(relation: Relation) -> CatalogueTable | None:
+            return read_tables(connection, [relation.oid]).get(relation.oid)
+
+        assembler = Assembler(
+            publication.tables.wants, look_up, publication.state.get("tables", {})
+        )
+        end = None if self._blocking else _end_of_log(connection)
+        stream = Stream(
+            replication,
+            slot=self._slot,
+            publication=self._publication_name,
+            begin_lsn=parse_lsn(publication.position),
+            confirmed=self._confirmed_lsn,
+            interval_s=min(_TELL_S, self._heartbeat_s, _sender_timeout_s(connection) / 4),
+        )
+        try:
+            self._read(stream, assembler, end)
+            with suppress(TimeoutError, PublicationStopped):
+                publication.flush(self._flush_s if self._blocking else None)
+        finally:
+            stream.close()
+
+    def _read(self, stream: Stream, assembler: Assembler, end: int | None) -> None:
+        quiet_since = time.monotonic()
+        patience_s = _LOOK_S if end is None else _ASK_S
+        while not self._stop.is_set():
+            match stream.read(patience_s):
+                case Payload(octets):
+                    transaction = assembler.feed(octets)
+                    if transaction is None:
+                        continue
+                    self._take(transaction)
+                    if end is not None and transaction.end_lsn >= end:
+                        return
+                case Keepalive(lsn, is_urgent) if assembler.is_between:
+                    now = time.monotonic()
+                    is_end = end is not None and lsn >= end
+                    if is_urgent or is_end or now - quiet_since >= self._heartbeat_s:
+                        quiet_since = now
+                        self._pass(lsn)
+                    if is_end:
+                        return
+                    self._settle(stream)
+                case _:
+                    self._settle(stream)
+                    if time.monotonic() - quiet_since >= self._heartbeat_s or end is not None:
+                        # The server says by itself how far it is when it thinks we are dead.
+                        stream.confirm(ask=True)
+
+    def _take(self, transaction: Transaction) -> None:
+        publication = self._publication
+        if transaction.end_lsn <= parse_lsn(publication.position):
+            return
+        position = format_lsn(transaction.end_lsn)
+        state: dict[str, Any] | None = None
+        if transaction.digests is not None:
+            state = {**publication.state, "tables": transaction.digests}
+        if transaction.changes:
+            publication.publish(
+                transaction.changes,
+                position=position,
+                transaction=str(transaction.xid),
+                time=transaction.time,
+                state=state,
+            )
+        else:
+            publication.advance(position, state)
+
+    def _pass(self, lsn: int) -> None:
+        """All up to there was nothing that is wanted."""
+        if lsn > parse_lsn(self._publication.position):
+            self._publication.advance(format_lsn(lsn))
+
+    def _settle(self, stream: Stream) -> None:
+        """Store what was confirmed meanwhile, and tell the server."""
+        publication = self._publication
+        if publication.position != publication.confirmed_position:
+            with suppress(TimeoutError):
+                publication.flush(0)
+        stream.confirm()
+
+    def _confirmed_lsn(self) -> int:
+        text = self._publication.confirmed_position
+        known, lsn = self._confirmed
+        if text != known:
+            lsn = parse_lsn(text)
+            self._confirmed = (text, lsn)
+        return lsn
+
+
+def _end_of_log(connection: Connection) -> int:
+    row = connection.execute(b"SELECT pg_current_wal_flush_lsn()").fetchone()
+    assert row is not None
+    return parse_lsn(row[0])
+
+
+def _sender_timeout_s(connection: Connection) -> float:
+    """How long the server waits for a sign of life; infinite where it does not mind."""
+    query = b"SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'"
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return row[0] / 1000 if row[0] else float("inf")

@@ -1,0 +1,286 @@
+"""The publisher: snapshot, then stream, over connections that may break."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import closing, suppress
+from threading import Event, Thread
+from typing import Final, Literal
+
+import psycopg
+
+from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publishers.postgres._connections import (
+    Connection,
+    Dsn,
+    format_lsn,
+    parse_lsn,
+)
+from stompkit.replication.publishers.postgres._copying import Copier, Progress, is_unfinished
+from stompkit.replication.publishers.postgres._following import Follower
+from stompkit.replication.publishers.postgres._preflight import (
+    PreflightProblem,
+    check_position,
+    check_server,
+    check_version,
+    make_publication,
+)
+from stompkit.replication.publishers.postgres._slot import (
+    NewSlot,
+    Slot,
+    create_slot,
+    find_slot,
+    system_of,
+)
+
+__all__ = ["PostgresPublisher", "SnapshotMode"]
+
+_log: Final = logging.getLogger(__name__)
+
+SnapshotMode = Literal["initial", "never", "only"]
+
+#: How often a wait looks whether it is to end, in seconds.
+_LOOK_S: Final = 0.2
+#: The first and the longest wait before connecting anew, in seconds.
+_DELAY_S: Final = 0.2
+_MAX_DELAY_S: Final = 30.0
+
+
+class _Stopped(Exception):
+    """Somebody has said stop."""
+
+
+class PostgresPublisher:
+    """Publishes what is committed in a database of PostgreSQL, by a slot of its own.
+
+    What is there when it is run first is a snapshot: rows as changes ``read``, in chunks, as of the
+    very place in the log where the slot begins. Then come the transactions from that place on.
+    Nothing is locked, nothing is left out, nothing comes twice.
+
+    A publisher that is killed goes on behind the last checkpoint. For the stream that is all: the
+    same transactions come again, with the same numbers. In the middle of a snapshot it can't see
+    the same state of the database again: it goes on behind the last key, in a new snapshot, and the
+    stream still begins where the slot was made. So rows that were changed in between come first as
+    they are now, then as they were, then as they are: a replica that applies all that is told ends
+    right, and passes through states that never were. An update that leaves out an unchanged large
+    value does so then, too, and after a change of its key the replica may miss that value. A table
+    without a key is read from its beginning again. Chunks that nobody had confirmed are numbers
+    that were used: so many empty changesets come first.
+
+    A transaction is in memory as a whole, and so is a chunk: give fewer ``chunk_rows`` where rows
+    are large.
+
+    Tables may be added to what is wanted, or taken from it, when the publisher was stopped, not
+    after it was killed: transactions that were not confirmed could get other numbers.
+    """
+
+    def __init__(
+        self,
+        dsn: str | Dsn,
+        publication: Publication,
+        *,
+        slot: str = "stompkit",
+        publication_name: str = "stompkit",
+        snapshot: SnapshotMode = "initial",
+        blocking: bool = True,
+        heartbeat_s: float = 10.0,
+        chunk_rows: int = 1000,
+        flush_s: float = 5.0,
+        busy_s: float = 10.0,
+        stop: Event | None = None,
+        on_progress: Progress | None = None,
+    ) -> None:
+        """Connect to nothing yet. Raises ``ValueError`` for a ``dsn`` that is none.
+
+        ``slot`` and ``publication_name`` are those of the server; they are made where they are
+        missing. The publication is then for all tables if all are wanted and the user is a
+        superuser, and otherwise for those that are there and wanted.
+
+        ``snapshot``: ``initial`` takes one before the stream, once; ``never`` takes none; ``only``
+        takes one and ends, without a slot.
+
+        Without ``blocking``, :meth:`run` ends where the log ended when the stream began. The
+        checkpoint of a quiet database moves on every ``heartbeat_s`` seconds. A snapshot has
+        ``chunk_rows`` rows in a changeset. ``stop`` is an event that ends :meth:`run`, which then
+        waits ``flush_s`` seconds at most for confirmations that are still owed. A slot that another
+        connection reads is waited for ``busy_s`` seconds, since the server may not yet have seen
+        that somebody was killed.
+        """
+        if snapshot not in ("initial", "never", "only"):
+            raise ValueError("snapshot is 'initial', 'never' or 'only'")
+        if chunk_rows < 1:
+            raise ValueError("a chunk has one row at least")
+        self._stop = stop = stop or Event()
+        self._dsn = dsn if isinstance(dsn, Dsn) else Dsn(dsn)
+        self._publication = publication
+        self._slot = slot
+        self._publication_name = publication_name
+        self._snapshot_mode = snapshot
+        self._follower = Follower(
+            publication,
+            slot=slot,
+            publication_name=publication_name,
+            blocking=blocking,
+            heartbeat_s=heartbeat_s,
+            flush_s=flush_s,
+            stop=stop,
+        )
+        self._flush_s = flush_s
+        self._busy_s = busy_s
+        self._wants = publication.tables.wants
+        self._has_begun = False
+        self._making_slot: Connection | None = None
+        self._copier = Copier(
+            publication,
+            publication_name=None if snapshot == "only" else publication_name,
+            chunk_rows=chunk_rows,
+            look=self._look,
+            on_progress=on_progress,
+        )
+
+    def __repr__(self) -> str:
+        """From where to where, without secrets."""
+        return f"<PostgresPublisher of {self._dsn!r}, slot {self._slot}: {self._publication!r}>"
+
+    def stop(self) -> None:
+        """Have :meth:`run` return, in any thread.
+
+        What is not confirmed then will come again.
+        """
+        self._stop.set()
+
+    def run(self) -> None:
+        """Publish until somebody says stop.
+
+        A server that goes away is waited for, once all was well. Raises
+        :class:`psycopg.OperationalError` where it is not there to begin with, PreflightProblem
+        where it is not set up for this, OffsetLost where it does not have the log any more,
+        PgoutputProblem for what can't be read, and what a receiver of changesets raises.
+        """
+        ended = Event()
+        watcher = Thread(target=self._limit_stop, args=[ended], name="stompkit stop", daemon=True)
+        watcher.start()
+        try:
+            self._run()
+        except (_Stopped, PublicationStopped):
+            self._flush()
+        finally:
+            ended.set()
+            watcher.join()
+
+    # Inside.
+
+    def _run(self) -> None:
+        delay_s = _DELAY_S
+        while True:
+            published = self._publication.published
+            try:
+                return self._session()
+            except (psycopg.OperationalError, psycopg.InterfaceError, PreflightProblem) as error:
+                self._look()
+                if not self._has_begun:
+                    raise
+                if self._publication.published > published:
+                    delay_s = _DELAY_S
+                _log.warning(
+                    "%s: the stream has broken, another try in %.1f s: %s",
+                    self._dsn.server,
+                    delay_s,
+                    str(error).strip(),
+                )
+            if self._stop.wait(delay_s):
+                raise _Stopped
+            delay_s = min(2 * delay_s, _MAX_DELAY_S)
+
+    def _limit_stop(self, ended: Event) -> None:
+        """Let a stop wait for the broker, but not for ever."""
+        while not ended.wait(_LOOK_S):
+            if self._stop.is_set():
+                if (making := self._making_slot) is not None:
+                    # Otherwise it waits for transactions of anybody to end.
+                    making.cancel()
+                if not ended.wait(self._flush_s):
+                    self._publication.stop()
+                return
+
+    def _look(self) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+
+    def _flush(self) -> None:
+        with suppress(TimeoutError, PublicationStopped):
+            self._publication.flush(self._flush_s)
+
+    def _session(self) -> None:
+        """All that is done while the connections last."""
+        with closing(self._dsn.connect()) as connection:
+            if self._snapshot_mode == "only":
+                check_version(connection)
+                self._has_begun = True
+                return self._copier.run(connection, "")
+            slot = self._free_slot(connection)
+            check_server(
+                connection,
+                slot=slot,
+                publication=self._publication_name,
+                wants=self._wants,
+                with_rows=self._snapshot_mode == "initial" and not self._publication.position,
+            )
+            with closing(self._dsn.connect(for_replication=True)) as replication:
+                exported = self._begin(connection, replication, slot)
+                self._has_begun = True
+                if is_unfinished(self._publication.state) and self._snapshot_mode != "never":
+                    self._copier.run(connection, exported)
+                self._follower.run(connection, replication)
+
+    def _free_slot(self, connection: Connection) -> Slot | None:
+        """The slot, when whoever had it has left it, or has been waited for long enough."""
+        deadline = time.monotonic() + self._busy_s
+        while True:
+            slot = find_slot(connection, self._slot)
+            if slot is None or slot.active_pid is None or time.monotonic() > deadline:
+                return slot
+            if self._stop.wait(_LOOK_S):
+                raise _Stopped
+
+    def _begin(self, connection: Connection, replication: Connection, slot: Slot | None) -> str:
+        """Make what is missing, and have a first checkpoint; gives the name of a snapshot."""
+        publication = self._publication
+        system = system_of(replication)
+        state = publication.state
+        check_position(
+            slot,
+            self._slot,
+            position=parse_lsn(publication.position) if publication.position else None,
+            system=system,
+            known_system=state.get("system", ""),
+        )
+        make_publication(connection, self._publication_name, self._wants)
+        if publication.position:
+            return ""
+        snapshot = ""
+        if slot is None:
+            made = self._make_slot(replication)
+            lsn, snapshot = made.lsn, made.snapshot
+        else:
+            lsn = slot.confirmed_lsn
+        state = {"system": system, "tables": {}}
+        if self._snapshot_mode == "initial":
+            state["snapshot"] = {"done": []}
+        publication.advance(format_lsn(lsn), state)
+        publication.flush()
+        return snapshot
+
+    def _make_slot(self, replication: Connection) -> NewSlot:
+        _log.info(
+            "%s: making the slot %s when running transactions end", self._dsn.server, self._slot
+        )
+        self._making_slot = replication
+        try:
+            self._look()
+            return create_slot(
+                replication, self._slot, with_snapshot=self._snapshot_mode == "initial"
+            )
+        finally:
+            self._making_slot = None

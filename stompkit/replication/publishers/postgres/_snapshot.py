@@ -1,0 +1,148 @@
+"""Snapshots: the rows that are there, read in chunks by the order of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from stompkit.replication.publishers.postgres._catalogue import CatalogueTable
+from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres.pgoutput import Relation, Row
+
+__all__ = ["Chunk", "PublishedRows", "chunks", "open_snapshot", "published_rows"]
+
+
+class PublishedRows(msgspec.Struct, frozen=True):
+    """What a publication has of a table."""
+
+    #: ``None`` for every column.
+    columns: frozenset[str] | None
+    #: An expression of SQL, or none.
+    condition: str | None
+
+    def relation(self, table: CatalogueTable) -> Relation:
+        """What the stream would say of the table."""
+        found = table.relation
+        if self.columns is None:
+            return found
+        columns = tuple(each for each in found.columns if each.name in self.columns)
+        return msgspec.structs.replace(found, columns=columns)
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Rows that follow each other in the order of their keys."""
+
+    rows: list[Row]
+    #: The key of the last row, as text; empty for a table without a key.
+    last: list[str]
+    is_last: bool
+
+
+def open_snapshot(connection: Connection, name: str) -> None:
+    """Begin a transaction that sees one state of the database: that of ``name``, or of now."""
+    connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    if name:
+        connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(Literal(name)))
+    else:
+        # The state is that of the first query.
+        connection.execute(b"SELECT 1")
+
+
+def published_rows(
+    connection: Connection, publication: str
+) -> dict[tuple[str, str], PublishedRows]:
+    """What a publication has, by schema and table."""
+    # Columns and conditions came with version 15.
+    more = b", attnames::text[], rowfilter" if connection.info.server_version >= 150000 else b""
+    query = b"SELECT schemaname, tablename" + more
+    query += b" FROM pg_publication_tables WHERE pubname = %s ORDER BY 1, 2"
+    found: dict[tuple[str, str], PublishedRows] = {}
+    for schema, table, *rest in connection.execute(query, [publication]):
+        columns, condition = rest or (None, None)
+        found[schema, table] = PublishedRows(
+            None if columns is None else frozenset(columns), condition
+        )
+    return found
+
+
+def chunks(
+    connection: Connection,
+    table: CatalogueTable,
+    rows: PublishedRows,
+    *,
+    key: list[str],
+    after: list[str],
+    size: int,
+) -> Iterator[Chunk]:
+    """The rows of a table behind the key ``after`` (all, if it is empty), ``size`` at a time.
+
+    A table without a ``key`` is read in the order that it is stored in, always from its beginning.
+    """
+    names = [column.name for column in rows.relation(table).columns]
+    select = SQL("SELECT {} FROM {}{}").format(
+        SQL(", ").join(map(Identifier, names)),
+        # Tables that inherit from this one are published as themselves; parts are asked for here
+        # only if the publication has them as the whole.
+        SQL("" if table.is_partitioned else "ONLY "),
+        Identifier(table.schema, table.name),
+    )
+    conditions: list[Composable] = []
+    if rows.condition:
+        conditions.append(SQL(f"({rows.condition})"))
+    if not key:
+        yield from _unordered(connection, select + _where(conditions), size)
+        return
+    places = [names.index(name) for name in key]
+    order = SQL(", ").join(map(Identifier, key))
+    end = SQL(" ORDER BY {} LIMIT {}").format(order, Literal(size))
+    while True:
+        bounds = list(conditions)
+        if after:
+            # Literals without a type: the server reads them as what they are compared with.
+            last = SQL(", ").join(SQL("{}").format(Literal(text)) for text in after)
+            bounds.append(SQL("({}) > ({})").format(order, last))
+        found = _rows(connection, select + _where(bounds) + end)
+        if found:
+            after = [_decoded(found[-1][place]) for place in places]
+        yield Chunk(found, after, len(found) < size)
+        if len(found) < size:
+            return
+
+
+_CURSOR: Final = b"stompkit_rows"
+
+
+def _unordered(connection: Connection, query: Composed, size: int) -> Iterator[Chunk]:
+    connection.execute(
+        SQL("DECLARE {} NO SCROLL CURSOR FOR ").format(Identifier(_CURSOR.decode())) + query
+    )
+    while True:
+        found = _rows(connection, SQL("FETCH {} FROM stompkit_rows").format(Literal(size)))
+        yield Chunk(found, [], len(found) < size)
+        if len(found) < size:
+            break
+    connection.execute(b"CLOSE " + _CURSOR)
+
+
+def _where(conditions: list[Composable]) -> Composed:
+    if not conditions:
+        return Composed([])
+    return SQL(" WHERE ") + SQL(" AND ").join(conditions)
+
+
+def _rows(connection: Connection, query: Composed) -> list[Row]:
+    """The rows as the stream has them: each value the server's text."""
+    # A query without parameters goes as it is: a percent sign in it is no place of one.
+    result = connection.execute(query).pgresult
+    assert result is not None
+    columns = range(result.nfields)
+    value = result.get_value
+    return [tuple(value(row, column) for column in columns) for row in range(result.ntuples)]
+
+
+def _decoded(value: object) -> str:
+    assert isinstance(value, bytes), "a key is not NULL"
+    return value.decode()

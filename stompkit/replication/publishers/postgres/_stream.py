@@ -1,0 +1,169 @@
+"""The stream of a slot: what the server sends, and what it is told in return.
+
+The formats are those of "Streaming Replication Protocol" in PostgreSQL's documentation.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from selectors import EVENT_READ, DefaultSelector
+from threading import Event, Lock, Thread
+from typing import Final
+
+import msgspec
+import psycopg
+from psycopg.pq import ExecStatus
+from psycopg.sql import SQL, Identifier, Literal
+
+from stompkit.replication.publishers.postgres._connections import Connection, format_lsn
+
+__all__ = ["Keepalive", "Payload", "Stream"]
+
+#: ``XLogData``: where it begins, where the log of the server ends, its clock.
+_PAYLOAD: Final = struct.Struct("!cQQq")
+#: Primary keepalive: how far the server has sent, its clock, whether it wants an answer.
+_KEEPALIVE: Final = struct.Struct("!cQqB")
+#: Standby status update: written, flushed and applied up to, our clock, whether we want an answer.
+_STATUS: Final = struct.Struct("!cQQQqB")
+#: The server's clock begins with the year 2000.
+_EPOCH_S: Final = 946_684_800
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """A message of the plug-in."""
+
+    octets: bytes
+
+
+class Keepalive(msgspec.Struct, frozen=True):
+    """Everything that was committed before ``lsn`` has been sent."""
+
+    lsn: int
+    #: The server wants to be told how far this side is; also when it is about to shut down, which
+    #: it does not do before it hears that all is flushed.
+    is_urgent: bool
+
+
+class Stream:
+    """What a slot gives, from a place in the log on.
+
+    A thread of its own tells the server how far everything is confirmed, also while nobody calls
+    :meth:`read`: otherwise the server would take a slow reader for a dead one.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        slot: str,
+        publication: str,
+        begin_lsn: int,
+        confirmed: Callable[[], int],
+        interval_s: float,
+    ) -> None:
+        """Begin at ``begin_lsn``, or at where the slot is if that is later; 0 for there.
+
+        The server is told what ``confirmed()`` gives every ``interval_s`` seconds, and at
+        :meth:`confirm`. The connection is for replication, and is closed by :meth:`close`.
+        Raises :class:`psycopg.Error`.
+        """
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._confirmed = confirmed
+        self._told = 0
+        self._lock = Lock()
+        self._closing = Event()
+        # A name of a publication is quoted twice: in a list of names, which is a text.
+        command = SQL("START_REPLICATION SLOT {} LOGICAL {} ({} '1', {} {})").format(
+            Identifier(slot),
+            SQL(format_lsn(begin_lsn)),
+            Identifier("proto_version"),
+            Identifier("publication_names"),
+            Literal(Identifier(publication).as_string(connection)),
+        )
+        result = self._pgconn.exec_(command.as_bytes(connection))
+        if result.status != ExecStatus.COPY_BOTH:
+            raise psycopg.errors.error_from_result(result)
+        self._selector = DefaultSelector()
+        self._selector.register(self._pgconn.socket, EVENT_READ)
+        self._interval_s = interval_s
+        self._pump = Thread(target=self._tell_often, name=f"stompkit {slot}", daemon=True)
+        self._pump.start()
+
+    def read(self, timeout_s: float) -> Payload | Keepalive | None:
+        """What comes next; ``None`` if that takes longer. Raises :class:`psycopg.Error`."""
+        found = self._next()
+        if found is None:
+            self._selector.select(timeout_s)
+            with self._lock:
+                self._pgconn.consume_input()
+            found = self._next()
+        return found
+
+    def confirm(self, *, ask: bool = False) -> None:
+        """Tell the server how far everything is confirmed, if it does not know.
+
+        With ``ask`` tell it anyway, and have it answer with a :class:`Keepalive`. Raises
+        :class:`psycopg.Error`.
+        """
+        if ask or self._confirmed() > self._told:
+            self._tell(ask=ask)
+
+    def close(self) -> None:
+        """Tell the server a last time how far everything is confirmed, and end."""
+        self._closing.set()
+        self._pump.join()
+        self._selector.close()
+        # Where it is gone, or goes, there is nobody to tell.
+        with suppress(psycopg.Error), self._lock:
+            self._tell_locked(self._confirmed(), ask=False)
+            self._pgconn.put_copy_end()
+            self._pgconn.flush()
+        self._connection.close()
+
+    # Inside.
+
+    def _next(self) -> Payload | Keepalive | None:
+        with self._lock:
+            length, view = self._pgconn.get_copy_data(1)
+        if length == 0:
+            return None
+        if length < 0:
+            raise self._ended()
+        octets = bytes(view)
+        if octets[:1] == b"w" and length >= _PAYLOAD.size:
+            return Payload(octets[_PAYLOAD.size :])
+        if octets[:1] == b"k" and length == _KEEPALIVE.size:
+            _, lsn, _, wants_answer = _KEEPALIVE.unpack(octets)
+            return Keepalive(lsn, bool(wants_answer))
+        raise psycopg.DataError(f"{octets[:1]!r} begins no message of a stream for replication")
+
+    def _ended(self) -> psycopg.Error:
+        with self._lock:
+            result = self._pgconn.get_result()
+            if result is not None and result.status == ExecStatus.FATAL_ERROR:
+                return psycopg.errors.error_from_result(result)
+        return psycopg.OperationalError("the server has ended the stream")
+
+    def _tell_often(self) -> None:
+        while not self._closing.wait(self._interval_s):
+            try:
+                self._tell(ask=False)
+            except psycopg.Error:
+                # The reader finds out by itself.
+                return
+
+    def _tell(self, *, ask: bool) -> None:
+        lsn = self._confirmed()
+        with self._lock:
+            self._tell_locked(lsn, ask=ask)
+
+    def _tell_locked(self, lsn: int, *, ask: bool) -> None:
+        now = int((time.time() - _EPOCH_S) * 1_000_000)
+        # Where it does not fit in the buffer, the next one will.
+        if self._pgconn.put_copy_data(_STATUS.pack(b"r", lsn, lsn, lsn, now, ask)):
+            self._told = max(self._told, lsn)
+        self._pgconn.flush()

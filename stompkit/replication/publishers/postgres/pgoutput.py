@@ -1,0 +1,355 @@
+"""Messages of ``pgoutput``, PostgreSQL's own plug-in for logical decoding, protocol version 1.
+
+Octets in, messages out; nothing here reads or writes. The formats are those of "Logical Replication
+Message Formats" in PostgreSQL's documentation of its protocol. A message is what one ``XLogData``
+carries; what is not exactly one whole message raises :class:`PgoutputProblem`.
+
+Values of columns stay what the server has sent: text in octets, ``None`` for NULL, and
+:data:`UNCHANGED` for a large value that is stored apart from its row and that an update has not
+touched, which the server does not send again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "UNCHANGED",
+    "Begin",
+    "Column",
+    "Commit",
+    "Delete",
+    "Insert",
+    "Message",
+    "Origin",
+    "PgoutputProblem",
+    "Record",
+    "Relation",
+    "Row",
+    "Truncate",
+    "Type",
+    "Unchanged",
+    "Update",
+    "decode",
+    "relation_of",
+]
+
+
+class PgoutputProblem(ValueError):
+    """Octets that are no message of ``pgoutput``; ``str()`` says what is wrong."""
+
+
+class Unchanged(Enum):
+    """The type of :data:`UNCHANGED`."""
+
+    UNCHANGED = "unchanged"
+
+
+#: In place of a value that was not sent since it is what it was.
+UNCHANGED: Final = Unchanged.UNCHANGED
+
+#: The values of a row in the order of its relation's columns.
+Row: TypeAlias = tuple[bytes | Literal[Unchanged.UNCHANGED] | None, ...]
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """A transaction begins; all of it follows, since only committed ones are sent."""
+
+    final_lsn: int
+    commit_time: datetime
+    xid: int
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The transaction ends. Behind it reading can be resumed at ``end_lsn``."""
+
+    lsn: int
+    end_lsn: int
+    commit_time: datetime
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The transaction was replicated to this server from another one."""
+
+    lsn: int
+    name: str
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a relation."""
+
+    name: str
+    type_oid: int
+    #: ``atttypmod``: the length or the precision, as the type encodes it; -1 for none.
+    modifier: int
+    #: It is part of what identifies a row; with ``REPLICA IDENTITY FULL`` every column is.
+    is_key: bool
+
+
+class Relation(msgspec.Struct, frozen=True):
+    """The columns that rows of a table have from here on."""
+
+    oid: int
+    schema: str
+    name: str
+    #: ``d`` for the primary key, ``i`` for another index, ``f`` for the whole row, ``n`` for none.
+    identity: str
+    columns: tuple[Column, ...]
+
+
+class Type(msgspec.Struct, frozen=True):
+    """The name of a type that is not built in."""
+
+    oid: int
+    schema: str
+    name: str
+
+
+class Insert(msgspec.Struct, frozen=True):
+    """A new row."""
+
+    relation: int
+    new: Row
+
+
+class Update(msgspec.Struct, frozen=True):
+    """A row that has changed."""
+
+    relation: int
+    #: What it was: the whole row or, with ``is_key``, its key and NULL elsewhere. ``None`` where
+    #: the key is what it was.
+    old: Row | None
+    is_key: bool
+    new: Row
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """A row that is gone; ``old`` and ``is_key`` as with :class:`Update`."""
+
+    relation: int
+    old: Row
+    is_key: bool
+
+
+class Truncate(msgspec.Struct, frozen=True):
+    """Tables that were emptied in one statement."""
+
+    relations: tuple[int, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What ``pg_logical_emit_message`` was called with."""
+
+    is_transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes
+
+
+Record: TypeAlias = (
+    Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | Message
+)
+
+#: What the server counts microseconds from.
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+_INT16: Final = struct.Struct("!H")
+_INT32: Final = struct.Struct("!I")
+_INT64: Final = struct.Struct("!Q")
+_LSN_TIME_XID: Final = struct.Struct("!QqI")
+_FLAGS_LSN_LSN_TIME: Final = struct.Struct("!BQQq")
+_COLUMN_END: Final = struct.Struct("!Ii")
+_TRUNCATE: Final = struct.Struct("!IB")
+_MESSAGE: Final = struct.Struct("!BQ")
+
+_UNCHANGED_VALUE: Final = ord("u")
+_NULL_VALUE: Final = ord("n")
+_TEXT_VALUE: Final = ord("t")
+
+_NEW: Final = ord("N")
+_KEY: Final = ord("K")
+_OLD: Final = ord("O")
+
+
+def decode(octets: bytes) -> Record:
+    """Read one message; raises :class:`PgoutputProblem`."""
+    if not octets:
+        raise PgoutputProblem("a message of pgoutput is empty")
+    read = _READERS.get(octets[0])
+    if read is None:
+        raise PgoutputProblem(f"{octets[:1]!r} begins no message of pgoutput, version 1")
+    try:
+        record, end = read(octets, 1)
+    except (struct.error, IndexError):
+        raise PgoutputProblem(f"a message {octets[:1]!r} of pgoutput is cut off") from None
+    except UnicodeDecodeError as error:
+        raise PgoutputProblem(f"a name in a message of pgoutput is not UTF-8: {error}") from None
+    if end != len(octets):
+        raise PgoutputProblem(f"a message {octets[:1]!r} of pgoutput has octets behind its end")
+    return record
+
+
+def relation_of(octets: bytes) -> int | None:
+    """The relation of a message about a row, without reading the row; ``None`` for any other."""
+    if octets[:1] in (b"I", b"U", b"D") and len(octets) >= 5:
+        return int.from_bytes(octets[1:5], "big")
+    return None
+
+
+def _begin(octets: bytes, at: int) -> tuple[Begin, int]:
+    lsn, time, xid = _LSN_TIME_XID.unpack_from(octets, at)
+    return Begin(lsn, _time(time), xid), at + _LSN_TIME_XID.size
+
+
+def _commit(octets: bytes, at: int) -> tuple[Commit, int]:
+    _, lsn, end_lsn, time = _FLAGS_LSN_LSN_TIME.unpack_from(octets, at)
+    return Commit(lsn, end_lsn, _time(time)), at + _FLAGS_LSN_LSN_TIME.size
+
+
+def _origin(octets: bytes, at: int) -> tuple[Origin, int]:
+    (lsn,) = _INT64.unpack_from(octets, at)
+    name, at = _text(octets, at + 8)
+    return Origin(lsn, name), at
+
+
+def _relation(octets: bytes, at: int) -> tuple[Relation, int]:
+    (oid,) = _INT32.unpack_from(octets, at)
+    schema, at = _text(octets, at + 4)
+    name, at = _text(octets, at)
+    identity = chr(octets[at])
+    (count,) = _INT16.unpack_from(octets, at + 1)
+    at += 3
+    columns = []
+    for _ in range(count):
+        flags = octets[at]
+        column, at = _text(octets, at + 1)
+        type_oid, modifier = _COLUMN_END.unpack_from(octets, at)
+        at += _COLUMN_END.size
+        columns.append(Column(column, type_oid, modifier, bool(flags & 1)))
+    # What is nowhere named has the empty name: the server's own catalogue.
+    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns)), at
+
+
+def _type(octets: bytes, at: int) -> tuple[Type, int]:
+    (oid,) = _INT32.unpack_from(octets, at)
+    schema, at = _text(octets, at + 4)
+    name, at = _text(octets, at)
+    return Type(oid, schema or "pg_catalog", name), at
+
+
+def _insert(octets: bytes, at: int) -> tuple[Insert, int]:
+    (oid,) = _INT32.unpack_from(octets, at)
+    _expect(octets[at + 4], _NEW)
+    new, at = _row(octets, at + 5)
+    return Insert(oid, new), at
+
+
+def _update(octets: bytes, at: int) -> tuple[Update, int]:
+    (oid,) = _INT32.unpack_from(octets, at)
+    at += 4
+    old: Row | None = None
+    kind = octets[at]
+    if kind in (_KEY, _OLD):
+        old, at = _row(octets, at + 1)
+    _expect(octets[at], _NEW)
+    new, at = _row(octets, at + 1)
+    return Update(oid, old, kind == _KEY, new), at
+
+
+def _delete(octets: bytes, at: int) -> tuple[Delete, int]:
+    (oid,) = _INT32.unpack_from(octets, at)
+    kind = octets[at + 4]
+    if kind != _OLD:
+        _expect(kind, _KEY)
+    old, at = _row(octets, at + 5)
+    return Delete(oid, old, kind == _KEY), at
+
+
+def _truncate(octets: bytes, at: int) -> tuple[Truncate, int]:
+    count, flags = _TRUNCATE.unpack_from(octets, at)
+    at += _TRUNCATE.size
+    end = at + 4 * count
+    if end > len(octets):
+        raise IndexError
+    relations = tuple(oid for (oid,) in _INT32.iter_unpack(octets[at:end]))
+    return Truncate(relations, bool(flags & 1), bool(flags & 2)), end
+
+
+def _message(octets: bytes, at: int) -> tuple[Message, int]:
+    flags, lsn = _MESSAGE.unpack_from(octets, at)
+    prefix, at = _text(octets, at + _MESSAGE.size)
+    content, at = _counted(octets, at)
+    return Message(bool(flags & 1), lsn, prefix, content), at
+
+
+_READERS: Final[dict[int, Callable[[bytes, int], tuple[Record, int]]]] = {
+    ord("B"): _begin,
+    ord("C"): _commit,
+    ord("O"): _origin,
+    ord("R"): _relation,
+    ord("Y"): _type,
+    ord("I"): _insert,
+    ord("U"): _update,
+    ord("D"): _delete,
+    ord("T"): _truncate,
+    ord("M"): _message,
+}
+
+
+def _row(octets: bytes, at: int) -> tuple[Row, int]:
+    (count,) = _INT16.unpack_from(octets, at)
+    at += 2
+    values: list[bytes | Literal[Unchanged.UNCHANGED] | None] = []
+    for _ in range(count):
+        kind = octets[at]
+        at += 1
+        if kind == _TEXT_VALUE:
+            # As in _counted, without a call for each value.
+            (length,) = _INT32.unpack_from(octets, at)
+            at += 4
+            values.append(octets[at : at + length])
+            at += length
+        elif kind == _NULL_VALUE:
+            values.append(None)
+        elif kind == _UNCHANGED_VALUE:
+            values.append(UNCHANGED)
+        else:
+            raise PgoutputProblem(f"{chr(kind)!r} is no kind of value in a row of text")
+    if at > len(octets):
+        raise IndexError
+    return tuple(values), at
+
+
+def _counted(octets: bytes, at: int) -> tuple[bytes, int]:
+    (length,) = _INT32.unpack_from(octets, at)
+    end = at + 4 + length
+    if end > len(octets):
+        raise IndexError
+    return octets[at + 4 : end], end
+
+
+def _text(octets: bytes, at: int) -> tuple[str, int]:
+    end = octets.find(0, at)
+    if end < 0:
+        raise IndexError
+    return octets[at:end].decode(), end + 1
+
+
+def _time(microseconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise PgoutputProblem(f"{microseconds} µs from the year 2000 is no time") from None
+
+
+def _expect(kind: int, wanted: int) -> None:
+    if kind != wanted:
+        raise PgoutputProblem(f"a row is of kind {chr(kind)!r} where {chr(wanted)!r} has to be")

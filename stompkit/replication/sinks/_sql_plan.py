@@ -1,0 +1,288 @@
+"""From changes to what is done to the target's tables, many rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks._sql_tables import Catalog, TargetColumn, TargetTable, groups_of
+from stompkit.replication.sinks._sql_values import CannotStore
+from stompkit.replication.values import Row
+
+__all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "problem_with"]
+
+#: What becomes of a change of something that the target does not have.
+OnMissing = Literal["error", "ignore"]
+
+#: Rows in one batch, at most.
+MOST_ROWS: Final = 1000
+#: How much of a key is shown in a message, in characters.
+_SHOWN: Final = 200
+
+#: ``upsert``: in one statement; ``merge``: an update, and where there was no row an insert;
+#: ``insert``, ``delete_one``, ``update_one``: of rows without a key.
+Kind = Literal[
+    "upsert", "merge", "insert", "delete", "move", "truncate", "delete_one", "update_one"
+]
+Columns = tuple[TargetColumn, ...]
+
+
+@dataclass
+class Batch:
+    """Rows of one table to which the same is done, in an order that does not matter."""
+
+    kind: Kind
+    table: TargetTable
+    #: Those of the key; of ``delete_one`` and ``update_one`` those of the image.
+    key: Columns
+    others: Columns
+    #: The changeset and the change that it began with.
+    cause: tuple[Changeset, RowChange]
+    #: Values of the key, then of the others; of ``move``, the old key comes first.
+    rows: list[tuple[object, ...]] = field(default_factory=list)
+    keys: set[tuple[object, ...]] = field(default_factory=set)
+
+
+class Planner:
+    """Takes changes, and sorts them into batches whose order has the effect of the source's.
+
+    Batches of different tables change places, unless foreign keys connect the tables.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        key_columns: Mapping[str, Sequence[str]],
+        backend: str,
+        *,
+        on_missing: OnMissing,
+        unknown_columns: OnMissing,
+        most_rows: int = MOST_ROWS,
+    ) -> None:
+        """Begin with nothing."""
+        self._catalog = catalog
+        self._key_columns = key_columns
+        self._backend = backend
+        self._on_missing = on_missing
+        self._unknown_columns = unknown_columns
+        self._most_rows = most_rows
+        self._groups: dict[tuple[str | None, str], int] = {}
+        self._open: dict[int, Batch] = {}
+        self._shapes: dict[Any, _Shape] = {}
+        self.batches: list[Batch] = []
+
+    def plan(self, changesets: Sequence[Changeset]) -> list[Batch]:
+        """What has to be done; raises :class:`ApplyProblem`.
+
+        The catalog has to know all tables that the changesets are about.
+        """
+        names = {(change.schema, change.table) for each in changesets for change in each.changes}
+        found = [self._catalog.known(*name) for name in names]
+        self._groups = groups_of([table for table in found if table is not None])
+        for changeset in changesets:
+            for change in changeset.changes:
+                if change.action != "schema":
+                    self._take(changeset, change)
+        return self.batches
+
+    def _take(self, changeset: Changeset, change: RowChange) -> None:
+        table = self._catalog.known(change.schema, change.table)
+        if table is None:
+            if self._on_missing == "ignore":
+                return
+            raise problem_with(changeset, change, "the target has no such table")
+        if table.engine_without_transactions:
+            reason = f"the table's engine {table.engine_without_transactions} has no transactions"
+            raise problem_with(changeset, change, reason)
+        try:
+            if change.action == "truncate":
+                self._add("truncate", table, (), (), (changeset, change), (), None)
+            elif change.action == "delete":
+                self._delete(table, changeset, change)
+            else:
+                self._write(table, changeset, change)
+        except CannotStore as problem:
+            raise problem_with(changeset, change, str(problem)) from None
+
+    def _write(self, table: TargetTable, changeset: Changeset, change: RowChange) -> None:
+        """A row as it is from now on."""
+        image = change.after or change.key
+        if not change.key.keys() <= image.keys():
+            image = {**change.key, **image}
+        shape = self._shape(table, change, image)
+        cause = changeset, change
+        key = shape.key_values(image)
+        others = shape.other_values(image)
+        if not shape.key:
+            if change.action == "update":
+                old, values = self._image(table, change)
+                self._add("update_one", table, old, shape.others, cause, values + others, None)
+            else:
+                self._add("insert", table, (), shape.others, cause, others, None)
+            return
+        old_key = self._old_key(shape, change)
+        if old_key is not None and old_key != key:
+            row = old_key + key + others
+            self._add("move", table, shape.key, shape.others, cause, row, old_key)
+            return
+        self._add(shape.kind, table, shape.key, shape.others, cause, key + others, key)
+
+    def _delete(self, table: TargetTable, changeset: Changeset, change: RowChange) -> None:
+        """A row that is no more."""
+        image = {**change.before, **change.key} if change.before else change.key
+        shape = self._shape(table, change, image)
+        cause = changeset, change
+        if shape.key:
+            key = shape.key_values(image)
+            self._add("delete", table, shape.key, (), cause, key, key)
+        else:
+            columns, values = self._image(table, change)
+            self._add("delete_one", table, columns, (), cause, values, None)
+
+    def _old_key(self, shape: _Shape, change: RowChange) -> tuple[object, ...] | None:
+        """The key that a row had before an update; ``None`` where nothing tells of another."""
+        before: Row = {**(change.before or {}), **(change.old_key or {})}
+        if change.action != "update" or not all(name in before for name in shape.key_names):
+            return None
+        return shape.key_values(before)
+
+    def _image(self, table: TargetTable, change: RowChange) -> tuple[Columns, tuple[object, ...]]:
+        """The columns and values by which a row without a key is found."""
+        if not change.before:
+            raise CannotStore("neither a key nor the row before is told: key_columns can name one")
+        columns, names = self._columns(table, change.before)
+        return columns, _adapted(columns, names, change.before)
+
+    def _columns(self, table: TargetTable, names: Iterable[str]) -> tuple[Columns, tuple[str, ...]]:
+        """The columns to write to of those that a source names, and what it calls them."""
+        found = []
+        for name in names:
+            column = table.column(name)
+            if column is None and self._unknown_columns == "error":
+                raise CannotStore(f"the target has no column {name!r}")
+            if column is not None and not column.is_generated:
+                found.append((column, name))
+        return tuple(column for column, _ in found), tuple(name for _, name in found)
+
+    def _shape(self, table: TargetTable, change: RowChange, image: Row) -> _Shape:
+        """What changes have in common that tell of the same columns of a table."""
+        signature = (
+            change.schema,
+            change.table,
+            change.action == "delete",
+            tuple(change.key),
+            tuple(image),
+        )
+        shape = self._shapes.get(signature)
+        if shape is None:
+            shape = self._shapes[signature] = self._make_shape(table, change, image)
+        return shape
+
+    def _make_shape(self, table: TargetTable, change: RowChange, image: Row) -> _Shape:
+        told = self._key_columns.get(change.name) or self._key_columns.get(change.table)
+        names = tuple(told or change.key)
+        if not names and all(name in image for name in table.primary_key):
+            names = table.primary_key
+        missing = [name for name in names if name not in image]
+        if missing:
+            raise CannotStore(f"the column {missing[0]!r} of its key is not told")
+        key = []
+        for name in names:
+            column = table.column(name)
+            if column is None:
+                raise CannotStore(f"the target has no column {name!r}, which is of the key")
+            key.append(column)
+        rest = [name for name in image if name not in names and change.action != "delete"]
+        others, other_names = self._columns(table, rest)
+        written = {column.name for column in (*key, *others)}
+        if len(written) < len(key) + len(others):
+            raise CannotStore("two of its columns are the same in the target")
+        lacks = any(
+            column.is_required and not column.is_generated and column.name not in written
+            for column in table.columns.values()
+        )
+        # MySQL takes any key for the one that a new row clashes with; and all databases look at
+        # what a new row lacks before they find that it is there already.
+        goes_by_key = frozenset(column.name for column in key) in table.uniques
+        is_mixed_up = self._backend == "mysql" and table.has_more_keys
+        kind: Kind = "upsert" if goes_by_key and not lacks and not is_mixed_up else "merge"
+        return _Shape(names, tuple(key), other_names, others, kind)
+
+    def _add(
+        self,
+        kind: Kind,
+        table: TargetTable,
+        key: Columns,
+        others: Columns,
+        cause: tuple[Changeset, RowChange],
+        row: tuple[object, ...],
+        place: tuple[object, ...] | None,
+    ) -> None:
+        """Add a row to the open batch, or open one."""
+        group = self._groups[table.identity]
+        batch = self._open.get(group)
+        if (
+            batch is None
+            or batch.kind != kind
+            or batch.table is not table
+            or batch.key != key
+            or batch.others != others
+            or len(batch.rows) >= self._most_rows
+            or (place is not None and place in batch.keys)
+            # Two keys that change places do so in one transaction.
+            or (kind == "move" and batch.cause[0] is not cause[0])
+        ):
+            batch = self._open[group] = Batch(kind, table, key, others, cause)
+            self.batches.append(batch)
+        batch.rows.append(row)
+        if place is not None:
+            batch.keys.add(place)
+
+
+@dataclass
+class _Shape:
+    """The columns that changes tell of."""
+
+    #: As the source calls them.
+    key_names: tuple[str, ...]
+    key: Columns
+    other_names: tuple[str, ...]
+    others: Columns
+    kind: Kind
+
+    def key_values(self, image: Row) -> tuple[object, ...]:
+        """The key of a row; raises :class:`CannotStore`."""
+        values = _adapted(self.key, self.key_names, image)
+        if None in values:
+            raise CannotStore("NULL in the key")
+        return values
+
+    def other_values(self, image: Row) -> tuple[object, ...]:
+        """The rest of a row; raises :class:`CannotStore`."""
+        return _adapted(self.others, self.other_names, image)
+
+
+def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object, ...]:
+    """Values as the driver takes them; the message names the column that can't have its own."""
+    name = ""
+    values = []
+    try:
+        for column, name in zip(columns, names, strict=True):
+            value = image[name]
+            values.append(value if type(value) in column.plain else column.adapt(value))
+    except CannotStore as problem:
+        raise CannotStore(f"column {name!r}: {problem}") from None
+    return tuple(values)
+
+
+def problem_with(changeset: Changeset, change: RowChange, reason: str) -> ApplyProblem:
+    """What says which change can't be applied, and why."""
+    key = f", key {change.key!r}" if change.key else ""
+    key = key if len(key) <= _SHOWN else f"{key[:_SHOWN]}..."
+    return ApplyProblem(
+        f"changeset {changeset.sequence} of {changeset.origin!r}: {change.action} of the table"
+        f" {change.name!r}{key}: {reason}"
+    )

@@ -1,0 +1,119 @@
+"""Changes rows of the target as planned, within a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from stompkit.replication.sinks._sql_plan import Batch
+from stompkit.replication.sinks._sql_statements import Statements
+
+__all__ = ["apply_batch"]
+
+Values = tuple[object, ...]
+
+
+def apply_batch(connection: Connection, statements: Statements, batch: Batch) -> None:
+    """Do to the rows of a batch what it says."""
+    table, key, others, rows = batch.table, batch.key, batch.others, batch.rows
+    match batch.kind:
+        case "upsert":
+            _run(connection, statements.upsert(table, key, others), rows)
+        case "insert":
+            _run(connection, statements.insert(table, others), rows)
+        case "delete":
+            _run(connection, statements.delete(table, key), rows)
+        case "merge":
+            _merge(connection, statements, batch, rows)
+        case "move":
+            _Moves(connection, statements, batch).run()
+        case "truncate":
+            _run(connection, statements.truncate(table), [()])
+        case "delete_one":
+            for row in rows:
+                _run(connection, statements.delete_one(table, key), [row])
+        case "update_one":
+            for row in rows:
+                _update_one(connection, statements, batch, row)
+
+
+def _run(connection: Connection, statement: str, rows: Sequence[Values]) -> int:
+    """Run a statement for each row; return how many rows it has found, -1 if that is not known."""
+    parameters = rows[0] if len(rows) == 1 else list(rows)
+    return connection.exec_driver_sql(statement, parameters).rowcount
+
+
+def _merge(
+    connection: Connection, statements: Statements, batch: Batch, rows: Sequence[Values]
+) -> None:
+    """Update rows, and insert those that are not there; the key comes first in each."""
+    table, key, others = batch.table, batch.key, batch.others
+    update = statements.update(table, others, key)
+    found = _run(connection, update, [row[len(key) :] + row[: len(key)] for row in rows])
+    if found == 0:
+        _run(connection, statements.insert(table, key + others), rows)
+    elif found < len(rows):
+        # In their order: one may take a value of a unique column that another one gives up.
+        for row in rows:
+            _merge(connection, statements, batch, [row])
+
+
+def _update_one(connection: Connection, statements: Statements, batch: Batch, row: Values) -> None:
+    """Update one of the rows that are like the image, or insert what it has become."""
+    image, others = row[: len(batch.key)], row[len(batch.key) :]
+    if not others:
+        return
+    update = statements.update_one(batch.table, batch.others, batch.key)
+    if not _run(connection, update, [others + image]):
+        _run(connection, statements.insert(batch.table, batch.others), [others])
+
+
+class _Moves:
+    """Rows that get other keys, all in one transaction of the source."""
+
+    def __init__(self, connection: Connection, statements: Statements, batch: Batch) -> None:
+        self._connection = connection
+        self._statements = statements
+        self._batch = batch
+        size = len(batch.key)
+        #: What is left to do, by the old keys: the new key and the other values.
+        self._left = {row[:size]: (row[size : 2 * size], row[2 * size :]) for row in batch.rows}
+
+    def run(self) -> None:
+        """Move all, each once the place is free that it goes to."""
+        while self._left:
+            path = [next(iter(self._left))]
+            while path:
+                old = path[-1]
+                new, _ = self._left[old]
+                if new not in self._left or not self._is_taken(old, new):
+                    self._move(path.pop())
+                elif new in path:
+                    # They change places: each row stays where it is, and gets another's values.
+                    for each in path[path.index(new) :]:
+                        self._write(*self._left.pop(each))
+                    del path[path.index(new) :]
+                else:
+                    path.append(new)
+
+    def _is_taken(self, old: Values, new: Values) -> bool:
+        """Whether there is another row under the new key."""
+        question = self._statements.another(self._batch.table, self._batch.key)
+        return self._connection.exec_driver_sql(question, new + old).first() is not None
+
+    def _move(self, old: Values) -> None:
+        """Move a row; one that is under the new key stays, and gets its values."""
+        new, others = self._left.pop(old)
+        batch, statements = self._batch, self._statements
+        if self._is_taken(old, new):
+            self._write(new, others)
+            _run(self._connection, statements.delete(batch.table, batch.key), [old])
+            return
+        # By an update, which takes along what was not told, and rows of other tables by CASCADE.
+        update = statements.update(batch.table, batch.key + batch.others, batch.key)
+        if not _run(self._connection, update, [new + others + old]):
+            self._write(new, others)
+
+    def _write(self, new: Values, others: Values) -> None:
+        _merge(self._connection, self._statements, self._batch, [new + others])

@@ -1,0 +1,217 @@
+"""Tables and columns that a source has, and a target gets or lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Column, Connection, MetaData, Table, types
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.schema import CreateColumn, CreateTable
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.sinks._sql_tables import TargetTable, table_options
+from stompkit.replication.sinks._sql_values import Family
+
+__all__ = [
+    "SchemaProblem",
+    "SourceColumn",
+    "columns_of",
+    "differences",
+    "make_columns",
+    "make_table",
+]
+
+#: How many characters of a key MySQL can index.
+_MYSQL_KEY: Final = 255
+#: How long a name may be: in octets, PostgreSQL cuts it off quietly; MySQL's are characters.
+_LONGEST_NAME: Final = 63
+
+#: What holds the values of a type without loss, beside text.
+_HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
+    "bool": frozenset({"bool", "int"}),
+    "int": frozenset({"int", "decimal"}),
+    "float": frozenset({"float"}),
+    "decimal": frozenset({"decimal"}),
+    "text": frozenset({"uuid", "json"}),
+    "bytes": frozenset({"bytes"}),
+    "date": frozenset({"date", "datetime"}),
+    "time": frozenset({"time", "interval"}),
+    "datetime": frozenset({"datetime"}),
+    "datetimez": frozenset({"datetime"}),
+    "interval": frozenset({"interval", "int", "time"}),
+    "uuid": frozenset({"uuid", "bytes"}),
+    "json": frozenset({"json"}),
+    "set": frozenset(),
+}
+
+
+class SchemaProblem(ValueError):
+    """Columns that can't be made; ``str()`` says why."""
+
+
+class SourceColumn(msgspec.Struct, frozen=True):
+    """A column as a change with the action ``schema`` describes it."""
+
+    name: str
+    type: str
+    key: bool = False
+    nullable: bool = True
+    precision: int | None = None
+    scale: int | None = None
+    length: int | None = None
+
+
+def columns_of(change: RowChange) -> list[SourceColumn]:
+    """The columns that a change tells of; none where it tells only a statement.
+
+    Raises :class:`SchemaProblem`.
+    """
+    told = (change.after or {}).get("columns")
+    if told is None:
+        return []
+    try:
+        columns = msgspec.convert(told, list[SourceColumn])
+    except msgspec.ValidationError as error:
+        raise SchemaProblem(f"its columns can't be read: {error}") from None
+    for column in columns:
+        if column.type not in _HOLDERS:
+            raise SchemaProblem(f"the column {column.name!r} is of a type {column.type!r}")
+    return columns
+
+
+def make_table(
+    connection: Connection, schema: str | None, name: str, columns: Iterable[SourceColumn]
+) -> None:
+    """Make a table; columns that are not of the key can be NULL, whatever the source says.
+
+    That way a column that the source drops is none that new rows have to have.
+    """
+    backend = _backend(connection)
+    made = [
+        Column(
+            _checked(column.name),
+            _type(column, backend),
+            primary_key=column.key,
+            quote=True,
+            nullable=not column.key,
+            autoincrement=False,
+        )
+        for column in columns
+    ]
+    table = Table(_checked(name), MetaData(), *made, schema=schema, quote=True)
+    table.dialect_kwargs.update(table_options(connection))
+    connection.execute(CreateTable(table, if_not_exists=True))
+
+
+def make_columns(
+    connection: Connection, table: TargetTable, columns: Iterable[SourceColumn]
+) -> None:
+    """Add columns to a table, which can be NULL."""
+    backend = _backend(connection)
+    for column in columns:
+        made = Column(_checked(column.name), _type(column, backend), quote=True)
+        definition = CreateColumn(made).compile(dialect=connection.dialect)
+        # The driver takes the statement as it is: what it would take for a parameter is doubled.
+        connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ADD COLUMN {definition}")
+
+
+def differences(table: TargetTable, name: str, columns: Iterable[SourceColumn]) -> list[str]:
+    """What keeps rows with these columns from being stored in a table."""
+    found = []
+    theirs = set()
+    key = set()
+    for column in columns:
+        own = table.column(column.name)
+        if own is None:
+            found.append(f"{name}: the target has no column {column.name!r}")
+            continue
+        theirs.add(own.name)
+        if column.key:
+            key.add(own.name)
+        if own.family not in _HOLDERS[column.type] | {"text", "other"}:
+            kind = own.type_.__visit_name__
+            found.append(
+                f"{name}: column {column.name!r} is {column.type}, and {kind} in the target"
+            )
+        elif column.nullable and own.is_required:
+            found.append(f"{name}: column {column.name!r} can be NULL, but not in the target")
+    found += [
+        f"{name}: the target's column {column.name!r} has to have a value, and the source has none"
+        for column in table.columns.values()
+        if column.is_required and not column.is_generated and column.name not in theirs
+    ]
+    if key and frozenset(key) not in table.uniques:
+        found.append(f"{name}: ({', '.join(sorted(key))}) is no key in the target")
+    if table.engine_without_transactions:
+        engine = table.engine_without_transactions
+        found.append(f"{name}: the target's engine {engine} has no transactions")
+    return found
+
+
+def _backend(connection: Connection) -> str:
+    name = connection.dialect.name
+    return "mysql" if name == "mariadb" else name
+
+
+def _checked(name: str) -> str:
+    """A name from the wire; raises :class:`SchemaProblem` for what no table or column is called."""
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        length = 0
+    if not 0 < length <= _LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise SchemaProblem(f"a table or a column can't be called {name[:_LONGEST_NAME]!r}")
+    return name
+
+
+def _type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
+    """The type of a new column."""
+    numbers = (column.precision, column.scale, column.length)
+    if any(number is not None and not 0 <= number < 2**31 for number in numbers):
+        raise SchemaProblem(f"the column {column.name!r} has digits or a length that can't be")
+    match column.type:
+        case "decimal":
+            return _decimal(column, backend)
+        case "int" if (column.precision or 0) > 19:
+            return _decimal(msgspec.structs.replace(column, scale=0), backend)
+        case "int" if backend == "sqlite":
+            return types.INTEGER()
+        case "text" | "bytes" | "set" if backend == "mysql":
+            return _mysql_text(column)
+    return _TYPES[column.type].get(backend) or _TYPES[column.type][""]
+
+
+def _decimal(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
+    if backend == "sqlite":
+        # Its numbers have no more than 15 digits.
+        return types.TEXT()
+    if column.precision is None:
+        return mysql.DECIMAL(65, 30) if backend == "mysql" else types.NUMERIC()
+    return types.NUMERIC(column.precision, column.scale or 0)
+
+
+def _mysql_text(column: SourceColumn) -> types.TypeEngine[Any]:
+    length = min(column.length or _MYSQL_KEY, _MYSQL_KEY)
+    if column.type == "bytes":
+        return mysql.VARBINARY(length) if column.key else mysql.LONGBLOB()
+    return mysql.VARCHAR(length) if column.key else mysql.LONGTEXT()
+
+
+#: By the kind of database; the empty name stands for all others.
+_TYPES: Final[Mapping[str, Mapping[str, types.TypeEngine[Any]]]] = {
+    "bool": {"": types.Boolean()},
+    "int": {"": types.BigInteger()},
+    "float": {"": types.Double()},
+    "text": {"": types.Text()},
+    "bytes": {"": types.LargeBinary()},
+    "date": {"": types.Date()},
+    "time": {"": types.Time(), "mysql": mysql.TIME(fsp=6)},
+    "datetime": {"": types.DateTime(), "mysql": mysql.DATETIME(fsp=6)},
+    "datetimez": {"": types.DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6)},
+    "interval": {"": types.BigInteger(), "postgresql": postgresql.INTERVAL()},
+    "uuid": {"": types.CHAR(36), "postgresql": postgresql.UUID()},
+    "json": {"": types.Text(), "postgresql": postgresql.JSONB(), "mysql": mysql.LONGTEXT()},
+    "set": {"": types.Text()},
+}

@@ -1,0 +1,134 @@
+"""The statements that change rows, as the drivers take them: names quoted, values as parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from stompkit.replication.sinks._sql_tables import TargetColumn, TargetTable
+
+__all__ = ["Statements"]
+
+#: How many statements are kept; each shape of a change has some.
+_CACHED: Final = 1000
+
+Columns = tuple[TargetColumn, ...]
+
+
+class Statements:
+    """Makes the statements of one kind of database.
+
+    Parameters are those of the columns in the order given: of the key first where there is both.
+    """
+
+    def __init__(self, backend: str, paramstyle: str) -> None:
+        """Begin with none."""
+        self._backend = backend
+        self._mark = "?" if paramstyle == "qmark" else "%s"
+        self.insert = lru_cache(_CACHED)(self._insert)
+        self.upsert = lru_cache(_CACHED)(self._upsert)
+        self.update = lru_cache(_CACHED)(self._update)
+        self.delete = lru_cache(_CACHED)(self._delete)
+
+    def _insert(self, table: TargetTable, columns: Columns) -> str:
+        """A new row."""
+        names = ", ".join(column.quoted for column in columns)
+        marks = ", ".join([self._mark] * len(columns))
+        if not columns:
+            empty = "() VALUES ()" if self._backend == "mysql" else "DEFAULT VALUES"
+            return f"INSERT INTO {table.quoted} {empty}"
+        # The source has given the number already that the target would give.
+        own = " OVERRIDING SYSTEM VALUE" if self._backend == "postgresql" else ""
+        return f"INSERT INTO {table.quoted} ({names}){own} VALUES ({marks})"
+
+    def _upsert(self, table: TargetTable, key: Columns, others: Columns) -> str:
+        """A new row, or the same values for the one that has the key."""
+        insert = self._insert(table, key + others)
+        if self._backend == "mysql":
+            sets = [f"{column.quoted} = VALUES({column.quoted})" for column in others]
+            # Without columns the row stays as it is.
+            sets = sets or [f"{key[0].quoted} = {key[0].quoted}"]
+            return f"{insert} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
+        names = ", ".join(column.quoted for column in key)
+        if not others:
+            return f"{insert} ON CONFLICT ({names}) DO NOTHING"
+        changes = ", ".join(f"{column.quoted} = excluded.{column.quoted}" for column in others)
+        return f"{insert} ON CONFLICT ({names}) DO UPDATE SET {changes}"
+
+    def _update(self, table: TargetTable, columns: Columns, key: Columns) -> str:
+        """Other values for the row with a key; here the key's parameters come last."""
+        sets = ", ".join(f"{column.quoted} = {self._mark}" for column in columns)
+        # Without columns it tells whether the row is there.
+        sets = sets or f"{key[0].quoted} = {key[0].quoted}"
+        return f"UPDATE {table.quoted} SET {sets} WHERE {self._equal(key)}"
+
+    def _delete(self, table: TargetTable, key: Columns) -> str:
+        """The row with a key goes."""
+        return f"DELETE FROM {table.quoted} WHERE {self._equal(key)}"
+
+    def another(self, table: TargetTable, key: Columns) -> str:
+        """Finds a row with one key, and not with another one: parameters of both."""
+        return f"SELECT 1 FROM {table.quoted} WHERE {self._equal(key)} AND NOT ({self._equal(key)})"
+
+    def truncate(self, table: TargetTable) -> str:
+        """All rows go.
+
+        TRUNCATE would end the transaction in MySQL, and in PostgreSQL be refused for a table that
+        a foreign key leads to.
+        """
+        return f"DELETE FROM {table.quoted}"
+
+    def delete_one(self, table: TargetTable, image: Columns) -> str:
+        """One of the rows that have these values, and maybe others in other columns, goes."""
+        return f"DELETE FROM {table.quoted} WHERE {self._one(table, image)}"
+
+    def update_one(self, table: TargetTable, columns: Columns, image: Columns) -> str:
+        """Other values for one of the rows that have these; the image's parameters come last."""
+        sets = ", ".join(f"{column.quoted} = {self._mark}" for column in columns)
+        return f"UPDATE {table.quoted} SET {sets} WHERE {self._one(table, image)}"
+
+    def _equal(self, key: Sequence[TargetColumn]) -> str:
+        return " AND ".join(f"{column.quoted} = {self._mark}" for column in key)
+
+    def _one(self, table: TargetTable, image: Columns) -> str:
+        """One row with the values of an image."""
+        same = " AND ".join(map(self._same, image))
+        if self._backend == "mysql":
+            return f"{same} LIMIT 1"
+        if self._backend == "sqlite":
+            return f"rowid = (SELECT rowid FROM {table.quoted} WHERE {same} LIMIT 1)"
+        return (
+            f"ctid = ANY (ARRAY (SELECT ctid FROM {table.quoted} WHERE {same} LIMIT 1 FOR UPDATE))"
+        )
+
+    def _same(self, column: TargetColumn) -> str:
+        """Whether a column has a value, NULL being one like any other."""
+        name, mark = column.quoted, self._mark
+        if self._backend == "sqlite":
+            return f"{name} IS {mark}"
+        if self._backend == "mysql":
+            # Not as the collation sees it, to which A may be a; and numbers of single precision
+            # are equal to no others.
+            if column.family == "text":
+                return f"BINARY {name} <=> {mark}"
+            if column.family == "json":
+                return f"{name} <=> CAST({mark} AS JSON)"
+            if column.type_.__visit_name__ == "FLOAT":
+                return f"{name} <=> CAST({mark} AS FLOAT)"
+            return f"{name} <=> {mark}"
+        # Some types have no equality: documents, points.
+        if column.family == "json":
+            return f"CAST({name} AS jsonb) IS NOT DISTINCT FROM CAST({mark} AS jsonb)"
+        if column.type_.__visit_name__ in ("FLOAT", "REAL"):
+            return f"{name} IS NOT DISTINCT FROM CAST({mark} AS {self._real(column)})"
+        if column.family == "other":
+            return f"CAST({name} AS text) IS NOT DISTINCT FROM CAST({mark} AS text)"
+        return f"{name} IS NOT DISTINCT FROM {mark}"
+
+    @staticmethod
+    def _real(column: TargetColumn) -> str:
+        """The type of a floating-point column of PostgreSQL."""
+        digits = getattr(column.type_, "precision", None)
+        is_single = column.type_.__visit_name__ == "REAL" or (digits or 53) <= 24
+        return "real" if is_single else "double precision"

@@ -1,0 +1,280 @@
+"""The tables of a target, as its database describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedForeignKeyConstraint
+from sqlalchemy.engine.reflection import Inspector
+from sqlalchemy.types import TypeEngine
+
+from stompkit.replication.sinks._sql_values import Adapt, Family, adapter, family_of, plain_types
+
+__all__ = ["Catalog", "TargetColumn", "TargetTable", "groups_of", "quote", "table_options"]
+
+
+@dataclass(frozen=True, eq=False)
+class TargetColumn:
+    """A column, named and quoted as its database has it."""
+
+    name: str
+    quoted: str
+    type_: TypeEngine[Any]
+    adapt: Adapt
+    #: The types of values that are stored as they are.
+    plain: frozenset[type]
+    #: Whether a new row has to tell it.
+    is_required: bool
+    #: Whether the database itself gives it its values.
+    is_generated: bool
+
+    @cached_property
+    def family(self) -> Family:
+        """What it holds."""
+        return family_of(self.type_)
+
+
+@dataclass(frozen=True, eq=False)
+class TargetTable:
+    """A table, named and quoted as its database has it."""
+
+    schema: str | None
+    name: str
+    quoted: str
+    columns: Mapping[str, TargetColumn]
+    primary_key: tuple[str, ...]
+    #: Columns of which an upsert can go by.
+    uniques: frozenset[frozenset[str]]
+    #: Whether there is more than one key that a new row can clash with.
+    has_more_keys: bool
+    #: The tables whose changes have to stay in order with those of this one.
+    related: frozenset[tuple[str | None, str]]
+    #: Empty where the table takes part in transactions; else what keeps it.
+    engine_without_transactions: str = ""
+    _folded: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str | None, str]:
+        """Which table it is."""
+        return self.schema, self.name
+
+    def column(self, name: str) -> TargetColumn | None:
+        """The column of that name, or the only one whose name differs by case."""
+        found = self.columns.get(name)
+        if found is None and (other := self._folded.get(name.casefold())) is not None:
+            found = self.columns[other]
+        return found
+
+
+class Catalog:
+    """Finds and remembers the tables that changes are about."""
+
+    def __init__(
+        self,
+        *,
+        schema_map: Mapping[str, str],
+        table_map: Mapping[str, str],
+        reserved: str,
+        backend: str,
+        is_lossy: bool,
+        checks_foreign_keys: bool,
+        defers_foreign_keys: bool,
+    ) -> None:
+        """Begin with nothing; ``reserved`` is a table that no change is about."""
+        self._schema_map = schema_map
+        self._table_map = table_map
+        self._reserved = reserved
+        self._backend = backend
+        self._is_lossy = is_lossy
+        self._checks_foreign_keys = checks_foreign_keys
+        self._defers_foreign_keys = defers_foreign_keys
+        #: By schema and name of the source.
+        self._tables: dict[tuple[str, str], TargetTable | None] = {}
+        self._names: dict[str | None, list[str]] = {}
+
+    def forget(self, *, missing_only: bool = False) -> None:
+        """Look at the database again; with ``missing_only`` for tables that were not there."""
+        self._names.clear()
+        if not missing_only:
+            self._tables.clear()
+            return
+        for source in [name for name, table in self._tables.items() if table is None]:
+            del self._tables[source]
+
+    def wanted(self, schema: str, table: str) -> tuple[str | None, str] | None:
+        """Where changes of a source's table go; ``None`` where that is nowhere."""
+        mapped = self._table_map.get(f"{schema}.{table}" if schema else table)
+        mapped = self._table_map.get(table) if mapped is None else mapped
+        if mapped is not None:
+            target_schema, _, name = mapped.rpartition(".")
+            return target_schema or None, name
+        if not self._schema_map:
+            return None, table
+        return (self._schema_map[schema] or None, table) if schema in self._schema_map else None
+
+    def known(self, schema: str, table: str) -> TargetTable | None:
+        """The target of a source's table, which was found before."""
+        return self._tables.get((schema, table))
+
+    def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
+        """The target of a source's table; ``None`` where there is none."""
+        source = (schema, table)
+        if source not in self._tables:
+            self._tables[source] = self._look(connection, source)
+        return self._tables[source]
+
+    def _look(self, connection: Connection, source: tuple[str, str]) -> TargetTable | None:
+        wanted = self.wanted(*source)
+        if wanted is None or wanted[1].casefold() == self._reserved.casefold():
+            return None
+        schema, name = wanted
+        inspector = inspect(connection)
+        if schema not in self._names:
+            if schema is not None and schema not in inspector.get_schema_names():
+                return None
+            self._names[schema] = inspector.get_table_names(schema)
+        names = self._names[schema]
+        if name not in names:
+            similar = [each for each in names if each.casefold() == name.casefold()]
+            if len(similar) != 1:
+                return None
+            name = similar[0]
+        return self._describe(connection, inspector, schema, name)
+
+    def _describe(
+        self, connection: Connection, inspector: Inspector, schema: str | None, name: str
+    ) -> TargetTable:
+        columns = {
+            each["name"]: self._column(connection, each)
+            for each in inspector.get_columns(name, schema)
+        }
+        primary_key = tuple(inspector.get_pk_constraint(name, schema)["constrained_columns"])
+        uniques = {tuple(primary_key)} if primary_key else set()
+        partial = 0
+        for index in inspector.get_indexes(name, schema):
+            parts = [part for part in index["column_names"] if part is not None]
+            options = index.get("dialect_options", {})
+            if not index["unique"]:
+                continue
+            if len(parts) < len(index["column_names"]) or any(
+                value for option, value in options.items() if option.endswith(("where", "length"))
+            ):
+                partial += 1
+            else:
+                uniques.add(tuple(parts))
+        for constraint in inspector.get_unique_constraints(name, schema):
+            uniques.add(tuple(constraint["column_names"]))
+        quoted = quote(connection, name)
+        found = TargetTable(
+            schema,
+            name,
+            f"{quote(connection, schema)}.{quoted}" if schema else quoted,
+            columns,
+            primary_key,
+            frozenset(set(map(frozenset, uniques)) - self._late(connection, schema, name)),
+            len(uniques) + partial > 1,
+            frozenset(self._related(inspector.get_foreign_keys(name, schema), schema)),
+            self._engine_without_transactions(inspector, name, schema),
+        )
+        for column in columns:
+            # Two that differ by case only are not told apart by anything else.
+            folded = column.casefold()
+            found._folded[folded] = None if folded in found._folded else column
+        return found
+
+    def _column(self, connection: Connection, column: ReflectedColumn) -> TargetColumn:
+        gives_itself = column.get("autoincrement") is True or "identity" in column
+        return TargetColumn(
+            column["name"],
+            quote(connection, column["name"]),
+            column["type"],
+            adapter(column["type"], self._backend, lossy=self._is_lossy),
+            plain_types(column["type"], self._backend),
+            not column["nullable"] and column.get("default") is None and not gives_itself,
+            "computed" in column,
+        )
+
+    def _late(self, connection: Connection, schema: str | None, name: str) -> set[frozenset[str]]:
+        """The keys of PostgreSQL that can be looked at later: an upsert can't go by them."""
+        if self._backend != "postgresql":
+            return set()
+        parameters = {"schema": schema, "name": name}
+        return {frozenset(row[0]) for row in connection.execute(_LATE, parameters)}
+
+    def _related(
+        self, keys: Iterable[ReflectedForeignKeyConstraint], schema: str | None
+    ) -> Iterable[tuple[str | None, str]]:
+        """The tables that foreign keys lead to, as far as it matters when they are looked at."""
+        if not self._checks_foreign_keys:
+            return
+        for key in keys:
+            options: Mapping[str, Any] = key.get("options", {})
+            # SQLite can put off all, PostgreSQL those that say so, and MySQL none. What a foreign
+            # key does to other rows it does at once, in any case.
+            is_late = self._defers_foreign_keys and (
+                self._backend == "sqlite" or bool(options.get("deferrable"))
+            )
+            acts = any(
+                options.get(action, "NO ACTION") not in ("NO ACTION", "RESTRICT")
+                for action in ("ondelete", "onupdate")
+            )
+            if acts or not is_late or "RESTRICT" in options.values():
+                yield key["referred_schema"] or schema, key["referred_table"]
+
+    def _engine_without_transactions(
+        self, inspector: Inspector, name: str, schema: str | None
+    ) -> str:
+        """The engine of a table of MySQL whose changes can't be undone."""
+        if self._backend != "mysql":
+            return ""
+        options = inspector.get_table_options(name, schema)
+        engine = next((options[each] for each in _ENGINES if each in options), "InnoDB")
+        return engine if engine.casefold() in _WITHOUT_TRANSACTIONS else ""
+
+
+_LATE: Final = text(
+    "SELECT array_agg(CAST(a.attname AS text)) FROM pg_constraint c"
+    " JOIN pg_class t ON t.oid = c.conrelid JOIN pg_namespace n ON n.oid = t.relnamespace"
+    " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = ANY (c.conkey)"
+    " WHERE c.condeferrable AND c.contype IN ('p', 'u') AND t.relname = :name"
+    " AND n.nspname = COALESCE(CAST(:schema AS text), current_schema()) GROUP BY c.oid"
+)
+
+#: How SQLAlchemy calls the engine of a table.
+_ENGINES: Final = ("mysql_engine", "mariadb_engine")
+_WITHOUT_TRANSACTIONS: Final = frozenset({"myisam", "aria", "memory", "csv", "archive"})
+
+
+def quote(connection: Connection, name: str) -> str:
+    """A name as a statement for the driver has it."""
+    return connection.dialect.identifier_preparer.quote_identifier(name)
+
+
+def table_options(connection: Connection) -> dict[str, str]:
+    """The options of tables that a sink makes, where the database is MySQL or MariaDB.
+
+    Keys that differ by case, or by blanks at their ends, are different keys in them.
+    """
+    dialect = connection.dialect
+    if dialect.name not in ("mysql", "mariadb"):
+        return {}
+    is_mariadb = getattr(dialect, "is_mariadb", False)
+    return {
+        f"{dialect.name}_engine": "InnoDB",
+        f"{dialect.name}_charset": "utf8mb4",
+        f"{dialect.name}_collate": "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin",
+    }
+
+
+def groups_of(tables: Sequence[TargetTable]) -> dict[tuple[str | None, str], int]:
+    """Numbers of tables: the same for those whose changes have to stay in their order."""
+    groups = {table.identity: number for number, table in enumerate(tables)}
+    for table in tables:
+        for other in table.related & groups.keys():
+            one, another = groups[table.identity], groups[other]
+            groups = {name: one if each == another else each for name, each in groups.items()}
+    return groups

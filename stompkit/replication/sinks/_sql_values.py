@@ -1,0 +1,350 @@
+"""Values as the columns of an SQL database take them, by the columns' types, without loss."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from sqlalchemy import types
+from sqlalchemy.dialects import mysql, postgresql
+
+from stompkit.replication.sinks._sql_forms import (
+    INT64,
+    MICROSECOND,
+    CannotStore,
+    json_text,
+    misfit,
+    mysql_time,
+    number_in,
+    parsed,
+    shown,
+    sqlite_number,
+    text_of,
+    utf_8,
+    whole_number,
+)
+from stompkit.replication.values import Value
+
+__all__ = ["Adapt", "CannotStore", "Family", "adapter", "family_of", "plain_types"]
+
+#: Makes what a driver is given of a value; raises :class:`CannotStore`.
+Adapt = Callable[[Value], object]
+
+#: What a column holds, whatever its database calls it.
+Family = Literal[
+    "bool",
+    "int",
+    "float",
+    "decimal",
+    "text",
+    "bytes",
+    "date",
+    "time",
+    "datetime",
+    "interval",
+    "uuid",
+    "json",
+    "array",
+    "other",
+]
+
+_DAY: Final = timedelta(days=1)
+
+#: The first that a type is derived from tells its family: the order matters.
+_FAMILIES: Final[tuple[tuple[type[Any] | tuple[type[Any], ...], Family], ...]] = (
+    (types.Boolean, "bool"),
+    ((types.Integer, mysql.BIT, mysql.YEAR), "int"),
+    (types.Float, "float"),
+    (types.Numeric, "decimal"),
+    # MySQL's SET and all ENUMs are among them.
+    (types.String, "text"),
+    ((types.LargeBinary, types.BINARY, types.VARBINARY), "bytes"),
+    (types.DateTime, "datetime"),
+    (types.Date, "date"),
+    (types.Time, "time"),
+    ((types.Interval, postgresql.INTERVAL), "interval"),
+    (types.Uuid, "uuid"),
+    (types.JSON, "json"),
+    (types.ARRAY, "array"),
+)
+
+
+def family_of(type_: types.TypeEngine[Any]) -> Family:
+    """What a column of that type holds."""
+    return next((family for kinds, family in _FAMILIES if isinstance(type_, kinds)), "other")
+
+
+#: The types of values that all databases take as they are.
+_PLAIN: Final[Mapping[Family, frozenset[type]]] = {
+    "bool": frozenset({bool}),
+    "bytes": frozenset({bytes}),
+}
+#: Those that some take so.
+_MORE_PLAIN: Final[Mapping[tuple[str, Family], frozenset[type]]] = {
+    ("postgresql", "int"): frozenset({int}),
+    ("postgresql", "float"): frozenset({float}),
+    ("postgresql", "date"): frozenset({date}),
+    ("postgresql", "uuid"): frozenset({UUID}),
+    ("postgresql", "interval"): frozenset({timedelta}),
+    ("mysql", "int"): frozenset({int}),
+    ("mysql", "date"): frozenset({date}),
+    ("sqlite", "text"): frozenset({str}),
+}
+
+
+def plain_types(type_: types.TypeEngine[Any], backend: str) -> frozenset[type]:
+    """The types of values that need no adapting to a column."""
+    family = family_of(type_)
+    plain = _PLAIN.get(family, frozenset()) | _MORE_PLAIN.get((backend, family), frozenset())
+    return plain | {type(None)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What adapting has to know of a column."""
+
+    #: ``sqlite``, ``postgresql`` or ``mysql``.
+    backend: str
+    #: Whether the database may round to the digits that the column has.
+    lossy: bool
+    #: Characters, where there is a limit.
+    length: int | None = None
+    #: Digits behind the point of a number or of seconds, where there is a limit.
+    digits: int | None = None
+    has_zone: bool = False
+
+    def to_bool(self, value: Value) -> object:
+        """A truth value; also 0 and 1."""
+        if value is True or value is False:
+            return value if self.backend == "postgresql" else int(value)
+        if isinstance(value, (int, float, Decimal)) and value in (0, 1):
+            return bool(value) if self.backend == "postgresql" else int(value)
+        raise misfit(value, "a truth value")
+
+    def to_int(self, value: Value) -> object:
+        """A whole number; of an interval the microseconds."""
+        if type(value) is int and value in INT64:
+            return value
+        if isinstance(value, timedelta):
+            return value // MICROSECOND
+        if isinstance(value, str):
+            value = number_in(value)
+        if isinstance(value, (float, Decimal)):
+            value = whole_number(value)
+        if not isinstance(value, int):
+            raise misfit(value, "a whole number")
+        if self.backend == "sqlite" and value not in INT64:
+            raise CannotStore(f"{shown(value)} has more than 64 bits")
+        return int(value)
+
+    def to_decimal(self, value: Value) -> object:
+        """A number, exactly."""
+        if isinstance(value, str):
+            value = number_in(value)
+        if isinstance(value, (bool, float)):
+            value = Decimal(repr(value)) if isinstance(value, float) else int(value)
+        if not isinstance(value, (int, Decimal)):
+            raise misfit(value, "a number")
+        number = Decimal(value)
+        if not number.is_finite():
+            if self.backend != "postgresql":
+                raise CannotStore(f"{number} is not a number that it has")
+            return number
+        if self.backend == "sqlite":
+            return sqlite_number(number)
+        if self.digits is not None and not self.lossy:
+            _, numerals, exponent = number.as_tuple()
+            assert isinstance(exponent, int)
+            beyond = -exponent - self.digits
+            # Zeros at the end are not digits that would be lost.
+            if beyond > 0 and any(numerals[-beyond:]):
+                raise CannotStore(
+                    f"{shown(number)} has more than {self.digits} digits behind the point"
+                )
+        return value
+
+    def to_float(self, value: Value) -> object:
+        """A floating-point number that says the same."""
+        if isinstance(value, str):
+            value = number_in(value)
+        if not isinstance(value, (int, float, Decimal)):
+            raise misfit(value, "a number")
+        try:
+            number = float(value)
+        except OverflowError:
+            raise CannotStore(f"{shown(value)} is too large") from None
+        if not math.isfinite(number):
+            if isinstance(value, Decimal) and value.is_finite():
+                raise CannotStore(f"{shown(value)} is too large")
+            # SQLite makes NULL of what is not a number, and MySQL has none of them.
+            if self.backend == "mysql" or (self.backend == "sqlite" and math.isnan(number)):
+                raise CannotStore(f"{number} is not a number that it has")
+        elif not isinstance(value, float) and Decimal(repr(number)) != value and not self.lossy:
+            raise CannotStore(f"{shown(value)} has more digits than it holds")
+        return number
+
+    def to_text(self, value: Value) -> object:
+        """Text, also of whatever has one form as text."""
+        if type(value) is not str:
+            value = text_of(value, self.length)
+        if self.backend == "postgresql" and "\0" in value:
+            raise CannotStore("text with a NUL character")
+        if self.length is not None and len(value) > self.length and self.backend != "sqlite":
+            raise CannotStore(f"text of {len(value)} characters, and it holds {self.length}")
+        return value
+
+    def to_bytes(self, value: Value) -> object:
+        """Octets; of text its UTF-8."""
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        if isinstance(value, UUID):
+            return value.bytes
+        if isinstance(value, str):
+            return utf_8(value)
+        raise misfit(value, "octets")
+
+    def to_date(self, value: Value) -> object:
+        """A date; also a time of midnight."""
+        if isinstance(value, str):
+            value = parsed(datetime, value, "a date")
+        if isinstance(value, datetime):
+            if value.time() != time() or value.tzinfo is not None:
+                raise CannotStore(f"{value} is more than a date")
+            value = value.date()
+        if not isinstance(value, date):
+            raise misfit(value, "a date")
+        return value.isoformat() if self.backend == "sqlite" else value
+
+    def to_time(self, value: Value) -> object:
+        """A time of the day; MySQL's may be any interval."""
+        if isinstance(value, str):
+            value = parsed(time, value, "a time")
+        if isinstance(value, timedelta):
+            if self.backend == "mysql":
+                self._whole(value, value.microseconds)
+                return mysql_time(value)
+            if not timedelta() <= value < _DAY:
+                raise CannotStore(f"{value} is no time of a day")
+            value = (datetime.min + value).time()
+        if not isinstance(value, time):
+            raise misfit(value, "a time")
+        if value.tzinfo is not None and not self.has_zone:
+            # The date matters for no zone that has come over a wire: those are fixed.
+            value = datetime.combine(date(2000, 1, 1), value).astimezone(UTC).time()
+        elif value.tzinfo is None and self.has_zone:
+            value = value.replace(tzinfo=UTC)
+        self._whole(value, value.microsecond)
+        return value.isoformat("microseconds") if self.backend == "sqlite" else value
+
+    def to_datetime(self, value: Value) -> object:
+        """A time; UTC where the column has no zone, and taken as UTC where the value has none."""
+        if isinstance(value, str):
+            value = parsed(datetime, value, "a time")
+        if not isinstance(value, datetime):
+            if not isinstance(value, date):
+                raise misfit(value, "a time")
+            value = datetime.combine(value, time())
+        try:
+            if self.has_zone:
+                value = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            elif value.tzinfo is not None:
+                value = value.astimezone(UTC).replace(tzinfo=None)
+        except OverflowError:
+            raise CannotStore(f"{value} is out of range in UTC") from None
+        self._whole(value, value.microsecond)
+        return value.isoformat(" ", "microseconds") if self.backend == "sqlite" else value
+
+    def _whole(self, value: Value, microseconds: int) -> None:
+        """See that no part of a second is lost."""
+        if self.digits is not None and not self.lossy and microseconds % 10 ** (6 - self.digits):
+            raise CannotStore(f"{value} has more than {self.digits} digits of a second")
+
+    def to_interval(self, value: Value) -> object:
+        """An interval; also microseconds, or a time of the day."""
+        if isinstance(value, time) and value.tzinfo is None:
+            return datetime.combine(date.min, value) - datetime.min
+        if isinstance(value, int) and not isinstance(value, bool):
+            try:
+                return timedelta(microseconds=value)
+            except OverflowError:
+                raise CannotStore(f"{value} microseconds are too many") from None
+        if not isinstance(value, timedelta):
+            raise misfit(value, "an interval")
+        return value
+
+    def to_uuid(self, value: Value) -> object:
+        """A UUID; also its text or its 16 octets."""
+        try:
+            if isinstance(value, str):
+                value = UUID(value)
+            elif isinstance(value, bytes):
+                value = UUID(bytes=value)
+        except ValueError:
+            pass
+        if not isinstance(value, UUID):
+            raise misfit(value, "a UUID")
+        return value if self.backend == "postgresql" else str(value)
+
+    def to_json(self, value: Value) -> object:
+        """A document. Text that has the form of an object or of a list is one already."""
+        if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+            try:
+                json.loads(value)
+            except ValueError:
+                return json_text(value)
+            return value
+        if value is None or isinstance(value, (str, bool, int, float, Mapping, list, tuple)):
+            return json_text(value)
+        return json_text(text_of(value, self.length))
+
+    def to_array(self, value: Value) -> object:
+        """A list, of which the driver makes an array."""
+        if not isinstance(value, (list, str)):
+            raise misfit(value, "a list")
+        return value
+
+    def to_other(self, value: Value) -> object:
+        """What the driver takes: the database knows more of the type."""
+        if isinstance(value, (int, float, bytes)):
+            return self.to_float(value) if isinstance(value, float) else value
+        return self.to_text(value)
+
+
+def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt:
+    """What adapts values to a column of that type; NULL is always NULL."""
+    digits = getattr(type_, "fsp", None)
+    family = family_of(type_)
+    if family == "decimal":
+        digits = getattr(type_, "scale", None)
+    elif backend == "mysql" and digits is None:
+        digits = 0
+    elif backend == "postgresql":
+        digits = getattr(type_, "precision", None)
+    # An enumeration's length is something else.
+    is_choice = isinstance(type_, (types.Enum, mysql.SET))
+    length = None if is_choice else getattr(type_, "length", None)
+    column = _Column(
+        backend,
+        lossy,
+        # An enumeration's length is something else.
+        length
+        if isinstance(length, int) and not isinstance(type_, (types.Enum, mysql.SET))
+        else None,
+        digits,
+        has_zone=bool(getattr(type_, "timezone", False)) and backend == "postgresql",
+    )
+    adapt: Adapt = getattr(column, f"to_{family}")
+    if isinstance(type_, mysql.TEXT):
+        # The length is one of octets, which the server sees to.
+        adapt = _Column(backend, lossy).to_text
+
+    def convert(value: Value) -> object:
+        return None if value is None else adapt(value)
+
+    return convert

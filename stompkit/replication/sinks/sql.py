@@ -1,0 +1,346 @@
+"""The sink for SQL databases: SQLite, PostgreSQL, MariaDB and MySQL. Needs the extra ``sql``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+try:
+    from sqlalchemy import URL, Connection, Engine
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "a sink in an SQL database needs SQLAlchemy: pip install 'stompkit[sql]'", name=error.name
+    ) from error
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks._sql_database import (
+    Database,
+    ForeignKeys,
+    Rejected,
+    SinkUnavailable,
+)
+from stompkit.replication.sinks._sql_offsets import OffsetTable
+from stompkit.replication.sinks._sql_plan import MOST_ROWS, Batch, OnMissing, Planner, problem_with
+from stompkit.replication.sinks._sql_rows import apply_batch
+from stompkit.replication.sinks._sql_schema import (
+    SchemaProblem,
+    SourceColumn,
+    columns_of,
+    differences,
+    make_columns,
+    make_table,
+)
+from stompkit.replication.sinks._sql_statements import Statements
+from stompkit.replication.sinks._sql_tables import Catalog, TargetTable
+
+__all__ = ["SinkUnavailable", "SqlSink"]
+
+
+class SqlSink:
+    """Applies changesets to tables of an SQL database.
+
+    What a change tells of a row is written, and nothing else of it: other columns stay as they are.
+    An update of the key moves the row; where there is one under the new key already, that one gets
+    the values, and the old one goes. Rows of tables without a key are found by all that is told of
+    how they were, one at a time.
+
+    Values are stored as the columns of the target have them, exactly or not at all: with a zone,
+    times go into columns without one as UTC; intervals into columns for whole numbers as
+    microseconds; sets into text with commas. SQLite holds decimals of more than 15 digits in
+    columns of text only.
+
+    Raises :class:`~stompkit.replication.sinks.ApplyProblem` for what can never be applied, naming
+    changeset, table, key and, where it is one, the column; and :class:`SinkUnavailable` where the
+    database can't be used, or has refused because of others at work. The sink connects again by
+    itself. No message has a password in it.
+    """
+
+    def __init__(
+        self,
+        engine_or_url: Engine | URL | str,
+        *,
+        schema_map: Mapping[str, str] | None = None,
+        table_map: Mapping[str, str] | None = None,
+        key_columns: Mapping[str, Sequence[str]] | None = None,
+        create: bool = False,
+        evolve: bool = True,
+        on_missing: OnMissing = "error",
+        unknown_columns: OnMissing = "error",
+        foreign_keys: ForeignKeys = "deferred",
+        lossy: bool = False,
+        offsets_table: str = "stompkit_offsets",
+    ) -> None:
+        """Describe a sink; nothing is connected to yet.
+
+        ``schema_map``
+            The target's schemas by the source's; a schema that is not in it has no target. Without
+            it, all tables are looked for in the target's default schema.
+        ``table_map``
+            The target's tables by the source's, each as ``table`` or ``schema.table``. Tables and
+            columns that are not found by their names are found by names that differ by case only.
+        ``key_columns``
+            What identifies the rows of tables, by the source's ``table`` or ``schema.table``; it
+            goes before what changes themselves call their key. Without any key, the target's
+            primary key is taken if all of it is told.
+        ``create``
+            Whether tables are made that the target lacks, by what ``schema`` changes tell.
+        ``evolve``
+            Whether columns are added that the target lacks, by the same; none is ever dropped.
+        ``on_missing``, ``unknown_columns``
+            Whether changes of tables, and values of columns, are an ``"error"`` or left out
+            (``"ignore"``) where the target has none for them.
+        ``foreign_keys``
+            ``"enforced"``: changes come in the source's order, and the target looks at each.
+            ``"deferred"``: it looks at the end of a transaction, where it can: SQLite always,
+            PostgreSQL at those that are DEFERRABLE, MySQL never. ``"off"``: the target does not
+            look, which in PostgreSQL only superusers can have, and turns triggers off as well.
+        ``lossy``
+            Whether the database may round digits of numbers and of seconds for which a column
+            has no room.
+        ``offsets_table``
+            Where the sink counts what it has applied; several sinks can share it.
+
+        Raises ``ValueError`` for a URL that can't be read, or another kind of database.
+        """
+        self._database = Database(engine_or_url, foreign_keys)
+        self._offsets = OffsetTable(offsets_table)
+        self._creates = create
+        self._evolves = evolve
+        self._on_missing = on_missing
+        self._unknown_columns = unknown_columns
+        self._key_columns = dict(key_columns or {})
+        backend = self._database.backend
+        self._catalog = Catalog(
+            schema_map=dict(schema_map or {}),
+            table_map=dict(table_map or {}),
+            reserved=offsets_table,
+            backend=backend,
+            is_lossy=lossy,
+            checks_foreign_keys=foreign_keys != "off",
+            defers_foreign_keys=foreign_keys == "deferred",
+        )
+        self._statements = Statements(backend, self._database.engine.dialect.paramstyle)
+        self._is_open = False
+
+    def last(self, origin: str) -> int | None:
+        """The number of the last changeset of that origin; ``None`` where there was none."""
+        self._open()
+        with self._database.transaction() as connection:
+            return self._offsets.load(connection, origin)
+
+    def apply(self, changesets: Sequence[Changeset]) -> None:
+        """Apply changesets, and their numbers with them, in one transaction.
+
+        Only columns and tables that are missing are made before: MySQL can't do that within one.
+        """
+        try:
+            self._apply(changesets, alone=False)
+        except Rejected:
+            # Each row by itself: then it is known which one it was, or it works.
+            try:
+                self._apply(changesets, alone=True)
+            except Rejected as rejected:
+                # What is only looked at when a transaction ends is of no row in particular.
+                raise ApplyProblem(f"{_numbers(changesets)}: {rejected}") from None
+
+    def skip(self, changeset: Changeset) -> None:
+        """Count a changeset as applied, and do nothing else."""
+        self._open()
+        with self._database.transaction() as connection:
+            last = self._offsets.lock(connection, [changeset.origin])[changeset.origin]
+            if last is None or last < changeset.sequence:
+                self._offsets.store(connection, changeset)
+
+    def check(self, changes: Iterable[RowChange]) -> list[str]:
+        """All that keeps changes from being stored, as far as the target's tables tell.
+
+        Nothing is made. Changes with the action ``schema`` tell most; of others, it is only seen
+        whether the tables and the columns are there.
+        """
+        self._open()
+        self._catalog.forget()
+        found: dict[str, None] = {}
+        with self._database.transaction() as connection:
+            for change in changes:
+                table = self._catalog.find(connection, change.schema, change.table)
+                for difference in self._differences(table, change):
+                    found[difference] = None
+        return list(found)
+
+    def close(self) -> None:
+        """Disconnect; an engine that was given goes on."""
+        self._database.close()
+
+    def _open(self) -> None:
+        """Make the table of offsets, when it is first needed."""
+        if self._is_open:
+            return
+        with self._database.transaction() as connection:
+            is_there = self._offsets.is_there(connection)
+        if not is_there:
+            try:
+                with self._database.transaction() as connection:
+                    self._offsets.create(connection)
+            except (Rejected, SinkUnavailable):
+                # Another sink may have made it in between.
+                with self._database.transaction() as connection:
+                    if not self._offsets.is_there(connection):
+                        raise
+        self._is_open = True
+
+    def _apply(self, changesets: Sequence[Changeset], *, alone: bool) -> None:
+        """Apply what is new; where others do so at the same time, see again what that is."""
+        self._open()
+        is_done = False
+        try:
+            while not is_done:
+                known, new = self._news(changesets)
+                if not new:
+                    return
+                batches = self._plan(new, 1 if alone else MOST_ROWS)
+                is_done = self._write(known, new, batches, alone=alone)
+        except SinkUnavailable:
+            # Tables may have become others meanwhile, or been away.
+            self._catalog.forget()
+            self._is_open = False
+            raise
+
+    def _plan(self, changesets: Sequence[Changeset], most_rows: int) -> list[Batch]:
+        """What has to be done, having made what it takes."""
+        self._prepare(changesets)
+        with suppress(ApplyProblem):
+            return self._planner(most_rows).plan(changesets)
+        # The tables may have become others since they were looked at.
+        self._catalog.forget()
+        self._look(changesets)
+        return self._planner(most_rows).plan(changesets)
+
+    def _planner(self, most_rows: int) -> Planner:
+        return Planner(
+            self._catalog,
+            self._key_columns,
+            self._database.backend,
+            on_missing=self._on_missing,
+            unknown_columns=self._unknown_columns,
+            most_rows=most_rows,
+        )
+
+    def _news(
+        self, changesets: Sequence[Changeset]
+    ) -> tuple[dict[str, int | None], list[Changeset]]:
+        """The last numbers, and the changesets that are above them."""
+        with self._database.transaction() as connection:
+            known = {
+                origin: self._offsets.load(connection, origin)
+                for origin in {changeset.origin for changeset in changesets}
+            }
+        new = []
+        lasts = dict(known)
+        for changeset in changesets:
+            last = lasts[changeset.origin]
+            if last is None or changeset.sequence > last:
+                lasts[changeset.origin] = changeset.sequence
+                new.append(changeset)
+        return known, new
+
+    def _write(
+        self,
+        known: Mapping[str, int | None],
+        changesets: Sequence[Changeset],
+        batches: Iterable[Batch],
+        *,
+        alone: bool,
+    ) -> bool:
+        """Do it, unless the last numbers are others by now; return whether it was done."""
+        ends = {changeset.origin: changeset for changeset in changesets}
+        with self._database.transaction() as connection:
+            locked = self._offsets.lock(connection, ends)
+            if any(locked[origin] != known[origin] for origin in ends):
+                return False
+            self._database.defer(connection)
+            for batch in batches:
+                self._write_batch(connection, batch, alone=alone)
+            for changeset in ends.values():
+                self._offsets.store(connection, changeset)
+        return True
+
+    def _write_batch(self, connection: Connection, batch: Batch, *, alone: bool) -> None:
+        """Do what a batch says."""
+        if not alone:
+            apply_batch(connection, self._statements, batch)
+            return
+        try:
+            with self._database.errors():
+                apply_batch(connection, self._statements, batch)
+        except Rejected as rejected:
+            raise problem_with(*batch.cause, str(rejected)) from None
+
+    # Tables.
+
+    def _prepare(self, changesets: Iterable[Changeset]) -> None:
+        """Look at all tables, and make what is missing and may be made."""
+        self._catalog.forget(missing_only=True)
+        for changeset in changesets:
+            for change in changeset.changes:
+                if change.action == "schema":
+                    self._evolve(changeset, change)
+        self._look(changesets)
+
+    def _look(self, changesets: Iterable[Changeset]) -> None:
+        """Have the catalog know all tables."""
+        names = {(change.schema, change.table) for each in changesets for change in each.changes}
+        with self._database.transaction() as connection:
+            for schema, table in names:
+                self._catalog.find(connection, schema, table)
+
+    def _evolve(self, changeset: Changeset, change: RowChange) -> None:
+        """Make what a source has, in a transaction of its own."""
+        try:
+            columns = columns_of(change)
+            # Whoever has made it before does no harm.
+            self._catalog.forget()
+            with self._database.transaction() as connection:
+                self._make(connection, change, columns)
+        except SchemaProblem as problem:
+            raise problem_with(changeset, change, str(problem)) from None
+        except Rejected as rejected:
+            raise problem_with(changeset, change, str(rejected)) from None
+        finally:
+            self._catalog.forget()
+
+    def _make(
+        self, connection: Connection, change: RowChange, columns: Sequence[SourceColumn]
+    ) -> None:
+        table = self._catalog.find(connection, change.schema, change.table)
+        if table is not None:
+            missing = [column for column in columns if table.column(column.name) is None]
+            if missing and self._evolves:
+                make_columns(connection, table, missing)
+            return
+        wanted = self._catalog.wanted(change.schema, change.table)
+        if wanted is not None and columns and self._creates:
+            make_table(connection, *wanted, columns)
+
+    def _differences(self, table: TargetTable | None, change: RowChange) -> list[str]:
+        if table is None:
+            return [f"{change.name}: the target has no such table"]
+        if change.action == "schema":
+            try:
+                return differences(table, change.name, columns_of(change))
+            except SchemaProblem as problem:
+                return [f"{change.name}: {problem}"]
+        told = {**change.key, **(change.after or {})}
+        return [
+            f"{change.name}: the target has no column {name!r}"
+            for name in told
+            if table.column(name) is None
+        ]
+
+
+def _numbers(changesets: Sequence[Changeset]) -> str:
+    """Which changesets there are, in short."""
+    first, last = changesets[0], changesets[-1]
+    if first is last:
+        return f"changeset {first.sequence} of {first.origin!r}"
+    return f"changesets {first.sequence} of {first.origin!r} to {last.sequence} of {last.origin!r}"

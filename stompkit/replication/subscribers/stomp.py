@@ -1,0 +1,247 @@
+"""Publishing to a broker: each changeset that a publisher of this process finds, as frames."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any, Final, Self
+
+import msgspec
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.frames import MAX_BODY_BYTES, Packet, packets
+from stompkit.replication.link import BrokerUrl, Link
+from stompkit.replication.signals import CHANGESET
+from stompkit.replication.tables import Tables
+
+__all__ = ["StompSub", "partition_of", "partitioned", "stomp_sub"]
+
+#: A destination, with ``{origin}`` for that of the changeset, or what gives one.
+Destination = str | Callable[[Changeset], str]
+
+#: What no broker gives a meaning to in a name.
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def stomp_sub(
+    url_or_hosts: str | Sequence[str],
+    destination: Destination | None = None,
+    *,
+    tables: Tables | Iterable[str] | None = None,
+    receipts: bool = True,
+    partitions: int = 1,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    persistent: bool = True,
+    **settings: Any,
+) -> StompSub:
+    """Connect to a broker, and send it each changeset from now on.
+
+    ``url_or_hosts`` is ``stomp://login:passcode@a:61613,b:61613/queue/x``, see
+    :class:`~stompkit.replication.link.BrokerUrl`, or ``["a:61613", "b:61613"]``: further hosts are
+    for failover. ``settings`` are further ones of :class:`~stompkit.replication.link.Link`, among
+    them ``login``, ``passcode`` and ``virtual_host`` for those without a URL.
+
+    ``destination`` goes before that of the URL. In a text ``{origin}`` stands for the origin, with
+    a hyphen for whatever is not a letter, a digit, a hyphen or an underscore.
+
+    ``tables`` are patterns of tables, or :class:`~stompkit.replication.tables.Tables`; a changeset
+    without any of them is sent all the same, empty, so that numbers are without gaps. Without
+    ``receipts``, for brokers that have none, frames can be lost. ``max_body_bytes`` bounds a frame.
+    ``persistent`` asks the broker to keep frames over a restart.
+
+    ``partitions`` is for several consumers, see :func:`partitioned`.
+
+    Raises ``ValueError`` for what can't be understood, and where there is no destination.
+    """
+    if isinstance(url_or_hosts, str):
+        url = BrokerUrl.parse(url_or_hosts)
+        where = destination or url.destination
+    else:
+        where = destination or ""
+    if not where:
+        raise ValueError("no destination: neither the URL names one nor the argument")
+    if partitions < 1 or max_body_bytes < 1:
+        raise ValueError("partitions and max_body_bytes are at least 1")
+    if tables is not None and not isinstance(tables, Tables):
+        tables = Tables(tables)
+    if isinstance(url_or_hosts, str):
+        link = url.link(receipts=receipts, **settings)
+    else:
+        link = Link(url_or_hosts, receipts=receipts, **settings)
+    return StompSub(
+        link,
+        where,
+        tables=tables,
+        partitions=partitions,
+        max_body_bytes=max_body_bytes,
+        persistent=persistent,
+    )
+
+
+class StompSub:
+    """Hears of changesets, and sends them; as a context manager it is closed at the end."""
+
+    def __init__(
+        self,
+        link: Link,
+        destination: Destination,
+        *,
+        tables: Tables | None = None,
+        partitions: int = 1,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        persistent: bool = True,
+    ) -> None:
+        """Begin to hear; the arguments are those of :func:`stomp_sub`."""
+        #: The connection, which :meth:`close` closes.
+        self.link: Final = link
+        self._destination = destination
+        self._tables = tables
+        self._partitions = partitions
+        self._max_body_bytes = max_body_bytes
+        self._persistent = persistent
+        # Frames of two publishers in two threads may not come between each other's.
+        self._lock = Lock()
+        CHANGESET.connect(self.send, weak=False)
+
+    def __repr__(self) -> str:
+        """Where to."""
+        return f"<StompSub to {self._destination!a} by {self.link!r}>"
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close it; after an exception without waiting for what was sent."""
+        self.close(timeout_s=10.0 if kind is None else 0.5)
+
+    def send(self, changeset: Changeset) -> Future[None]:
+        """Send a changeset; gives what is done when a broker has confirmed all of its frames.
+
+        It fails with the first of what their sending fails with. Waits while too much waits for
+        the broker. Raises :class:`~stompkit.replication.link.LinkClosed`.
+        """
+        template = self._destination
+        if callable(template):
+            base = template(changeset)
+        else:
+            base = template.replace("{origin}", _PLAIN.sub("-", changeset.origin))
+        if self._tables is not None:
+            changeset = _selected(changeset, self._tables)
+        if self._partitions == 1:
+            pieces = [(base, changeset)]
+        else:
+            parts = partitioned(changeset, self._partitions)
+            pieces = [(f"{base}.{number}", part) for number, part in enumerate(parts)]
+        # All are made before the first is sent: a value without a form in JSON sends nothing.
+        made = [(where, list(self._packets(piece))) for where, piece in pieces]
+        with self._lock:
+            futures = [self.link.send(where, each) for where, each in made]
+        return futures[0] if len(futures) == 1 else _all_of(futures)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that was sent is confirmed or has failed; raises TimeoutError."""
+        self.link.flush(timeout_s)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Hear no more, wait for what was sent, at most ``timeout_s`` seconds, and disconnect."""
+        CHANGESET.disconnect(self.send)
+        self.link.close(timeout_s)
+
+    def _packets(self, changeset: Changeset) -> Iterator[Packet]:
+        for packet in packets(changeset, max_body_bytes=self._max_body_bytes):
+            if not self._persistent:
+                packet.headers["persistent"] = "false"
+            yield packet
+
+
+def _selected(changeset: Changeset, tables: Tables) -> Changeset:
+    changes = [
+        tables.shape(change)
+        for change in changeset.changes
+        if tables.wants(change.schema, change.table)
+    ]
+    return msgspec.structs.replace(changeset, changes=tuple(changes))
+
+
+def _all_of(futures: Sequence[Future[None]]) -> Future[None]:
+    """What is done when all are."""
+    whole: Future[None] = Future()
+    left = len(futures)
+    lock = Lock()
+
+    def done(future: Future[None]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            error = future.exception()
+            if whole.done():
+                return
+            if error is not None:
+                whole.set_exception(error)
+            elif not left:
+                whole.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(done)
+    return whole
+
+
+# Partitions.
+
+
+def partition_of(change: RowChange, partitions: int) -> int:
+    """The partition of a change, from 0: the same for the same row, on every machine."""
+    digest = hashlib.blake2b(change.identity, digest_size=8).digest()
+    return int.from_bytes(digest) % partitions
+
+
+def partitioned(changeset: Changeset, partitions: int) -> list[Changeset]:
+    """A changeset for each partition, with the changes of its rows in their order.
+
+    Each has the number of the whole, though it may be empty, and an origin and an id of its own:
+    ``/0``, ``/1`` and so on behind those of the whole. The changes of one row are always in the
+    same partition, those of a table without a key too. Whoever reads one partition does not have
+    whole transactions, and nothing is said about the order of rows in different partitions.
+
+    An update that moves a row to a key in another partition is a delete in the one and a write in
+    the other: what the update does not tell of the row, neither after nor before, the write does
+    not have. ``truncate`` and ``schema`` are in every partition. Where several partitions are
+    applied to one table, and one of them is behind the others, its ``truncate`` takes with it what
+    the others have written since: have them wait for each other, or let each have its own table.
+    """
+    found: list[list[RowChange]] = [[] for _ in range(partitions)]
+    for change in changeset.changes:
+        if change.action in ("truncate", "schema"):
+            for each in found:
+                each.append(change)
+            continue
+        number = partition_of(change, partitions)
+        if change.old_key is None:
+            found[number].append(change)
+            continue
+        gone = msgspec.structs.replace(
+            change, action="delete", key=change.old_key, after=None, old_key=None
+        )
+        was = partition_of(gone, partitions)
+        if was == number:
+            found[number].append(change)
+            continue
+        found[was].append(gone)
+        known = {**(change.before or {}), **(change.after or {})}
+        # What it was before has the old key among its columns.
+        row = {name: change.key.get(name, value) for name, value in known.items()}
+        new = msgspec.structs.replace(change, action="write", before=None, after=row, old_key=None)
+        found[number].append(new)
+    return [
+        msgspec.structs.replace(
+            changeset,
+            id=f"{changeset.id}/{number}",
+            origin=f"{changeset.origin}/{number}",
+            changes=tuple(each),
+        )
+        for number, each in enumerate(found)
+    ]

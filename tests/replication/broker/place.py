@@ -1,0 +1,166 @@
+"""Publishers and consumers on whatever broker the tests run on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
+
+from stompkit.replication.consumer import Consumer
+from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.link import Link
+from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
+from stompkit.testing import RunningBroker
+from stompkit.testing._launching.polling import wait_until
+
+__all__ = ["LONG_S", "Dead", "Place", "Running", "changeset", "until", "write", "writes"]
+
+#: For what comes soon, on any machine.
+LONG_S = 60.0
+_SOURCE = Source(kind="test")
+_Given = TypeVar("_Given")
+
+
+class Address(Protocol):
+    """Where a broker, or a proxy in front of it, listens."""
+
+    @property
+    def host(self) -> str:
+        """The address."""
+
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+
+
+@dataclass(frozen=True)
+class Dead:
+    """Where nobody listens."""
+
+    host: str
+    port: int
+
+
+def until(condition: Callable[[], _Given]) -> _Given:
+    """Wait for a condition; gives what it gives."""
+    given = wait_until(condition, LONG_S)
+    assert given, "it did not happen in time"
+    return given
+
+
+def write(number: int, text: str = "", table: str = "t") -> RowChange:
+    return RowChange(table=table, action="write", key={"id": number}, after={"text": text})
+
+
+def changeset(sequence: int, *changes: RowChange, origin: str = "o") -> Changeset:
+    """A changeset; by default of one new row with the changeset's number as key."""
+    made = changes or (write(sequence),)
+    return make_changeset(origin, sequence, made, _SOURCE, id=f"{origin}:{sequence}")
+
+
+def writes(first: int, last: int, *, rows: int = 1, size: int = 0) -> Iterator[Changeset]:
+    """Changesets with so many new rows each, of so many octets."""
+    for sequence in range(first, last + 1):
+        yield changeset(sequence, *(write(sequence * 1000 + n, "x" * size) for n in range(rows)))
+
+
+class Running:
+    """A consumer in a thread."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        """Start it."""
+        self.consumer = consumer
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.consumer.run()
+        except BaseException as error:
+            self.error = error
+
+    def join(self) -> BaseException | None:
+        """Wait for its end; gives the error that it has ended with."""
+        self._thread.join(LONG_S)
+        assert not self._thread.is_alive(), "the consumer does not end"
+        return self.error
+
+
+@dataclass(frozen=True)
+class Place:
+    """A broker, what it can do, and a directory for stores."""
+
+    broker: RunningBroker
+    acknowledges: bool
+    has_receipts: bool
+    directory: Path
+
+    @property
+    def store(self) -> Path:
+        """The file of a store."""
+        return self.directory / "store.sqlite"
+
+    def queue(self, name: str = "changes") -> str:
+        """A queue of the test's own."""
+        return self.broker.queue(name)
+
+    def url(self, destination: str, *addresses: Address) -> str:
+        """The URL of the broker, or of what is in front of it."""
+        user = ""
+        if self.broker.login is not None:
+            passcode = quote(self.broker.passcode or "", safe="")
+            user = f"{quote(self.broker.login, safe='')}:{passcode}@"
+        hosts = ",".join(f"{each.host}:{each.port}" for each in addresses or (self.broker,))
+        vhost = quote(self.broker.vhost, safe="")
+        return f"stomp://{user}{hosts}{quote(destination)}?vhost={vhost}"
+
+    def sub(self, where: str, *addresses: Address, **settings: Any) -> StompSub:
+        """Publish to a destination."""
+        settings = {"receipts": self.has_receipts, **settings}
+        return stomp_sub(self.url(where, *addresses), **settings)
+
+    def link(self, *addresses: Address, **settings: Any) -> Link:
+        """Connect."""
+        return Link(
+            [f"{each.host}:{each.port}" for each in addresses or (self.broker,)],
+            login=self.broker.login,
+            passcode=self.broker.passcode,
+            virtual_host=self.broker.vhost,
+            receipts=self.has_receipts,
+            **settings,
+        )
+
+    def publish(
+        self,
+        where: str,
+        changesets: Iterable[Changeset],
+        *,
+        addresses: Sequence[Address] = (),
+        **settings: Any,
+    ) -> None:
+        """Publish changesets, and wait until the broker has confirmed them."""
+        with self.sub(where, *addresses, **settings) as sub:
+            for future in [sub.send(each) for each in changesets]:
+                future.result(LONG_S)
+
+    @contextmanager
+    def consuming(
+        self, destination: str, sink: Any, *, link: Link | None = None, **settings: Any
+    ) -> Iterator[Running]:
+        """Consume in a thread, until the end of the block; raises what ends it before."""
+        own = link or self.link()
+        consumer = Consumer(own, destination, sink, **{"ack": self.acknowledges, **settings})
+        running = Running(consumer)
+        try:
+            yield running
+            assert running.error is None, running.error
+        finally:
+            consumer.stop()
+            running.join()
+            if link is None:
+                own.close()

@@ -1,0 +1,439 @@
+"""The order of changesets, without a broker: whatever comes, each is applied once and in turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import count
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stompkit.replication._consumer_line import Gap, Line, Ready
+from stompkit.replication.events import Changeset, EventProblem, RowChange, Source, make_changeset
+from stompkit.replication.frames import Packet, packets
+
+SOURCE = Source(kind="test")
+
+
+def changeset(sequence: int, origin: str = "o", rows: int = 1) -> Changeset:
+    changes = (
+        RowChange(table="t", action="write", key={"id": number}, after={"text": "x" * 20})
+        for number in range(rows)
+    )
+    return make_changeset(origin, sequence, changes, SOURCE, id=f"{origin}:{sequence}")
+
+
+class Frame:
+    """A frame that has arrived, and what has become of it."""
+
+    def __init__(self, packet: Packet) -> None:
+        """It can be acknowledged."""
+        self.packet = packet
+        self.headers: Mapping[str, str] = packet.headers
+        self.body = packet.body
+        self.is_stale = False
+
+
+def frames(changeset: Changeset, *, most: int = 10_000) -> list[Frame]:
+    return [Frame(packet) for packet in packets(changeset, max_body_bytes=most)]
+
+
+def add(
+    line: Line[Frame], arrivals: Iterable[Frame], now: float = 0.0, last: int | None = 0
+) -> None:
+    """Add frames; of origins that are new ``last`` was applied last."""
+    for arrival in arrivals:
+        line.add(arrival, now)
+        for origin in line.take_strangers():
+            line.introduce(origin, last, now)
+
+
+def apply(line: Line[Frame], most: int = 100) -> list[int]:
+    """Apply what can be; gives the numbers."""
+    ready = line.peek(most)
+    line.done(ready)
+    return [each.changeset.sequence for each in ready]
+
+
+# Any order, with repeats, lost acknowledgements, lost connections and restarts.
+
+
+class World:
+    """A broker that promises little, a consumer that dies, and a store that does neither."""
+
+    def __init__(self, published: Mapping[str, list[list[Packet]]], random: Random) -> None:
+        """Begin with all that was published in the queue."""
+        self.published = published
+        self.random = random
+        #: Messages, by numbers of the broker's; and those of them that wait.
+        self.messages = dict(
+            enumerate(packet for sets in published.values() for parts in sets for packet in parts)
+        )
+        self.numbers = count(len(self.messages))
+        self.queue = list(self.messages)
+        self.delivered: list[tuple[int, Frame]] = []
+        self.applied: dict[str, list[int]] = {}
+        self.line = Line[Frame]()
+
+    def deliver(self) -> None:
+        """Any message that there is comes next."""
+        if not self.queue:
+            return
+        number = self.queue.pop(self.random.randrange(len(self.queue)))
+        frame = Frame(self.messages[number])
+        self.delivered.append((number, frame))
+        self.line.add(frame, 0.0)
+        for origin in self.line.take_strangers():
+            done = self.applied.get(origin)
+            self.line.introduce(origin, done[-1] if done else None, 0.0)
+
+    def publish_again(self) -> None:
+        """A publisher has lost a receipt."""
+        if self.messages:
+            number = next(self.numbers)
+            self.messages[number] = self.random.choice(list(self.messages.values()))
+            self.queue.append(number)
+
+    def take_back(self) -> None:
+        """A message was not acknowledged in time: it comes again over the same connection."""
+        if self.delivered:
+            number, _ = self.random.choice(self.delivered)
+            if number not in self.queue:
+                self.queue.append(number)
+
+    def apply(self) -> None:
+        """Commit some; die before or after it, or tell the line."""
+        ready = self.line.peek(self.random.randint(1, 5))
+        fate = self.random.choice(["dies before", "dies after", "lives", "lives", "lives"])
+        if fate != "dies before":
+            self.commit(ready)
+        if fate == "lives":
+            self.line.done(ready)
+        else:
+            self.restart()
+
+    def commit(self, ready: Iterable[Ready[Frame]]) -> None:
+        """Apply to the store."""
+        for each in ready:
+            done = self.applied.setdefault(each.changeset.origin, [])
+            assert not each.problem
+            assert each.changeset.sequence == len(done) + 1, "out of turn, or again"
+            assert each.changeset.changes == changeset(0, rows=each.changeset.sequence).changes
+            done.append(each.changeset.sequence)
+
+    def acknowledge(self, chance: float) -> None:
+        """What the line has no use for; some of it is lost on the way."""
+        for spent in self.line.take_spent():
+            names = [number for number, frame in self.delivered if frame is spent]
+            if names and self.random.random() < chance:
+                # It is gone, under whatever other name it was delivered.
+                self.messages.pop(names[0], None)
+                self.delivered = [each for each in self.delivered if each[0] != names[0]]
+                self.queue = [each for each in self.queue if each != names[0]]
+
+    def reconnect(self) -> None:
+        """Everything that was delivered and not acknowledged comes again, anywhere."""
+        for _, frame in self.delivered:
+            frame.is_stale = True
+        self.delivered.clear()
+        self.queue = list(self.messages)
+
+    def restart(self) -> None:
+        """Kill the consumer."""
+        self.reconnect()
+        self.line = Line[Frame]()
+
+    def check_that_nothing_is_lost(self) -> None:
+        """What has not been applied is still at the broker."""
+        there = {id(packet) for packet in self.messages.values()}
+        for origin, sets in self.published.items():
+            for parts in sets[len(self.applied.get(origin, [])) :]:
+                assert all(id(packet) in there for packet in parts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    sizes=st.dictionaries(st.sampled_from("ab"), st.integers(1, 8), min_size=1),
+    most=st.integers(300, 1000),
+    steps=st.lists(
+        st.sampled_from(
+            [*["deliver"] * 6, "apply", "ack", "again", "back", "reconnect", "restart"]
+        ),
+        max_size=150,
+    ),
+    random=st.randoms(use_true_random=False),
+)
+def test_each_changeset_is_applied_once_and_in_order_whatever_happens(
+    sizes: dict[str, int], most: int, steps: list[str], random: Random
+) -> None:
+    published = {
+        origin: [
+            list(packets(changeset(number, origin, rows=number), max_body_bytes=most))
+            for number in range(1, size + 1)
+        ]
+        for origin, size in sizes.items()
+    }
+    world = World(published, random)
+    for step in steps:
+        match step:
+            case "deliver":
+                world.deliver()
+            case "apply":
+                world.apply()
+            case "ack":
+                world.acknowledge(0.5)
+            case "again":
+                world.publish_again()
+            case "back":
+                world.take_back()
+            case "reconnect":
+                world.reconnect()
+            case _:
+                world.restart()
+        world.check_that_nothing_is_lost()
+    # From now on nothing goes wrong.
+    world.acknowledge(1.0)
+    world.reconnect()
+    while world.queue:
+        world.deliver()
+        ready = world.line.peek(100)
+        world.commit(ready)
+        world.line.done(ready)
+        world.acknowledge(1.0)
+    assert world.applied == {origin: list(range(1, size + 1)) for origin, size in sizes.items()}
+    assert world.messages == {}
+    assert (world.line.frames, world.line.size, world.line.take_late()) == (0, 0, [])
+
+
+# One by one.
+
+
+def test_what_comes_early_is_held_back() -> None:
+    line = Line[Frame]()
+    for number in (3, 2, 4):
+        add(line, frames(changeset(number)))
+    assert (line.ready, line.frames, line.take_spent()) == (0, 3, [])
+    add(line, frames(changeset(1)))
+    assert apply(line) == [1, 2, 3, 4]
+    assert (line.frames, line.size, len(line.take_spent())) == (0, 0, 4)
+
+
+def test_no_frame_can_be_acknowledged_before_its_changeset_is_applied() -> None:
+    line = Line[Frame]()
+    parts = frames(changeset(1, rows=50), most=1000)
+    assert len(parts) > 3
+    add(line, parts)
+    assert line.take_spent() == []
+    (ready,) = line.peek(10)
+    assert line.take_spent() == []
+    assert list(ready.arrivals) == parts
+    line.done([ready])
+    assert line.take_spent() == parts
+
+
+def test_repeats_of_what_was_applied_are_acknowledged_at_once() -> None:
+    line = Line[Frame]()
+    add(line, frames(changeset(5)), last=7)
+    (again,) = frames(changeset(7))
+    add(line, [again])
+    assert line.take_spent()[-1] is again
+    assert (line.repeats, line.ready, line.take_late()) == (2, 0, [])
+    add(line, frames(changeset(8)))
+    assert apply(line) == [8]
+
+
+def test_a_frame_that_comes_again_takes_the_place_of_one_that_can_not_be_acknowledged() -> None:
+    line = Line[Frame]()
+    (first,), (again,) = frames(changeset(2)), frames(changeset(2))
+    add(line, [first])
+    first.is_stale = True
+    add(line, [again])
+    assert (line.take_spent(), line.frames) == ([], 1)
+    add(line, frames(changeset(1)))
+    apply(line)
+    spent = line.take_spent()
+    assert again in spent
+    assert first not in spent
+
+
+def test_of_a_frame_that_comes_twice_neither_is_acknowledged_before_it_is_applied() -> None:
+    """A broker that takes back what was not acknowledged in time delivers the same message."""
+    line = Line[Frame]()
+    (first,), (again,) = frames(changeset(2)), frames(changeset(2))
+    add(line, [first, again])
+    assert (line.take_spent(), line.frames, line.repeats) == ([], 2, 1)
+    add(line, frames(changeset(1)))
+    assert apply(line) == [1, 2]
+    assert {first, again} < set(line.take_spent())
+    assert (line.frames, line.size) == (0, 0)
+
+
+def test_a_publisher_may_split_otherwise_after_a_restart() -> None:
+    line = Line[Frame]()
+    before = frames(changeset(1, rows=50), most=1000)
+    after = frames(changeset(1, rows=50), most=2000)
+    assert len(before) > len(after) > 1
+    add(line, [*before[:2], *after[:1], *before[2:3], *after[1:]])
+    (ready,) = line.peek(10)
+    assert len(ready.changeset.changes) == 50
+    line.done([ready])
+    assert Counter(map(id, line.take_spent())) == Counter(map(id, [*before[:3], *after]))
+
+
+def test_an_unknown_origin_begins_with_number_one_at_once() -> None:
+    line = Line[Frame]()
+    add(line, frames(changeset(1)), last=None)
+    assert apply(line) == [1]
+
+
+def test_an_unknown_origin_begins_with_the_lowest_number_that_comes_in_time() -> None:
+    line = Line[Frame](beginning_wait_s=2.0)
+    add(line, frames(changeset(12)), now=10.0, last=None)
+    add(line, frames(changeset(11)), now=11.0)
+    line.look(11.9)
+    assert line.ready == 0
+    line.look(12.0)
+    assert apply(line) == [11, 12]
+    # What comes below that afterwards is told, and not applied.
+    add(line, frames(changeset(10)), now=13.0)
+    assert (line.take_late(), line.ready) == ([("o", 10)], 0)
+
+
+def test_the_beginning_is_taken_at_once_where_no_more_can_be_held() -> None:
+    line = Line[Frame](beginning_wait_s=2.0)
+    add(line, frames(changeset(12)), last=None)
+    line.look(0.0, at_once=True)
+    assert apply(line) == [12]
+
+
+def test_who_comes_in_the_middle_of_a_split_changeset_begins_behind_it() -> None:
+    line = Line[Frame](beginning_wait_s=2.0)
+    rest = frames(changeset(7, rows=50), most=1000)[2:]
+    add(line, [*rest, *frames(changeset(8))], last=None)
+    line.look(5.0)
+    assert apply(line) == [8]
+    assert len(line.take_spent()) == len(rest) + 1
+
+
+def test_a_gap_is_told_with_its_numbers_and_its_age() -> None:
+    line = Line[Frame]()
+    add(line, frames(changeset(1)), now=1.0)
+    apply(line)
+    assert line.gaps(2.0) == []
+    add(line, [*frames(changeset(5)), *frames(changeset(4))], now=3.0)
+    (gap,) = line.gaps(10.0)
+    assert gap == Gap("o", missing=2, found=4, held=2, parts="", waited_s=7.0)
+    assert str(gap) == "changeset 2 to 3 of o is missing for 7.0 seconds, and 2 wait"
+    line.skip(gap, 10.0)
+    assert apply(line) == [4, 5]
+    assert line.gaps(11.0) == []
+    add(line, frames(changeset(3)), now=12.0)
+    assert (line.take_late(), line.repeats) == ([("o", 3)], 1)
+
+
+def test_parts_that_are_missing_are_a_gap_and_each_one_that_comes_makes_it_young() -> None:
+    line = Line[Frame]()
+    parts = frames(changeset(1, rows=50), most=1000)
+    add(line, parts[:1], now=1.0)
+    add(line, parts[1:2], now=5.0)
+    (gap,) = line.gaps(6.0)
+    assert (gap.missing, gap.found, gap.waited_s) == (1, None, 1.0)
+    assert gap.parts == f"2 of {len(parts)}"
+    with pytest.raises(ValueError, match="nothing has come behind"):
+        line.skip(gap, 6.0)
+    add(line, frames(changeset(2)), now=7.0)
+    (gap,) = line.gaps(7.0)
+    assert gap.found == 2
+    line.skip(gap, 7.0)
+    assert apply(line) == [2]
+    assert line.take_late() == [("o", 1)]
+    assert len(line.take_spent()) == 3
+
+
+def test_origins_do_not_wait_for_each_other() -> None:
+    line = Line[Frame]()
+    add(line, frames(changeset(2, "slow")))
+    add(line, [*frames(changeset(1, "quick")), *frames(changeset(2, "quick"))])
+    assert apply(line) == [1, 2]
+    assert [gap.origin for gap in line.gaps(0.0)] == ["slow"]
+
+
+# What is no changeset.
+
+
+def changed(frame: Frame, body: bytes) -> Frame:
+    return Frame(Packet(dict(frame.headers), body))
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"content_type": "text/plain"}, "its content-type is 'text/plain'"),
+        ({"stompkit_sequence": "x"}, "stompkit-sequence is 'x', which is no number"),
+        ({"stompkit_sequence": "-1"}, "which is no number"),
+        ({"stompkit_sequence": "٣"}, "which is no number"),
+        ({"stompkit_sequence": "9" * 20}, "which is no number"),
+        ({"stompkit_part": "2"}, "part 2 of 1"),
+        ({"stompkit_part": "0"}, "part 0 of 1"),
+    ],
+)
+def test_frames_of_something_else_are_refused(headers: dict[str, str], told: str) -> None:
+    line = Line[Frame]()
+    (frame,) = frames(changeset(1))
+    wrong = {name.replace("_", "-"): value for name, value in headers.items()}
+    with pytest.raises(EventProblem, match=told):
+        line.add(Frame(Packet({**frame.headers, **wrong}, frame.body)), 0.0)
+    assert (line.frames, line.take_strangers()) == (0, [])
+
+
+def test_a_frame_without_headers_is_known_by_its_body() -> None:
+    line = Line[Frame]()
+    (frame,) = frames(changeset(1))
+    add(line, [Frame(Packet({}, frame.body))])
+    assert apply(line) == [1]
+    with pytest.raises(EventProblem, match="this is no changeset"):
+        line.add(Frame(Packet({}, b"hello")), 0.0)
+    part = frames(changeset(2, rows=50), most=1000)[0]
+    nameless = {"stompkit-part": "1", "stompkit-parts": "3"}
+    with pytest.raises(EventProblem, match="does not say of which"):
+        line.add(Frame(Packet(nameless, part.body)), 0.0)
+    with pytest.raises(EventProblem, match="stompkit-schema is '2'"):
+        line.add(Frame(Packet({"stompkit-schema": "2"}, frame.body)), 0.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        frames(changeset(3))[0].body,
+        frames(changeset(2, "another"))[0].body,
+        frames(changeset(2))[0].body.replace(b'"format":1', b'"format":2'),
+    ],
+)
+def test_a_body_that_can_not_be_read_has_its_turn_and_blocks_nobody(body: bytes) -> None:
+    line = Line[Frame]()
+    good, bad, next_one = (frames(changeset(number))[0] for number in (1, 2, 3))
+    broken = changed(bad, body)
+    add(line, [next_one, broken, good])
+    first, second, third = line.peek(10)
+    assert (first.problem, third.problem) == ("", "")
+    assert second.problem
+    assert second.arrivals == (broken,)
+    assert (second.changeset.origin, second.changeset.sequence) == ("o", 2)
+    assert second.changeset.changes == ()
+
+
+def test_a_split_changeset_with_a_broken_part_is_one_problem_with_all_of_its_parts() -> None:
+    line = Line[Frame]()
+    parts = frames(changeset(1, rows=50), most=1000)
+    other = frames(changeset(2, rows=50), most=1000)
+    for body in (b"{", other[1].body):
+        line = Line[Frame]()
+        add(line, [parts[0], changed(parts[1], body), *parts[2:]])
+        (ready,) = line.peek(10)
+        assert ready.problem
+        assert len(ready.arrivals) == len(parts)

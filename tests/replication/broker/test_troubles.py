@@ -1,0 +1,448 @@
+"""What can't be applied, what fails for the moment, what is missing, and what is too much."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from stompkit.replication.consumer import (
+    Consumer,
+    PoisonFrame,
+    Problem,
+    SequenceGap,
+    WindowTooSmall,
+)
+from stompkit.replication.events import Changeset
+from stompkit.replication.frames import Packet, packets
+from stompkit.replication.link import Delivery, LinkClosed
+from stompkit.replication.sinks import ApplyProblem
+from tests.replication.broker.place import (
+    LONG_S,
+    Dead,
+    Place,
+    Running,
+    changeset,
+    until,
+    write,
+    writes,
+)
+from tests.replication.broker.sqlite_sink import POISON, SqliteSink, applied, rows
+
+SOON_S = 0.3
+
+
+def poison(sequence: int, rows: int = 1) -> Changeset:
+    """A changeset that the store refuses, among other changes that it would take."""
+    refused = (write(number, "x" * 50, table=POISON) for number in range(rows))
+    return changeset(sequence, write(sequence), *refused)
+
+
+def letters(place: Place, destination: str, count: int) -> list[Delivery]:
+    """Dead letters; exactly so many."""
+    with place.link() as link:
+        inbox = link.subscribe(destination, ack=place.acknowledges)
+        found = [inbox.get(LONG_S) for _ in range(count)]
+        assert inbox.get(0) is None
+        return [each for each in found if each is not None]
+
+
+# Poison.
+
+
+def test_what_can_not_be_applied_goes_to_the_dead_letters_alone(
+    place: Place, sink: SqliteSink
+) -> None:
+    queue, dead = place.queue(), place.queue("dead")
+    made = [*writes(1, 4), poison(5), *writes(6, 9)]
+    problems: list[Problem] = []
+    place.publish(queue, made)
+    with place.consuming(queue, sink, dead_letter=dead, on_problem=problems.append) as running:
+        until(lambda: 9 in applied(place.store))
+        assert applied(place.store) == [1, 2, 3, 4, 6, 7, 8, 9]
+        assert sink.last("o") == 9
+        assert running.consumer.status().dead_letters == 1
+    assert [(each.kind, each.origin, each.sequence) for each in problems] == [
+        ("dead-letter", "o", 5)
+    ]
+    assert rows(place.store, POISON) == []
+    (letter,) = letters(place, dead, 1)
+    (packet,) = packets(made[4])
+    assert letter.body == packet.body
+    assert packet.headers.items() <= letter.headers.items()
+    assert letter.headers["dead-letter-reason"] == "the table poison is refused: it's a test"
+    assert letter.headers["dead-letter-kind"] == "apply"
+    assert letter.headers["original-destination"] == queue
+    assert letter.headers["original-message-id"]
+
+
+@pytest.mark.stomp_requires("ack")
+def test_what_went_to_the_dead_letters_goes_there_once(place: Place, sink: SqliteSink) -> None:
+    """Its number is kept by the store, though nothing of it is applied, and its frame is gone."""
+    queue, dead = place.queue(), place.queue("dead")
+    with place.link() as link:
+        link.send(queue, [Packet({}, b"hello")]).result(LONG_S)
+    place.publish(queue, [changeset(1), poison(2)])
+    with place.consuming(queue, sink, dead_letter=dead) as running:
+        until(lambda: running.consumer.status().dead_letters == 2)
+    assert sink.last("o") == 2
+    place.publish(queue, [poison(2), changeset(3)])
+    with place.consuming(queue, sink, dead_letter=dead) as running:
+        until(lambda: applied(place.store) == [1, 3])
+        status = running.consumer.status()
+    assert (status.dead_letters, status.repeats) == (0, 1)
+    letters(place, dead, 2)
+
+
+def test_a_split_changeset_goes_to_the_dead_letters_with_all_of_its_parts(
+    place: Place, sink: SqliteSink
+) -> None:
+    queue, dead = place.queue(), place.queue("dead")
+    place.publish(queue, [poison(1, rows=20), changeset(2)], max_body_bytes=500)
+    with place.consuming(queue, sink, dead_letter=dead):
+        until(lambda: applied(place.store) == [2])
+    parts = list(packets(poison(1, rows=20), max_body_bytes=500))
+    found = letters(place, dead, len(parts))
+    numbers = [letter.headers["stompkit-part"] for letter in found]
+    assert numbers == [str(number + 1) for number in range(len(parts))]
+
+
+def test_dead_letters_can_be_sent_back_when_the_reason_is_gone(
+    place: Place, sink: SqliteSink
+) -> None:
+    """Their headers are those of the changeset; what was applied meanwhile is not undone."""
+    queue, dead, other = place.queue(), place.queue("dead"), place.queue("other")
+    place.publish(queue, [poison(1)])
+    with place.consuming(queue, sink, dead_letter=dead) as running:
+        until(lambda: running.consumer.status().dead_letters == 1)
+    (letter,) = letters(place, dead, 1)
+    again = SqliteSink(place.directory / "another.sqlite")
+    changes = {name: value for name, value in letter.headers.items() if name[:8] == "stompkit"}
+    with place.link() as link:
+        link.send(other, [Packet(changes, letter.body)]).result(LONG_S)
+    with place.consuming(other, again, dead_letter=dead) as running:
+        until(lambda: running.consumer.status().dead_letters == 1)
+    again.close()
+
+
+@pytest.mark.stomp_requires("ack")
+def test_without_a_place_for_dead_letters_the_consumer_stops_and_loses_nothing(
+    place: Place, sink: SqliteSink
+) -> None:
+    queue, dead = place.queue(), place.queue("dead")
+    place.publish(queue, [changeset(1), poison(2), changeset(3)])
+    with place.link() as link:
+        with pytest.raises(ApplyProblem, match="the table poison"):
+            Consumer(link, queue, sink).run()
+    assert applied(place.store) == [1]
+    with place.consuming(queue, sink, dead_letter=dead):
+        until(lambda: applied(place.store) == [1, 3])
+    assert len(letters(place, dead, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({}, b"hello"),
+        ({"content-type": "text/plain", "stompkit-sequence": "1"}, b"hello"),
+        ({"stompkit-origin": "o", "stompkit-changeset": "x", "stompkit-sequence": "one"}, b"{}"),
+        ({"stompkit-parts": "2"}, b"{}"),
+    ],
+)
+def test_frames_of_something_else_block_nobody(
+    place: Place, sink: SqliteSink, headers: dict[str, str], body: bytes
+) -> None:
+    queue, dead = place.queue(), place.queue("dead")
+    with place.link() as link:
+        link.send(queue, [Packet(dict(headers), body)]).result(LONG_S)
+    place.publish(queue, writes(1, 3))
+    with place.consuming(queue, sink, dead_letter=dead):
+        until(lambda: applied(place.store) == [1, 2, 3])
+    (letter,) = letters(place, dead, 1)
+    assert letter.body == body
+    assert letter.headers["dead-letter-kind"] == "frame"
+    assert letter.headers["dead-letter-reason"]
+
+
+def test_a_changeset_with_a_broken_body_has_its_turn_and_leaves_no_gap(
+    place: Place, sink: SqliteSink
+) -> None:
+    queue, dead = place.queue(), place.queue("dead")
+    place.publish(queue, writes(1, 2))
+    (broken,) = packets(changeset(3))
+    with place.link() as link:
+        link.send(queue, [Packet(broken.headers, broken.body[:-5])]).result(LONG_S)
+    place.publish(queue, writes(4, 5))
+    with place.consuming(queue, sink, dead_letter=dead, gap="stop", gap_timeout_s=LONG_S):
+        until(lambda: applied(place.store) == [1, 2, 4, 5])
+    (letter,) = letters(place, dead, 1)
+    assert letter.headers["stompkit-sequence"] == "3"
+    assert "this is no changeset" in letter.headers["dead-letter-reason"]
+
+
+def test_a_changeset_of_a_newer_format_is_not_guessed_at(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    (packet,) = packets(changeset(1))
+    newer = Packet(
+        {**packet.headers, "stompkit-schema": "2"},
+        packet.body.replace(b'"format":1', b'"format":2'),
+    )
+    with place.link() as link:
+        link.send(queue, [newer]).result(LONG_S)
+        with pytest.raises(PoisonFrame, match="format 2 of a changeset, and 1 is known"):
+            Consumer(link, queue, sink, ack=place.acknowledges).run()
+    assert sink.last("o") is None
+
+
+# Failures for the moment.
+
+
+def test_a_failure_for_the_moment_loses_nothing(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    problems: list[Problem] = []
+    sink.failures = [OSError("the database is away"), ValueError("and away")]
+    place.publish(queue, writes(1, 10))
+    with place.consuming(queue, sink, backoff_s=0.01, on_problem=problems.append):
+        until(lambda: len(applied(place.store)) >= 10)
+    assert applied(place.store) == list(range(1, 11))
+    assert [each.kind for each in problems] == ["retry", "retry"]
+    assert [type(each.error) for each in problems] == [OSError, ValueError]
+
+
+def test_a_failure_behind_the_commit_doubles_nothing(place: Place, sink: SqliteSink) -> None:
+    """The connection to the database is lost while it answers: nobody knows what it has done."""
+
+    class Loses(SqliteSink):
+        """Fails after its first commit."""
+
+        def apply(self, changesets: object) -> None:
+            super().apply(changesets)  # type: ignore[arg-type]  # what it is given
+            if len(self.batches) == 1:
+                raise ConnectionError("lost while it committed")
+
+    queue = place.queue()
+    place.publish(queue, writes(1, 10))
+    loses = Loses(place.directory / "loses.sqlite")
+    with place.consuming(queue, loses, backoff_s=0.01):
+        until(lambda: len(applied(place.directory / "loses.sqlite")) >= 10)
+    assert applied(place.directory / "loses.sqlite") == list(range(1, 11))
+    loses.close()
+
+
+@pytest.mark.stomp_requires("ack")
+def test_a_failure_that_lasts_ends_the_consumer_and_leaves_everything_to_the_next(
+    place: Place, sink: SqliteSink
+) -> None:
+    queue = place.queue()
+    place.publish(queue, writes(1, 5))
+    sink.failures = [OSError(f"number {number}") for number in range(4)]
+    with place.link() as link:
+        with pytest.raises(OSError, match="number 3"):
+            Consumer(link, queue, sink, retries=3, backoff_s=0.001).run()
+    assert applied(place.store) == []
+    with place.consuming(queue, sink):
+        until(lambda: applied(place.store) == [1, 2, 3, 4, 5])
+
+
+def test_stopping_does_not_wait_for_a_store_that_is_away(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    place.publish(queue, writes(1, 1))
+    told = threading.Event()
+    sink.failures = [OSError("away")] * 100
+    with place.consuming(
+        queue, sink, retries=None, backoff_s=LONG_S * 10, on_problem=lambda problem: told.set()
+    ):
+        assert told.wait(LONG_S)
+    assert applied(place.store) == []
+
+
+def test_a_consumer_can_be_stopped_by_an_event(place: Place, sink: SqliteSink) -> None:
+    stop = threading.Event()
+    stop.set()
+    with place.link() as link:
+        Consumer(link, place.queue(), sink, ack=place.acknowledges).run(stop)
+
+
+def test_a_consumer_waits_for_a_broker_and_can_be_stopped_meanwhile(
+    place: Place, sink: SqliteSink
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = Dead("127.0.0.1", taken.getsockname()[1])
+    link = place.link(nobody)
+    with place.consuming(place.queue(), sink, link=link) as running:
+        running.consumer.stop()
+        assert running.join() is None
+    link.close(0.0)
+
+
+def test_a_link_that_is_closed_ends_the_consumer(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    place.publish(queue, writes(1, 1))
+    link = place.link()
+    running = Running(Consumer(link, queue, sink, ack=place.acknowledges))
+    until(lambda: applied(place.store))
+    link.close()
+    assert isinstance(running.join(), LinkClosed)
+
+
+def test_a_store_that_can_not_be_asked_at_the_beginning_is_asked_again(place: Place) -> None:
+    """Where nothing is known of what was applied, nothing is applied."""
+
+    class Away(SqliteSink):
+        """Can't be asked three times."""
+
+        questions = 0
+
+        def last(self, origin: str) -> int | None:
+            self.questions += 1
+            if self.questions < 4:
+                raise OSError("away")
+            return super().last(origin)
+
+    queue = place.queue()
+    sink = Away(place.store)
+    place.publish(queue, writes(1, 5))
+    with place.consuming(queue, sink, backoff_s=0.01):
+        until(lambda: applied(place.store) == [1, 2, 3, 4, 5])
+    sink.close()
+
+
+# What is missing.
+
+
+def test_a_gap_is_told_and_waited_for(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    problems: list[Problem] = []
+    place.publish(queue, [*writes(1, 2), *writes(5, 6)])
+    with place.consuming(
+        queue, sink, gap_timeout_s=SOON_S, on_problem=problems.append, batch=1
+    ) as running:
+        until(lambda: len(problems) > 1)
+        assert applied(place.store) == [1, 2]
+        assert running.consumer.status().held_back == 2
+        place.publish(queue, writes(3, 4))
+        until(lambda: len(applied(place.store)) == 6)
+    assert applied(place.store) == [1, 2, 3, 4, 5, 6]
+    assert {(each.kind, each.origin, each.sequence) for each in problems[:2]} == {("gap", "o", 3)}
+    assert "changeset 3 to 4 of o is missing" in problems[0].text
+
+
+def test_a_gap_can_end_the_consumer(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    place.publish(queue, [*writes(1, 2), *writes(4, 4)])
+    with place.link() as link:
+        consumer = Consumer(
+            link, queue, sink, ack=place.acknowledges, gap="stop", gap_timeout_s=SOON_S
+        )
+        with pytest.raises(SequenceGap, match="changeset 3 of o is missing") as stopped:
+            consumer.run()
+    assert (stopped.value.gap.missing, stopped.value.gap.found) == (3, 4)
+    assert applied(place.store) == [1, 2]
+
+
+def test_a_gap_can_be_passed_over(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    problems: list[Problem] = []
+    place.publish(queue, [*writes(1, 2), *writes(5, 6)])
+    with place.consuming(queue, sink, gap="skip", gap_timeout_s=SOON_S, on_problem=problems.append):
+        until(lambda: applied(place.store) == [1, 2, 5, 6])
+        place.publish(queue, writes(3, 3))
+        until(lambda: len(problems) == 2)
+    assert applied(place.store) == [1, 2, 5, 6]
+    assert [(each.kind, each.sequence) for each in problems] == [("skipped", 3), ("late", 3)]
+
+
+def test_an_origin_that_is_joined_in_the_middle_begins_there(
+    place: Place, sink: SqliteSink
+) -> None:
+    queue = place.queue()
+    place.publish(queue, writes(41, 45))
+    with place.consuming(queue, sink, beginning_wait_s=0.05):
+        until(lambda: applied(place.store) == [41, 42, 43, 44, 45])
+
+
+def test_origins_are_applied_side_by_side(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    others = [msgspec.structs.replace(each, origin="p", id=f"p{each.id}") for each in writes(1, 9)]
+    between = [each for pair in zip(writes(1, 9), others, strict=True) for each in pair]
+    place.publish(queue, between)
+    with place.consuming(queue, sink) as running:
+        until(lambda: len(applied(place.store, "p")) == len(applied(place.store)) == 9)
+        assert running.consumer.status().last == {"o": 9, "p": 9}
+
+
+# What is too much.
+
+
+@pytest.mark.stomp_requires("ack")
+def test_a_slow_store_leaves_the_rest_to_the_broker(place: Place, sink: SqliteSink) -> None:
+    queue = place.queue()
+    place.publish(queue, writes(1, 100))
+    with place.consuming(queue, sink, prefetch=10, batch_wait_s=LONG_S):
+        until(lambda: len(applied(place.store)) >= 100)
+    assert applied(place.store) == list(range(1, 101))
+    # It wants batches of a hundred, and the broker gives it ten before they are acknowledged.
+    assert sink.batches == [10] * 10
+
+
+@pytest.mark.stomp_requires("ack")
+def test_a_changeset_of_more_frames_than_may_be_held_is_told_and_not_waited_for(
+    place: Place, sink: SqliteSink
+) -> None:
+    queue = place.queue()
+    place.publish(queue, writes(1, 2, rows=50, size=100), max_body_bytes=1000)
+    with place.link() as link:
+        with pytest.raises(WindowTooSmall, match=r"changeset 1 of o, of which 5 of \d+ parts"):
+            Consumer(link, queue, sink, prefetch=5, hold_back=5).run()
+    assert applied(place.store) == []
+    with place.consuming(queue, sink, prefetch=5, hold_back=50):
+        until(lambda: applied(place.store) == [1, 2])
+
+
+@pytest.mark.stomp_requires("ack")
+@pytest.mark.parametrize("begins", ["known", "unknown"])
+def test_what_another_consumer_gives_back_comes_though_all_that_may_be_sent_ahead_waits_for_it(
+    place: Place,
+    sink: SqliteSink,
+    begins: str,
+) -> None:
+    """One was killed, its broker has not noticed yet, and its successor is sent what is behind."""
+    queue = place.queue()
+    place.publish(queue, writes(1, 30))
+    with place.link() as dead:
+        inbox = dead.subscribe(queue, prefetch=10)
+        for _ in range(10):
+            assert inbox.get(LONG_S) is not None
+        if begins == "known":
+            sink.skip(changeset(0))
+        settings: dict[str, Any] = {"prefetch": 10, "beginning_wait_s": LONG_S}
+        with place.consuming(queue, sink, **settings) as running:
+            until(lambda: running.consumer.status().held_back == 10)
+            dead.close()
+            until(lambda: len(applied(place.store)) >= 30)
+    assert applied(place.store) == list(range(1, 31))
+
+
+@pytest.mark.parametrize("bound", ["hold_back", "max_bytes"])
+def test_what_comes_early_is_bounded(place: Place, sink: SqliteSink, bound: str) -> None:
+    queue = place.queue()
+    place.publish(queue, writes(2, 60, size=100))
+    bounds = {"hold_back": 20, "max_bytes": 3000}
+    settings = {bound: bounds[bound], "ack": place.acknowledges}
+    # The store knows where it is, so that it is a gap and no beginning.
+    sink.skip(changeset(0))
+    with place.link() as link:
+        with pytest.raises(SequenceGap, match="no more can be held"):
+            Consumer(link, queue, sink, **settings).run()  # type: ignore[arg-type]  # of its bounds
+    assert applied(place.store) == []
+
+
+def test_bounds_and_policies_that_make_no_sense_are_refused(place: Place, sink: SqliteSink) -> None:
+    with place.link() as link:
+        with pytest.raises(ValueError, match="at least 1"):
+            Consumer(link, "/queue/a", sink, prefetch=0)
+        with pytest.raises(ValueError, match="gap is wait, stop or skip, not 'jump'"):
+            Consumer(link, "/queue/a", sink, gap="jump")  # type: ignore[arg-type]  # the test

@@ -1,0 +1,181 @@
+"""A database of a server, and what a publisher tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from threading import Thread
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+from sqlalchemy import make_url
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.offsets import MemoryOffsets, Offsets
+from stompkit.replication.publication import Publication
+from stompkit.replication.publishers.mysql import MysqlPublisher
+from stompkit.replication.signals import CHANGESET
+from stompkit.replication.tables import Tables
+from stompkit.testing._launching.polling import wait_until
+from tests.servers import MariaDb
+
+__all__ = ["DEADLINE_S", "Database", "Reading", "received"]
+
+#: How long a test waits for what has to come, in seconds.
+DEADLINE_S = 30.0
+
+
+@contextmanager
+def received() -> Iterator[list[Changeset]]:
+    """All changesets that are sent meanwhile."""
+    found: list[Changeset] = []
+
+    def receive(changeset: Changeset) -> None:
+        found.append(changeset)
+
+    with CHANGESET.connected_to(receive):
+        yield found
+
+
+class Database:
+    """A database of its own."""
+
+    def __init__(self, server: MariaDb) -> None:
+        """Make it."""
+        self.server = server
+        self.name = server.new_database()
+        self.url = server.url(self.name)
+        self._connection = self.connect()
+
+    def connect(self, user: str = "root", password: str = "") -> Connection[Cursor]:
+        """A connection of its own."""
+        return pymysql.connect(
+            user=user,
+            password=password,
+            unix_socket=str(self.server.socket),
+            database=self.name,
+            charset="utf8mb4",
+            ssl_disabled=True,
+            autocommit=True,
+        )
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def run(self, *statements: str) -> None:
+        """Run statements, each in a transaction of its own unless they say otherwise."""
+        with self._connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement with many rows."""
+        with self._connection.cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+    def ask(self, query: str) -> Any:
+        """The rows of a query."""
+        with closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetchall()
+
+    def end(self) -> tuple[str, int]:
+        """Where the log ends."""
+        row = self.ask("SHOW MASTER STATUS")[0]
+        return str(row[0]), int(row[1])
+
+    def login(self, user: str, password: str = "") -> str:
+        """The DSN for another user."""
+        url = make_url(self.url).set(username=user, password=password)
+        return url.render_as_string(hide_password=False)
+
+
+class Reading:
+    """Reads what has happened in a database since this object was made."""
+
+    def __init__(
+        self, database: Database, *, offsets: Offsets | None = None, **options: Any
+    ) -> None:
+        """Remember where the log ends."""
+        self.database = database
+        self.offsets = offsets or MemoryOffsets()
+        self.tables = options.pop("tables", Tables(include=[f"{database.name}.*"]))
+        self.url: str = options.pop("url", database.url)
+        self.options = {"start": database.end(), "heartbeat_s": 0.2, **options}
+
+    def publisher(self, **options: Any) -> MysqlPublisher:
+        """A new publisher that goes on where the last one was."""
+        publication = Publication(
+            self.offsets, kind="mysql", server="test", tables=self.tables, checkpoint_s=0.0
+        )
+        return MysqlPublisher(self.url, publication=publication, **{**self.options, **options})
+
+    def changesets(self, **options: Any) -> list[Changeset]:
+        """What has come since the last time, up to the end of the log."""
+        with received() as found:
+            self.publisher(**options).run()
+        return found
+
+    def changes(self, **options: Any) -> list[RowChange]:
+        """The changes of all changesets."""
+        return [change for each in self.changesets(**options) for change in each.changes]
+
+    @contextmanager
+    def running(self, **options: Any) -> Iterator[Running]:
+        """A publisher that waits for more, in a thread."""
+        with received() as found:
+            running = Running(self.publisher(**{"blocking": True, **options}), found)
+            try:
+                yield running
+            finally:
+                running.stop()
+
+
+class Running:
+    """A publisher in a thread."""
+
+    def __init__(self, publisher: MysqlPublisher, found: list[Changeset]) -> None:
+        """Start it."""
+        self.publisher = publisher
+        self.found = found
+        self.problem: Exception | None = None
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._thread.is_alive()
+
+    @property
+    def changes(self) -> list[RowChange]:
+        """What it has told so far."""
+        return [change for each in list(self.found) for change in each.changes]
+
+    def wait_for_changes(self, count: int) -> list[RowChange]:
+        """Wait until so many changes have come."""
+        assert wait_until(lambda: len(self.changes) >= count or not self.is_running, DEADLINE_S)
+        assert self.problem is None or len(self.changes) >= count, self.problem
+        assert len(self.changes) >= count, self.changes
+        return self.changes
+
+    def wait_for_end(self) -> Exception | None:
+        """Wait until it has ended; gives what it has raised."""
+        self._thread.join(DEADLINE_S)
+        assert not self.is_running
+        return self.problem
+
+    def stop(self) -> None:
+        """Stop it, and wait for that."""
+        self.publisher.stop()
+        self._thread.join(DEADLINE_S)
+        assert not self.is_running
+
+    def _run(self) -> None:
+        try:
+            self.publisher.run()
+        except Exception as problem:
+            self.problem = problem

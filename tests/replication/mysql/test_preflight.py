@@ -1,0 +1,130 @@
+"""What is wrong with a server is said at once, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stompkit.replication.publishers.mysql import MysqlPublisher, PreflightProblem, StreamProblem
+from stompkit.replication.tables import Tables
+from tests.replication.mysql.reading import Database, Reading
+
+
+@contextmanager
+def settings(database: Database, **wanted: str) -> Iterator[None]:
+    """Other global settings for a while."""
+    before = {name: database.ask(f"SELECT @@GLOBAL.{name}")[0][0] for name in wanted}
+    database.run(*(f"SET GLOBAL {name} = {value}" for name, value in wanted.items()))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            database.run(f"SET GLOBAL {name} = {value!r}")
+
+
+@pytest.mark.parametrize("metadata", ["NO_LOG", "MINIMAL"])
+def test_a_log_without_names_of_columns_is_refused(database: Database, metadata: str) -> None:
+    with (
+        settings(database, binlog_row_metadata=metadata),
+        pytest.raises(PreflightProblem, match="binlog_row_metadata = FULL"),
+    ):
+        MysqlPublisher(database.url).run()
+
+
+def test_a_log_that_was_written_without_names_of_columns_is_not_misread(
+    database: Database,
+) -> None:
+    """Unsigned numbers would be read as signed ones, and no table would have a key."""
+    database.run("CREATE TABLE t (id INT UNSIGNED PRIMARY KEY)")
+    reading = Reading(database)
+    with settings(database, binlog_row_metadata="NO_LOG"):
+        database.run("INSERT INTO t VALUES (4000000000)")
+    with pytest.raises(StreamProblem, match="binlog_row_metadata"):
+        reading.changes()
+
+
+def test_all_that_is_wrong_is_said_at_once(database: Database) -> None:
+    database.run(
+        "CREATE OR REPLACE USER 'nothing'@'localhost'",
+        "GRANT USAGE ON *.* TO 'nothing'@'localhost'",
+    )
+    url = database.login("nothing").replace(f"/{database.name}", "/")
+    wrong = {"binlog_row_metadata": "MINIMAL", "log_bin_compress": "1", "binlog_format": "MIXED"}
+    with settings(database, **wrong):
+        problems = MysqlPublisher(url, server_id=1, snapshot="initial").preflight().problems
+    for part in (
+        "binlog_format is MIXED",
+        "binlog_row_metadata is MINIMAL",
+        "log_bin_compress is ON",
+        "GRANT REPLICATION SLAVE",
+        "GRANT BINLOG MONITOR",
+        "GRANT SELECT",
+        "server_id 1 is the server's own",
+    ):
+        assert any(part in problem for problem in problems), part
+    assert len(problems) == 7
+
+
+def test_no_more_is_needed_than_is_said(database: Database) -> None:
+    database.run(
+        "CREATE OR REPLACE USER 'reader'@'localhost'",
+        "GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO 'reader'@'localhost'",
+        "CREATE TABLE t (id INT PRIMARY KEY, u UUID)",
+    )
+    reading = Reading(database, url=database.login("reader").replace(f"/{database.name}", "/"))
+    database.run("INSERT INTO t VALUES (1, '0f8fad5b-d9cb-469f-a165-708677289500')")
+    (change,) = reading.changes()
+    # Without SELECT nobody says that these octets are a UUID.
+    assert change.after == {"id": 1, "u": bytes.fromhex("0f8fad5bd9cb469fa165708677289500")}
+
+
+def test_a_number_that_another_reader_has_is_refused(database: Database) -> None:
+    reading = Reading(database)
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    with reading.running(server_id=4711) as running:
+        running.wait_for_changes(2)
+        with pytest.raises(PreflightProblem, match="server_id 4711 is another reader's"):
+            reading.publisher(server_id=4711).run()
+        # The one that was there first goes on.
+        database.run("INSERT INTO t VALUES (2)")
+        running.wait_for_changes(3)
+
+
+def test_numbers_are_random_unless_they_are_given() -> None:
+    given = {MysqlPublisher("mysql://localhost/").server_id for _ in range(5)}
+    assert len(given) == 5
+    assert min(given) >= 1_000_000_000
+    assert MysqlPublisher("mysql://localhost/", server_id=1024).server_id == 1024
+
+
+def test_what_is_not_in_the_log_is_warned_of(database: Database) -> None:
+    database.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE child (id INT PRIMARY KEY, parent INT, "
+        "FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE)",
+        "CREATE TABLE past (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",
+    )
+    with settings(database, binlog_row_image="MINIMAL"):
+        warnings = MysqlPublisher(database.url).preflight().warnings
+    for part in (f"{database.name}.child", f"{database.name}.past", "binlog_row_image is MINIMAL"):
+        assert any(part in warning for warning in warnings), part
+    others = MysqlPublisher(database.url, Tables(include=["none.*"])).preflight()
+    assert others.warnings == ()
+
+
+def test_columns_that_are_compressed_are_refused_where_they_are_wanted(
+    database: Database,
+) -> None:
+    database.run("CREATE TABLE small (id INT PRIMARY KEY, t TEXT COMPRESSED)")
+    wanted = Tables(include=[f"{database.name}.*"])
+    (problem,) = MysqlPublisher(database.url, wanted).preflight().problems
+    assert f"{database.name}.small" in problem
+    reading = Reading(database, tables=Tables(include=[f"{database.name}.other"]))
+    database.run(
+        f"INSERT INTO small VALUES (1, '{'x' * 200}')",
+        "CREATE TABLE other (id INT PRIMARY KEY)",
+        "INSERT INTO other VALUES (1)",
+    )
+    assert [change.action for change in reading.changes()] == ["schema", "write"]

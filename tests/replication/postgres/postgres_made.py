@@ -1,0 +1,237 @@
+"""A database of PostgreSQL with a slot, and publishers that watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import count
+from threading import Thread
+from typing import Any, Final
+
+import psycopg
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.offsets import MemoryOffsets, Offsets
+from stompkit.replication.publication import Publication
+from stompkit.replication.publishers.postgres import PostgresPublisher
+from stompkit.replication.signals import CHANGESET
+from stompkit.replication.tables import Tables
+from stompkit.testing._launching.polling import wait_until
+from tests.servers import SqlServer
+
+__all__ = ["DEADLINE_S", "Database", "Running", "Taken", "made_publication"]
+
+#: How long anything may take that is waited for, in seconds.
+DEADLINE_S: Final = 60.0
+
+_NUMBERS: Final = count(1)
+
+
+class Database:
+    """A database, with a name for a slot and a publication."""
+
+    def __init__(self, server: SqlServer, name: str) -> None:
+        """Nobody else uses it."""
+        self.server = server
+        self.name = name
+        #: Who watches, perhaps with a password.
+        self.user = "postgres"
+        self.slot = f"slot_{next(_NUMBERS)}"
+        self.offsets: Offsets = MemoryOffsets()
+
+    @property
+    def url(self) -> str:
+        """Where a publisher finds it."""
+        return self.server.url(self.name).replace("postgres@", f"{self.user}@")
+
+    def connect(self, **options: Any) -> psycopg.Connection[tuple[Any, ...]]:
+        """A connection of a user."""
+        url = self.server.url(self.name).replace("+psycopg", "")
+        return psycopg.Connection.connect(url, autocommit=True, **options)
+
+    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Execute statements, each in a transaction of its own; gives the last one's rows."""
+        rows: list[tuple[Any, ...]] = []
+        with self.connect() as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+                rows = cursor.fetchall() if cursor.description else []
+        return rows
+
+    def transaction(self, *statements: str) -> None:
+        """Execute statements in one transaction."""
+        with self.connect() as connection, connection.transaction():
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def slot_lsn(self) -> str | None:
+        """Up to where the slot was confirmed, if it is there."""
+        rows = self.execute(
+            "SELECT confirmed_flush_lsn::text FROM pg_replication_slots "
+            f"WHERE slot_name = '{self.slot}'"
+        )
+        return str(rows[0][0]) if rows else None
+
+    def is_active(self) -> bool:
+        """Whether somebody reads the slot."""
+        rows = self.execute(
+            f"SELECT active FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
+        )
+        return bool(rows and rows[0][0])
+
+    def publication(self, tables: Tables | None = None, **options: Any) -> Publication:
+        """A publication that keeps its checkpoint with this object."""
+        return made_publication(self.offsets, tables, **options)
+
+    def publisher(self, publication: Publication, **options: Any) -> PostgresPublisher:
+        """A publisher of this database."""
+        given = {"slot": self.slot, "publication_name": self.slot, "heartbeat_s": 0.2, **options}
+        return PostgresPublisher(self.url, publication, **given)
+
+    def begin(self, tables: Tables | None = None) -> None:
+        """Make publication and slot: whatever is committed from now on is published."""
+        assert self.read(tables) == []
+
+    def read(
+        self, tables: Tables | None = None, *, snapshot: str = "never", **options: Any
+    ) -> list[Changeset]:
+        """Publish what was committed since the last call; gives it."""
+        publication = self.publication(tables)
+        with Taken(publication) as taken:
+            self.publisher(publication, snapshot=snapshot, blocking=False, **options).run()
+        return taken.changesets
+
+    def changes(self, tables: Tables | None = None, **options: Any) -> list[RowChange]:
+        """The same, but only the changes."""
+        return [change for each in self.read(tables, **options) for change in each.changes]
+
+    def drop_slot(self) -> None:
+        """Drop the slot, when nobody reads it any more, if it is there."""
+        assert wait_until(lambda: not self.is_active(), DEADLINE_S)
+        self.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            f"WHERE slot_name = '{self.slot}'"
+        )
+
+    def clear(self) -> None:
+        """Leave nothing behind."""
+        self.drop_slot()
+        self.execute(f"ALTER DATABASE {self.name} RESET ALL")
+        for (name,) in self.execute("SELECT pubname FROM pg_publication"):
+            self.execute(f'DROP PUBLICATION "{name}"')
+        schemas = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema$'"
+        for (name,) in self.execute(schemas):
+            self.execute(f'DROP SCHEMA "{name}" CASCADE')
+        self.execute("CREATE SCHEMA public", "GRANT USAGE ON SCHEMA public TO public")
+
+
+def made_publication(offsets: Offsets, tables: Tables | None = None, **options: Any) -> Publication:
+    """A publication whose checkpoints are stored at once."""
+    given = {"kind": "postgresql", "server": "here", "checkpoint_s": 0.0, **options}
+    return Publication(offsets, tables=tables, **given)
+
+
+class Taken:
+    """Takes the changesets of a publication while it is entered."""
+
+    def __init__(
+        self,
+        publication: Publication,
+        confirm: Callable[[Changeset], Future[None] | None] = lambda changeset: None,
+    ) -> None:
+        """``confirm`` gives the future of a changeset, ``None`` where it is taken at once."""
+        self.changesets: list[Changeset] = []
+        self._origin = publication.origin
+        self._confirm = confirm
+
+    def __enter__(self) -> Taken:
+        """Listen."""
+        CHANGESET.connect(self._take)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Listen no more."""
+        CHANGESET.disconnect(self._take)
+
+    def __iter__(self) -> Iterator[Changeset]:
+        """What was taken up to now."""
+        return iter(list(self.changesets))
+
+    @property
+    def changes(self) -> list[RowChange]:
+        """The changes that were taken up to now."""
+        return [change for each in self for change in each.changes]
+
+    @property
+    def sequences(self) -> Sequence[int]:
+        """Their numbers."""
+        return [each.sequence for each in self]
+
+    def _take(self, changeset: Changeset) -> Future[None] | None:
+        if changeset.origin != self._origin:
+            return None
+        self.changesets.append(changeset)
+        return self._confirm(changeset)
+
+
+class Running:
+    """A publisher that runs in a thread while it is entered."""
+
+    def __init__(
+        self,
+        database: Database,
+        tables: Tables | None = None,
+        *,
+        confirm: Callable[[Changeset], Future[None] | None] = lambda changeset: None,
+        most: int = 1000,
+        snapshot: str = "never",
+        **options: Any,
+    ) -> None:
+        """Begin where the database's checkpoint is."""
+        self.database = database
+        self.publication = database.publication(tables, max_unconfirmed=most)
+        self.publisher = database.publisher(self.publication, snapshot=snapshot, **options)
+        self.taken = Taken(self.publication, confirm)
+        self.error: BaseException | None = None
+        self._thread = Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.publisher.run()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Running:
+        """Run; return when the slot is read, or when it has ended."""
+        self.taken.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop, and raise what the publisher has raised."""
+        self.publisher.stop()
+        self.join()
+        self.taken.__exit__()
+        if self.error is not None:
+            raise self.error
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        is_so = wait_until(lambda: self.error is not None or condition(), DEADLINE_S)
+        if self.error is not None:
+            raise self.error
+        assert is_so
+
+    def until_changes(self, number: int) -> list[RowChange]:
+        """Wait until so many changes were published."""
+        self.until(lambda: len(self.taken.changes) >= number)
+        return self.taken.changes
+
+    def until_streaming(self) -> None:
+        """Wait until the slot is read."""
+        self.until(self.database.is_active)

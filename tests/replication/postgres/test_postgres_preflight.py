@@ -1,0 +1,256 @@
+"""What is wrong is said before anything begins, all at once; and secrets are never said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from stompkit.replication.publishers.postgres import Dsn, PostgresPublisher, PreflightProblem
+from stompkit.replication.tables import Tables
+from tests.replication.postgres.postgres_made import Database, Running
+from tests.servers import PostgreSql, SqlServer
+
+_SECRET = "hunter2&x"
+_QUOTED = "hunter2%26x"
+
+
+class _BareServer(PostgreSql):
+    """A server that is not set up for logical replication."""
+
+    def _command(self) -> list[str]:
+        settings = ("wal_level=replica", "max_replication_slots=1")
+        return [*super()._command(), *(part for each in settings for part in ("-c", each))]
+
+
+@pytest.fixture(scope="module")
+def bare_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
+    """A server of that kind."""
+    server = _BareServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def _problems(database: Database, tables: Tables | None = None) -> str:
+    """What the publisher complains of, a line each."""
+    with pytest.raises(PreflightProblem) as raised:
+        database.read(tables)
+    assert str(raised.value).splitlines() == list(raised.value.problems)
+    return str(raised.value)
+
+
+def test_all_mistakes_are_named_at_once_with_what_to_do(bare_server: PostgreSql) -> None:
+    database = Database(bare_server, bare_server.new_database())
+    database.execute(
+        "CREATE ROLE reader LOGIN",
+        "CREATE TABLE t (v int)",
+        "SELECT pg_create_physical_replication_slot('taken')",
+    )
+    database.user = "reader"
+    problems = _problems(database).splitlines()
+    wanted = [
+        "ALTER SYSTEM SET wal_level = 'logical'",
+        "ALTER ROLE reader REPLICATION",
+        "raise max_replication_slots",
+        f"GRANT CREATE ON DATABASE {database.name} TO reader",
+        "tables of other owners (public.t)",
+        "public.t has nothing that identifies its rows",
+    ]
+    assert len(problems) == len(wanted)
+    for problem, what in zip(problems, wanted, strict=True):
+        assert what in problem
+
+
+def test_table_whose_updates_would_fail_is_refused_unless_it_is_excluded(
+    database: Database,
+) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE logs (v int)",
+        "CREATE TABLE none (id int PRIMARY KEY)",
+        "ALTER TABLE none REPLICA IDENTITY NOTHING",
+    )
+    problems = _problems(database)
+    assert "public.logs has nothing" in problems
+    assert "ALTER TABLE public.logs REPLICA IDENTITY FULL, or exclude it" in problems
+    assert "public.none has nothing" in problems
+    assert database.execute("SELECT * FROM pg_publication") == []
+    database.begin(Tables(exclude=["logs", "none"]))
+    database.execute("INSERT INTO logs VALUES (1)", "UPDATE logs SET v = 2")
+
+
+def test_user_that_is_no_superuser_publishes_its_own_tables(database: Database) -> None:
+    role = f"owner_{database.slot}"
+    database.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT CREATE ON DATABASE {database.name} TO {role}",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        f"ALTER TABLE t OWNER TO {role}",
+    )
+    database.user = role
+    database.begin()
+    database.execute("INSERT INTO t VALUES (1)")
+    assert len(database.changes()) == 1
+
+
+def test_tables_that_the_user_may_not_publish_or_read_are_named(database: Database) -> None:
+    role = f"guest_{database.slot}"
+    database.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION",
+        f"GRANT CREATE ON DATABASE {database.name} TO {role}",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        f"GRANT SELECT ON u TO {role}",
+    )
+    database.user = role
+    with pytest.raises(PreflightProblem) as raised:
+        database.read(snapshot="initial")
+    foreign, secret = raised.value.problems
+    assert "tables of other owners (public.t, public.u)" in foreign
+    assert f"{role} may not read public.t for a snapshot" in secret
+    # An administrator has made the publication, and no row is to be read.
+    database.execute(f"CREATE PUBLICATION {database.slot} FOR ALL TABLES")
+    database.begin()
+    database.execute("INSERT INTO t VALUES (1)")
+    assert len(database.changes()) == 1
+
+
+def test_publication_for_inserts_only_needs_no_identity(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (v int)",
+        f"CREATE PUBLICATION {database.slot} FOR ALL TABLES WITH (publish = 'insert')",
+    )
+    database.begin()
+    database.execute("INSERT INTO t VALUES (1)")
+    (change,) = database.changes()
+    assert (change.key, change.after) == ({}, {"v": 1})
+
+
+def test_wanted_tables_that_the_publication_leaves_out_are_named(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        f"CREATE PUBLICATION {database.slot} FOR TABLE t",
+    )
+    database.begin()
+    assert f"ALTER PUBLICATION {database.slot} ADD TABLE public.u" in caplog.text
+
+
+def test_nothing_wanted_is_a_mistake(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    assert "no table is wanted" in _problems(database, Tables(include=["tt"]))
+
+
+def test_empty_database_is_none(database: Database) -> None:
+    database.begin()
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert len(database.changes()) == 1
+
+
+def test_slot_of_another_plug_in_is_refused(database: Database) -> None:
+    database.execute(
+        f"SELECT pg_create_logical_replication_slot('{database.slot}', 'test_decoding')",
+        f"CREATE PUBLICATION {database.slot} FOR ALL TABLES",
+    )
+    assert "test_decoding, not with pgoutput" in _problems(database)
+
+
+def test_slot_of_another_database_is_refused(database: Database) -> None:
+    other = Database(database.server, database.server.new_database())
+    other.slot = database.slot
+    other.execute(f"CREATE PUBLICATION {database.slot} FOR ALL TABLES")
+    database.begin()
+    assert f"is one of the database {database.name}" in _problems(other)
+
+
+def test_slot_without_its_publication_is_refused(database: Database) -> None:
+    database.execute(
+        f"SELECT pg_create_logical_replication_slot('{database.slot}', 'pgoutput')",
+    )
+    assert f"the publication {database.slot} is not" in _problems(database)
+
+
+def test_slot_that_somebody_reads_is_refused(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    with Running(database) as running:
+        running.until_streaming()
+        publication = database.publication()
+        second = database.publisher(publication, snapshot="never", busy_s=0.5)
+        with pytest.raises(PreflightProblem, match="is read by somebody else"):
+            second.run()
+        # The first one is not disturbed.
+        database.execute("INSERT INTO t VALUES (1)")
+        running.until_changes(1)
+
+
+def test_server_that_is_not_there_is_an_error_at_once(database: Database) -> None:
+    publisher = PostgresPublisher("postgresql:///shop?host=/nowhere", database.publication())
+    with pytest.raises(psycopg.OperationalError, match="/nowhere"):
+        publisher.run()
+
+
+# Secrets.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"postgresql://me:{_QUOTED}@db:5433/shop",
+        f"postgresql+psycopg://me:{_QUOTED}@db:5433/shop",
+        f"postgres://me@db:5433/shop?password={_QUOTED}&sslpassword={_QUOTED}",
+        f"host=db port=5433 dbname=shop user=me password='{_SECRET}'",
+    ],
+)
+def test_dsn_is_understood_and_does_not_show_its_secrets(database: Database, text: str) -> None:
+    dsn = Dsn(text)
+    assert dsn.server == "db:5433/shop"
+    publisher = PostgresPublisher(text, database.publication())
+    for shown in (repr(dsn), repr(publisher), str(vars(publisher))):
+        assert "hunter2" not in shown
+        assert "user=me" in shown
+        assert "password=***" in shown
+
+
+@pytest.mark.parametrize("text", ["hunter2", "postgresql://me:hunter2@[db", "hunter2=x"])
+def test_dsn_that_is_none_is_not_repeated(database: Database, text: str) -> None:
+    with pytest.raises(ValueError, match="no DSN of PostgreSQL") as raised:
+        PostgresPublisher(text, database.publication())
+    assert "hunter2" not in str(raised.value)
+
+
+def test_logs_and_errors_have_no_secrets(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    database.user = f"postgres:{_QUOTED}"
+    with Running(database, snapshot="initial") as running:
+        running.until_streaming()
+        database.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+            f"WHERE slot_name = '{database.slot}'",
+            "INSERT INTO t VALUES (1)",
+        )
+        running.until_changes(1)
+    database.user = f"nobody:{_QUOTED}"
+    with pytest.raises(psycopg.OperationalError) as raised:
+        database.read()
+    assert "stream has broken" in caplog.text
+    assert "hunter2" not in caplog.text + str(raised.value) + repr(raised.value)
+
+
+# What is given wrongly.
+
+
+def test_mode_that_is_none_is_refused(database: Database) -> None:
+    with pytest.raises(ValueError, match="'initial', 'never' or 'only'"):
+        database.publisher(database.publication(), snapshot="always")
+    with pytest.raises(ValueError, match="one row at least"):
+        database.publisher(database.publication(), chunk_rows=0)

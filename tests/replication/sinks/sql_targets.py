@@ -1,0 +1,98 @@
+"""Databases of each kind as targets of a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, Row, create_engine, make_url
+
+from stompkit.replication.events import Action, Changeset, RowChange, Source, make_changeset
+from tests.servers import SqlServer
+
+__all__ = ["KINDS", "Target", "change", "changeset", "database_url", "schema_change", "target"]
+
+KINDS = ("sqlite", "postgresql", "mariadb")
+SOURCE = Source(kind="test")
+
+
+class Target:
+    """An empty database, seen from behind a sink's back."""
+
+    def __init__(self, kind: str, url: str) -> None:
+        """Describe it."""
+        self.kind = kind
+        self.url = url
+        self.engine: Engine = create_engine(url)
+
+    def execute(self, *statements: str) -> None:
+        """Change something."""
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    def rows(self, query: str) -> list[Row[Any]]:
+        """What a query finds."""
+        with self.engine.connect() as connection:
+            return list(connection.exec_driver_sql(query).all())
+
+    def table(self, name: str = "t", order: str = "1") -> list[tuple[Any, ...]]:
+        """The rows of a table."""
+        return [tuple(row) for row in self.rows(f"SELECT * FROM {name} ORDER BY {order}")]
+
+    def pick(self, **choices: str) -> str:
+        """What is said for this kind of database."""
+        return choices[self.kind]
+
+
+def change(action: Action, key: Mapping[str, Any], table: str = "t", **more: Any) -> RowChange:
+    """A change of a row."""
+    return RowChange(table=table, action=action, key=dict(key), **more)
+
+
+def schema_change(*columns: Mapping[str, object], table: str = "t") -> RowChange:
+    """What tells of a table's columns."""
+    return change("schema", {}, table, after={"columns": [dict(column) for column in columns]})
+
+
+def changeset(sequence: int, *changes: RowChange, origin: str = "origin") -> Changeset:
+    """A transaction."""
+    return make_changeset(origin, sequence, changes, SOURCE, id=f"{origin}:{sequence}")
+
+
+@pytest.fixture(scope="session")
+def database_url() -> Callable[[SqlServer], str]:
+    """Gives the URL of one database of a server, emptied."""
+    urls: dict[SqlServer, str] = {}
+
+    def give(server: SqlServer) -> str:
+        if server not in urls:
+            urls[server] = server.url(server.new_database())
+        engine = create_engine(urls[server], isolation_level="AUTOCOMMIT")
+        name = make_url(urls[server]).database
+        with engine.connect() as connection:
+            if engine.dialect.name == "postgresql":
+                connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+                connection.exec_driver_sql("CREATE SCHEMA public")
+            else:
+                connection.exec_driver_sql(f"DROP DATABASE {name}")
+                connection.exec_driver_sql(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        engine.dispose()
+        return urls[server]
+
+    return give
+
+
+@pytest.fixture(params=KINDS)
+def target(
+    request: pytest.FixtureRequest, tmp_path: Path, database_url: Callable[[SqlServer], str]
+) -> Iterator[Target]:
+    """An empty database of each kind."""
+    url = f"sqlite:///{tmp_path / 'target.sqlite'}"
+    if request.param != "sqlite":
+        url = database_url(request.getfixturevalue(request.param))
+    target = Target(request.param, url)
+    yield target
+    target.engine.dispose()

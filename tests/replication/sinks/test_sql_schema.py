@@ -1,0 +1,344 @@
+"""The sink for SQL: tables and columns, and what they are called."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SqlSink
+from tests.replication.sinks.sql_targets import (
+    Target,
+    change,
+    changeset,
+    database_url,
+    schema_change,
+    target,
+)
+from tests.servers import mariadb, postgresql
+
+__all__ = ["database_url", "mariadb", "postgresql", "target"]
+
+PLAIN = "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20))"
+ID = {"name": "id", "type": "int", "key": True, "nullable": False}
+A = {"name": "a", "type": "text"}
+
+
+def apply(target: Target, *changes: RowChange, **settings: Any) -> None:
+    sink = SqlSink(target.url, **settings)
+    try:
+        sink.apply([changeset((sink.last("origin") or 0) + 1, *changes)])
+    finally:
+        sink.close()
+
+
+def row(number: int, table: str = "t", **values: Any) -> RowChange:
+    return change("write", {"id": number}, table, after={"id": number, **values})
+
+
+def quoted(target: Target, name: str) -> str:
+    mark = target.pick(sqlite='"', postgresql='"', mariadb="`")
+    name = name.replace(mark, mark * 2)
+    return f"{mark}{name if target.kind == 'sqlite' else name.replace('%', '%%')}{mark}"
+
+
+# Columns that come.
+
+
+def test_a_column_that_the_source_got_is_added(target: Target) -> None:
+    target.execute(PLAIN, "INSERT INTO t VALUES (1, 'x')")
+    changed = schema_change(ID, A, {"name": "b", "type": "int"})
+    apply(target, row(2, a="y"), changed, row(3, a="z", b=5))
+    assert target.table() == [(1, "x", None), (2, "y", None), (3, "z", 5)]
+    # Again, as after a crash between the two.
+    apply(target, changed, row(3, a="z", b=6))
+    assert target.table()[2] == (3, "z", 6)
+
+
+def test_a_sink_that_is_at_work_sees_new_columns(target: Target) -> None:
+    target.execute(PLAIN)
+    one, other = SqlSink(target.url), SqlSink(target.url)
+    more = schema_change(ID, A, {"name": "b", "type": "int"})
+    for sink, origin in ((one, "one"), (other, "other")):
+        sink.apply([changeset(1, row(1, a="x"), origin=origin)])
+    for sink, origin in ((one, "one"), (other, "other")):
+        sink.apply([changeset(2, more, row(1, b=2), origin=origin)])
+        sink.close()
+    assert target.table() == [(1, "x", 2)]
+
+
+def test_a_column_that_the_source_dropped_stays(target: Target) -> None:
+    target.execute(PLAIN, "INSERT INTO t VALUES (1, 'x')")
+    apply(target, schema_change(ID), row(2))
+    assert target.table() == [(1, "x"), (2, None)]
+
+
+def test_an_unknown_column_is_a_problem_or_left_out(target: Target) -> None:
+    target.execute(PLAIN)
+    changes = [schema_change(ID, A, {"name": "b", "type": "int"}), row(1, a="x", b=5)]
+    with pytest.raises(ApplyProblem, match=r"'t', key \{'id': 1\}: the target has no column 'b'"):
+        apply(target, *changes, evolve=False)
+    assert target.table() == []
+    apply(target, *changes, evolve=False, unknown_columns="ignore")
+    assert target.table() == [(1, "x")]
+
+
+def test_a_column_that_somebody_adds_to_the_target_is_seen(target: Target) -> None:
+    target.execute(PLAIN)
+    sink = SqlSink(target.url)
+    sink.apply([changeset(1, row(1, a="x"))])
+    with pytest.raises(ApplyProblem, match="no column 'b'"):
+        sink.apply([changeset(2, row(1, b=1))])
+    target.execute("ALTER TABLE t ADD COLUMN b INT")
+    sink.apply([changeset(2, row(1, b=1))])
+    sink.close()
+    assert target.table() == [(1, "x", 1)]
+
+
+# Tables that come.
+
+TYPES: list[tuple[dict[str, object], Any]] = [
+    ({"type": "bool"}, True),
+    ({"type": "int"}, -(2**63)),
+    ({"type": "int", "precision": 20}, 2**64 - 1),
+    ({"type": "float"}, 0.1),
+    ({"type": "decimal", "precision": 30, "scale": 10}, Decimal("12345678901234567890.0123456789")),
+    ({"type": "decimal"}, Decimal("12345678901234567890.0123456789")),
+    ({"type": "text"}, "ü\U0001f600" * 50_000),
+    ({"type": "text", "length": 5}, "ü\U0001f600"),
+    ({"type": "bytes"}, b"\0\xff" * 50_000),
+    ({"type": "date"}, datetime(2026, 11, 21).date()),
+    ({"type": "time"}, time(12, 0, 0, 1)),
+    ({"type": "datetime"}, datetime(2026, 11, 21, 12, 0, 0, 1)),
+    ({"type": "datetimez"}, datetime(2026, 11, 21, 12, 0, 0, 1, UTC)),
+    ({"type": "interval"}, timedelta(days=-1, microseconds=1)),
+    ({"type": "uuid"}, UUID("0f8fad5b-d9cb-469f-a165-70867728950e")),
+    ({"type": "json"}, {"a": [1, "ü"]}),
+    ({"type": "set"}, frozenset(["a", "b"])),
+]
+
+
+def test_a_table_is_made_that_holds_values_of_all_types(target: Target) -> None:
+    columns = [{"name": f"c{at}", **made} for at, (made, _) in enumerate(TYPES)]
+    values: dict[str, Any] = {f"c{at}": value for at, (_, value) in enumerate(TYPES)}
+    nothing: dict[str, Any] = dict.fromkeys(values)
+    apply(target, schema_change(ID, *columns), row(1, **values), row(2, **nothing), create=True)
+    found = {1: values, 2: nothing}
+    # Every value is found by itself, as a row without a key would be.
+    settings: dict[str, Any] = {"table_map": {"u": "t"}}
+    for number, before in found.items():
+        image = {"id": number, **before}
+        apply(target, change("delete", {}, "u", before=image), **settings)
+    assert target.table() == []
+
+
+def test_columns_of_all_types_are_added(target: Target) -> None:
+    target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY)")
+    columns = [{"name": f"c{at}", **made} for at, (made, _) in enumerate(TYPES)]
+    values: dict[str, Any] = {f"c{at}": value for at, (_, value) in enumerate(TYPES)}
+    apply(target, schema_change(ID, *columns), row(1, **values))
+    assert len(target.table()[0]) == 1 + len(TYPES)
+    assert None not in target.table()[0]
+
+
+def test_keys_of_a_table_that_was_made_differ_by_case_and_blanks(target: Target) -> None:
+    key = {"name": "id", "type": "text", "key": True}
+    keys = ["a", "A", "a ", "ä"]
+    rows = [change("write", {"id": each}, after={"id": each, "a": each}) for each in keys]
+    apply(target, schema_change(key, A), *rows, create=True)
+    assert sorted(target.table()) == sorted((each, each) for each in keys)
+
+
+def test_a_table_with_a_key_of_each_type_is_made(target: Target) -> None:
+    # JSON documents and sets identify nothing.
+    for at, (made, value) in enumerate(TYPES[:15]):
+        key = {"name": "k", "key": True, **made}
+        small = value[:3] if isinstance(value, (str, bytes)) else value
+        written = change("write", {"k": small}, f"t{at}", after={"k": small, "a": "x"})
+        apply(target, schema_change(key, A, table=f"t{at}"), written, written, create=True)
+        assert [row[1] for row in target.table(f"t{at}")] == ["x"]
+        apply(target, change("delete", {"k": small}, f"t{at}"))
+        assert target.table(f"t{at}") == []
+
+
+def test_a_table_is_only_made_where_that_is_wanted(target: Target) -> None:
+    with pytest.raises(ApplyProblem, match=r"write of the table 't'.*: .*no such table"):
+        apply(target, schema_change(ID, A), row(1))
+    apply(target, schema_change(ID, A), row(1), on_missing="ignore")
+    apply(target, schema_change(ID, A), row(2), create=True)
+    assert target.table() == [(2, None)]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"name": "x", "type": "int); DROP TABLE t; --"},
+        {"name": "x", "type": "decimal", "precision": "1); DROP TABLE t; --"},
+        {"name": "x", "type": "decimal", "precision": -1},
+        {"name": "", "type": "int"},
+        {"name": "a\0b", "type": "int"},
+        {"name": "\ud800", "type": "int"},
+        {"name": " x", "type": "int"},
+        {"name": "ü" * 40, "type": "int"},
+        {"name": 5, "type": "int"},
+        {"type": "int"},
+    ],
+)
+def test_columns_that_can_not_be_are_refused(tmp_path: Any, column: dict[str, object]) -> None:
+    target = Target("sqlite", f"sqlite:///{tmp_path / 'target.sqlite'}")
+    target.execute(PLAIN)
+    with pytest.raises(ApplyProblem, match="schema of the table 't': "):
+        apply(target, schema_change(ID, column))
+    with pytest.raises(ApplyProblem, match="schema of the table 'u': "):
+        apply(target, schema_change(ID, column, table="u"), create=True)
+    assert target.table() == []
+    target.engine.dispose()
+
+
+# Names.
+
+NAMES = ["select", "Über Maß", "a\"b'c\\d", "100%s (%(x)s) ?:y", "x; DROP TABLE t", "Case"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_names_whatever_they_look_like(target: Target, name: str) -> None:
+    target.execute(PLAIN)
+    key: dict[str, Any] = {"name": f"{name} key", "type": "int", "key": True}
+    column = {"name": name, "type": "text"}
+    later = {"name": f"{name} later", "type": "text"}
+
+    def changed(action: Any, number: int, **more: Any) -> RowChange:
+        return change(action, {key["name"]: number}, name, **more)
+
+    changes = [
+        schema_change(key, column, table=name),
+        changed("write", 1, after={name: "x"}),
+        schema_change(key, column, later, table=name),
+        changed("update", 1, after={f"{name} later": "y"}),
+        changed("update", 2, after={name: "z"}, old_key={f"{name} key": 1}),
+        changed("write", 3, after={name: "gone"}),
+        changed("delete", 3),
+    ]
+    apply(target, *changes, create=True)
+    assert target.table(quoted(target, name)) == [(2, "z", "y")]
+    whole = {f"{name} key": 2, name: "z"}
+    settings: dict[str, Any] = {"table_map": {"u": f"public.{name}"}}
+    if target.kind == "postgresql":
+        apply(target, change("update", {}, "u", before=whole, after=whole), **settings)
+    apply(target, changed("truncate", 0))
+    assert target.table(quoted(target, name)) == []
+    assert target.table("t") == []
+
+
+@pytest.mark.parametrize("name", [*NAMES, "t WHERE 1=1", "information_schema.tables"])
+def test_names_that_the_target_does_not_have_reach_no_statement(target: Target, name: str) -> None:
+    target.execute(PLAIN, "INSERT INTO t VALUES (1, 'x')")
+    with pytest.raises(ApplyProblem, match="no such table"):
+        apply(target, change("truncate", {}, name))
+    with pytest.raises(ApplyProblem, match="no column"):
+        apply(target, change("delete", {name: 1}))
+    with pytest.raises(ApplyProblem, match="no column"):
+        apply(target, change("write", {"id": 1}, after={name: 1}))
+    assert target.table() == [(1, "x")]
+
+
+def test_names_may_differ_by_case_where_that_is_clear(target: Target) -> None:
+    target.execute("CREATE TABLE Things (ID INT NOT NULL PRIMARY KEY, Name VARCHAR(20))")
+    written = change("write", {"iD": 1}, "tHINGS", after={"NAME": "x"})
+    apply(target, written)
+    assert target.table("Things") == [(1, "x")]
+    twice = change("write", {"id": 1}, "things", after={"name": "x", "NAME": "y"})
+    with pytest.raises(ApplyProblem, match="two of its columns are the same"):
+        apply(target, twice)
+
+
+# SQLite does not tell them apart.
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_of_two_tables_that_differ_by_case_only_the_exact_one_is_meant(target: Target) -> None:
+    names = [quoted(target, name) for name in ("Case", "CASE")]
+    target.execute(*[f"CREATE TABLE {name} (id INT NOT NULL PRIMARY KEY)" for name in names])
+    apply(target, row(1, "CASE"))
+    with pytest.raises(ApplyProblem, match="no such table"):
+        apply(target, row(1, "case"))
+    assert [target.table(name) for name in names] == [[], [(1,)]]
+
+
+def test_tables_and_schemas_are_mapped(target: Target) -> None:
+    target.execute(PLAIN)
+    there = target.pick(sqlite="main", postgresql="public", mariadb=str(target.engine.url.database))
+
+    def written(number: int, schema: str, table: str) -> RowChange:
+        made = {"id": number, "a": schema}
+        return RowChange(table=table, action="write", key={"id": number}, after=made, schema=schema)
+
+    apply(target, written(1, "anywhere", "t"))
+    apply(target, written(2, "shop", "things"), table_map={"shop.things": "t"})
+    apply(target, written(3, "shop", "things"), table_map={"things": f"{there}.t"})
+    apply(target, written(4, "shop", "t"), schema_map={"shop": there})
+    apply(target, written(5, "shop", "t"), schema_map={"shop": ""})
+    for settings in ({"schema_map": {"shop": there}}, {"table_map": {"t": "nowhere.t"}}):
+        with pytest.raises(ApplyProblem, match=r"'other\.t', key \{'id': 6\}: .*no such table"):
+            apply(target, written(6, "other", "t"), **settings)
+    apply(target, written(6, "other", "t"), schema_map={"shop": there}, on_missing="ignore")
+    names = ["anywhere", *["shop"] * 4]
+    assert target.table() == [(number, name) for number, name in enumerate(names, 1)]
+
+
+def test_the_sinks_own_table_is_no_target(target: Target) -> None:
+    sink = SqlSink(target.url)
+    assert sink.last("origin") is None
+    stolen = change("write", {"origin": "x"}, "STOMPKIT_offsets", after={"sequence": 99})
+    with pytest.raises(ApplyProblem, match="no such table"):
+        sink.apply([changeset(1, stolen)])
+    assert sink.last("x") is None
+    sink.close()
+
+
+# Checking.
+
+
+def test_all_differences_are_told_at_once(target: Target) -> None:
+    target.execute(
+        "CREATE TABLE t (k INT NOT NULL PRIMARY KEY, a INT, b INT NOT NULL, c INT NOT NULL)"
+    )
+    source = schema_change(
+        ID, A, {"name": "b", "type": "int"}, {"name": "k", "type": "int", "nullable": False}
+    )
+    sink = SqlSink(target.url)
+    found = sink.check([source, source, row(1, "u"), row(1, x=1), schema_change({"name": "x"})])
+    sink.close()
+    assert [each.replace("INTEGER", "INT").replace("in the target", "there") for each in found] == [
+        "t: the target has no column 'id'",
+        "t: column 'a' is text, and INT there",
+        "t: column 'b' can be NULL, but not there",
+        "t: the target's column 'c' has to have a value, and the source has none",
+        "u: the target has no such table",
+        "t: the target has no column 'x'",
+        "t: its columns can't be read: Object missing required field `type` - at `$[0]`",
+    ]
+
+
+def test_a_target_that_was_made_has_no_differences(target: Target) -> None:
+    columns = [{"name": f"c{at}", **made} for at, (made, _) in enumerate(TYPES)]
+    source = schema_change(ID, *columns)
+    apply(target, source, create=True)
+    sink = SqlSink(target.url)
+    assert sink.check([source]) == []
+    sink.close()
+
+
+@pytest.mark.parametrize("target", ["mariadb"], indirect=True)
+def test_a_target_without_transactions_is_refused(target: Target) -> None:
+    target.execute(f"{PLAIN} ENGINE=MyISAM")
+    with pytest.raises(ApplyProblem, match="MyISAM has no transactions"):
+        apply(target, row(1))
+    sink = SqlSink(target.url)
+    assert sink.check([schema_change(ID, A)]) == [
+        "t: the target's engine MyISAM has no transactions"
+    ]
+    sink.close()

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "show-config": "print all settings, each with its meaning",
     "passwd": "add users to a password file, change or remove them",
     "store": "check, compact, export or import a broker's messages",
+    "replicate": "carry changes from databases to brokers, databases and caches",
     "conformance": "ask a server how well it keeps to the specifications of STOMP",
     "proxy": "stand before a broker and break on purpose what passes",
     "version": "print the versions of stompkit and of what it runs on",

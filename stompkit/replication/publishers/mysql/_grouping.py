@@ -86,6 +86,7 @@ class Grouping:
         decoding: Decoding,
         prepared: Prepared,
         is_mariadb: bool,
+        announce: bool,
         on_problem: OnProblem,
     ) -> None:
         """Begin at a position."""
@@ -99,7 +100,7 @@ class Grouping:
         self._on_problem = on_problem
         self.skipped = 0
 
-        self._known = KnownTables(catalogue, decoding, is_mariadb=is_mariadb)
+        self._known = KnownTables(catalogue, decoding, is_mariadb=is_mariadb, announce=announce)
         self._handlers: dict[type, Callable[[Any], Transaction | None]] = {
             RotateEvent: self._on_rotate,
             FormatDescriptionEvent: self._on_format,

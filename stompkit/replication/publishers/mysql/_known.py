@@ -15,11 +15,14 @@ __all__ = ["KnownTables"]
 class KnownTables:
     """What reads the rows of tables, by their numbers, and what consumers know of their columns."""
 
-    def __init__(self, catalogue: Catalogue, decoding: Decoding, *, is_mariadb: bool) -> None:
-        """Know nothing yet."""
+    def __init__(
+        self, catalogue: Catalogue, decoding: Decoding, *, is_mariadb: bool, announce: bool
+    ) -> None:
+        """Know nothing yet; with ``announce`` tell of tables that are seen for the first time."""
         self._catalogue = catalogue
         self._decoding = decoding
         self._is_mariadb = is_mariadb
+        self._announce = announce
         self._maps: dict[int, bytes] = {}
         self._rows: dict[int, TableRows] = {}
         #: By descriptions without their numbers: a new file has the same ones again.
@@ -62,8 +65,9 @@ class KnownTables:
     def _columns_of(self, rows: TableRows) -> RowChange | None:
         """What the columns are, where consumers have been told something else."""
         columns = described(rows.mapped, rows.specials)
-        told = self._told.setdefault((rows.schema, rows.table), columns)
+        told = self._told.get((rows.schema, rows.table), [] if self._announce else columns)
         if list(map(_essence, told)) == list(map(_essence, columns)):
+            self._told[rows.schema, rows.table] = told
             return None
         self._told[rows.schema, rows.table] = columns
         return _schema_change(rows.schema, rows.table, {"columns": columns})

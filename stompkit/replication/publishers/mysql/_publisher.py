@@ -71,6 +71,7 @@ class MysqlPublisher:
         publication: Publication | None = None,
         server_id: int | None = None,
         snapshot: SnapshotMode = "never",
+        announce: bool = False,
         start: Start | None = None,
         same_server: bool = True,
         keys: Mapping[str, Sequence[str]] | None = None,
@@ -84,7 +85,9 @@ class MysqlPublisher:
         ``mysql_dsn``: see :meth:`Dsn.parse`. ``tables``: names, or patterns, of tables; those of a
         ``publication`` are its own, so give one or the other. ``blocking``: wait for more where the
         log ends, in place of returning. ``server_id``: a number that no other reader of the server
-        has; random where it is not given. ``start``: where to begin without a checkpoint; by
+        has; random where it is not given. ``announce``: tell a table's columns, as a change
+        ``schema``, when the table is seen for the first time, too, for targets that make tables.
+        ``start``: where to begin without a checkpoint; by
         default as Meepo, with the file that is written now, but with a ``publication`` at the end
         of it. ``same_server=False`` goes on by GTID at another server of the same replication.
         ``keys``: columns that stand for the key, by ``schema.table`` or ``table``. ``zero_dates``:
@@ -104,6 +107,8 @@ class MysqlPublisher:
             raise ValueError("server_id is a number from 1 to 4294967295")
         if start is None:
             start = "file" if publication is None else "now"
+        # Numbers behind the checkpoint may have been used for other rows than they are now.
+        self._has_used_numbers = publication is not None and "snapshot" in publication.state
         self._publication = publication or Publication(
             MemoryOffsets(),
             kind="mysql",
@@ -115,6 +120,7 @@ class MysqlPublisher:
         self._blocking = blocking
         self._server_id = server_id or random_server_id()
         self._snapshot: SnapshotMode = snapshot
+        self._announce = announce
         self._start: Start = start
         self._same_server = same_server
         self._keys = dict(keys or {})
@@ -197,6 +203,7 @@ class MysqlPublisher:
             catalogue=catalogue,
             decoding=Decoding(decode, self._zero_as_text, self._keys),
             wants=self._wants,
+            announce=self._announce,
             on_problem=self._on_problem,
             heartbeat_s=self._heartbeat_s,
         )
@@ -244,9 +251,13 @@ class MysqlPublisher:
                     keys=self._keys,
                     zero_as_text=self._zero_as_text,
                     chunk_rows=self._chunk_rows,
+                    announce=self._announce,
                     stop=self._stop,
                 )
                 if snapshot.is_due:
+                    if self._has_used_numbers:
+                        snapshot.pass_used_numbers()
+                        self._has_used_numbers = False
                     snapshot.take()
                 if self._snapshot == "only":
                     return None

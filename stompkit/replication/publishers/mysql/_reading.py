@@ -38,6 +38,7 @@ class LogReading:
     catalogue: Catalogue
     decoding: Decoding
     wants: Callable[[str, str], bool]
+    announce: bool
     on_problem: OnProblem
     heartbeat_s: float
 
@@ -50,6 +51,7 @@ class LogReading:
             decoding=self.decoding,
             prepared=prepared,
             is_mariadb=self.is_mariadb,
+            announce=self.announce,
             on_problem=self.on_problem,
         )
 

@@ -34,6 +34,8 @@ _log: Final = logging.getLogger(__name__)
 _WRITING: Final = {kind: write for kind, write in conversions.items() if not isinstance(kind, int)}
 _NO_TABLE: Final = 1146
 _DEFINITION_CHANGED: Final = 1412
+#: After so many chunks all have to be confirmed.
+_UNCONFIRMED: Final = 16
 
 
 class Stopped(Exception):
@@ -69,6 +71,7 @@ class Snapshot:
         keys: Mapping[str, Sequence[str]],
         zero_as_text: bool,
         chunk_rows: int,
+        announce: bool,
         stop: Event,
     ) -> None:
         """Prepare; its progress is in the state of the publication."""
@@ -80,7 +83,9 @@ class Snapshot:
         self._keys = keys
         self._zero_as_text = zero_as_text
         self._chunk_rows = chunk_rows
+        self._announce = announce
         self._stop = stop
+        self._chunks_published = 0
         self._progress: dict[str, Any] = publication.state.get("snapshot") or {}
 
     @property
@@ -88,11 +93,24 @@ class Snapshot:
         """Whether it was never taken, or not to its end."""
         return not self._publication.position or bool(self._progress)
 
+    def pass_used_numbers(self) -> None:
+        """Publish nothing, so often as numbers may stand for other chunks at some consumers.
+
+        What was published behind the checkpoint, by a process that was killed, need not be what is
+        published now; a consumer that has applied it takes it for what it has.
+        """
+        for _ in range(_UNCONFIRMED):
+            self._publish([])
+        with sending():
+            self._publication.flush()
+
     def take(self) -> None:
         """Publish the rows that have not been published yet.
 
         Raises :class:`Stopped`, :class:`Disconnected` and what PyMySQL raises: then take it again.
         """
+        with sending():
+            self._publication.flush()
         with closing(self._dsn.connect(conv=_WRITING, autocommit=False)) as connection:
             position = self._begin(connection)
             if not self._progress:
@@ -104,7 +122,7 @@ class Snapshot:
                     "rows": 0,
                     "expected": sum(rows for _, _, rows in wanted),
                 }
-                self._remember()
+                self._remember(is_flushed=True)
             while self._progress["tables"]:
                 schema, table = self._progress["tables"][0]
                 self._take_table(connection, schema, table)
@@ -112,6 +130,8 @@ class Snapshot:
                 self._remember()
         with sending():
             self._publication.advance(self._progress["position"], self._state(None))
+            # Only what comes now has numbers that are the same after a crash.
+            self._publication.flush()
         _log.info("%s: the snapshot is complete", self._dsn.server)
 
     def _begin(self, connection: Connection[Any]) -> Position:
@@ -152,6 +172,11 @@ class Snapshot:
         query = f"SELECT {', '.join(selects)} FROM {_quoted(schema)}.{_quoted(table)}"
         chunks = self._chunks if order else self._stream
         try:
+            if self._announce and self._progress["after"] is None:
+                told = {"columns": self._catalogue.columns(schema, table)}
+                self._publish(
+                    [RowChange(table=table, action="schema", key={}, after=told, schema=schema)]
+                )
             for rows in chunks(connection, query, order):
                 changes = []
                 for row in rows:
@@ -226,7 +251,7 @@ class Snapshot:
     def _publish(self, changes: list[RowChange]) -> None:
         if self._stop.is_set():
             raise Stopped
-        self._progress["rows"] += len(changes)
+        self._progress["rows"] += sum(change.action == "read" for change in changes)
         with sending():
             self._publication.publish(
                 changes,
@@ -234,12 +259,17 @@ class Snapshot:
                 is_snapshot=True,
                 state=self._state(self._progress),
             )
+            self._chunks_published += 1
+            if self._chunks_published % _UNCONFIRMED == 0:
+                self._publication.flush()
 
-    def _remember(self) -> None:
+    def _remember(self, *, is_flushed: bool = False) -> None:
         if self._stop.is_set():
             raise Stopped
         with sending():
             self._publication.advance(self._progress["position"], self._state(self._progress))
+            if is_flushed:
+                self._publication.flush()
 
     def _state(self, progress: dict[str, Any] | None) -> dict[str, Any]:
         others = {

@@ -183,16 +183,19 @@ class Assembler:
         wants: Callable[[str, str], bool],
         look_up: Callable[[Relation], CatalogueTable | None],
         digests: dict[str, str],
+        *,
+        announce: bool = False,
     ) -> None:
         """Take rows of the tables that ``wants(schema, table)``.
 
         ``digests`` are those of tables as they were described last, by their full names: a table
         that is described otherwise gives a change ``schema`` ahead of the row. One that is not in
-        there does not.
+        there does so with ``announce`` only.
         """
         self._wants = wants
         self._look_up = look_up
         self._digests = self._told_digests = digests
+        self._announce = announce
         self._tables: dict[int, PublishedTable | None] = {}
         self._begin: Begin | None = None
         self._changes: list[RowChange] = []
@@ -244,7 +247,7 @@ class Assembler:
         if before == table.digest:
             return
         self._digests = {**self._digests, table.full_name: table.digest}
-        if before is not None:
+        if before is not None or self._announce:
             self._add(table.changed())
 
     def _add(self, change: RowChange) -> None:

@@ -44,16 +44,19 @@ class Copier:
         *,
         publication_name: str | None,
         chunk_rows: int,
+        announce: bool,
         look: Callable[[], None],
         on_progress: Progress | None,
     ) -> None:
         """Read what the server's publication has; ``None`` for all tables that are wanted.
 
-        ``look`` is called between chunks, and raises what ends the work.
+        With ``announce`` the columns of each table come before its rows. ``look`` is called between
+        chunks, and raises what ends the work.
         """
         self._publication = publication
         self._publication_name = publication_name
         self._chunk_rows = chunk_rows
+        self._announce = announce
         self._look = look
         self._on_progress = on_progress
         self._chunks = 0
@@ -122,7 +125,9 @@ class Copier:
         for chunk in found:
             self._look()
             changes = [published.found(row) for row in chunk.rows]
-            done_rows += len(changes)
+            if self._announce and not done_rows:
+                changes.insert(0, published.changed())
+            done_rows += len(chunk.rows)
             progress: dict[str, Any] = {"done": snapshot["done"]}
             if chunk.is_last:
                 progress["done"] = [*snapshot["done"], name]

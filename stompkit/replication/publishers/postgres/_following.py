@@ -37,6 +37,7 @@ class Follower:
         *,
         slot: str,
         publication_name: str,
+        announce: bool,
         blocking: bool,
         heartbeat_s: float,
         flush_s: float,
@@ -46,6 +47,7 @@ class Follower:
         self._publication = publication
         self._slot = slot
         self._publication_name = publication_name
+        self._announce = announce
         self._blocking = blocking
         self._heartbeat_s = heartbeat_s
         self._flush_s = flush_s
@@ -64,7 +66,10 @@ class Follower:
             return read_tables(connection, [relation.oid]).get(relation.oid)
 
         assembler = Assembler(
-            publication.tables.wants, look_up, publication.state.get("tables", {})
+            publication.tables.wants,
+            look_up,
+            publication.state.get("tables", {}),
+            announce=self._announce,
         )
         end = None if self._blocking else _end_of_log(connection)
         stream = Stream(

@@ -83,6 +83,7 @@ class PostgresPublisher:
         slot: str = "stompkit",
         publication_name: str = "stompkit",
         snapshot: SnapshotMode = "initial",
+        announce: bool = False,
         blocking: bool = True,
         heartbeat_s: float = 10.0,
         chunk_rows: int = 1000,
@@ -98,7 +99,8 @@ class PostgresPublisher:
         superuser, and otherwise for those that are there and wanted.
 
         ``snapshot``: ``initial`` takes one before the stream, once; ``never`` takes none; ``only``
-        takes one and ends, without a slot.
+        takes one and ends, without a slot. With ``announce`` the columns of a table are told, as a
+        change ``schema``, when it is seen for the first time, too: for targets that make tables.
 
         Without ``blocking``, :meth:`run` ends where the log ended when the stream began. The
         checkpoint of a quiet database moves on every ``heartbeat_s`` seconds. A snapshot has
@@ -121,6 +123,7 @@ class PostgresPublisher:
             publication,
             slot=slot,
             publication_name=publication_name,
+            announce=announce,
             blocking=blocking,
             heartbeat_s=heartbeat_s,
             flush_s=flush_s,
@@ -135,6 +138,7 @@ class PostgresPublisher:
             publication,
             publication_name=None if snapshot == "only" else publication_name,
             chunk_rows=chunk_rows,
+            announce=announce,
             look=self._look,
             on_progress=on_progress,
         )

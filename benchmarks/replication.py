@@ -1,0 +1,186 @@
+"""How fast changes go from databases to a broker, each confirmed by a receipt.
+
+The outbox of an SQLite database is filled with changesets of one change each, and relayed. Then a
+table of MariaDB gets rows of ten columns in one transaction, and the binary log is read: by the
+library mysql-replication alone, which decodes the rows and does nothing with them, and by
+``mysql_pub`` with ``stomp_sub``, until a broker has confirmed all. The two take turns.
+
+To try::
+
+    python -m benchmarks.replication --changes 5000 --rows 5000 --rounds 1
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.row_event import WriteRowsEvent
+from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy.orm import Session, sessionmaker
+
+from benchmarks._report import Bound, Figure, make_parser, positive, progress, report
+from stompkit.replication.events import RowChange
+from stompkit.replication.frames import packets
+from stompkit.replication.link import Link
+from stompkit.replication.publication import Publication
+from stompkit.replication.publishers.mysql import MysqlPublisher
+from stompkit.replication.publishers.outbox import Outbox
+from stompkit.replication.publishers.relay import OutboxRelay
+from stompkit.replication.subscribers.stomp import stomp_sub
+from stompkit.replication.tables import Tables
+from stompkit.testing import LaunchConfig, RunningBroker, launch
+from tests.servers import MariaDb, ServerMissing
+
+#: What there is to reach.
+OUTBOX_PER_S: Final = 5_000
+OVERHEAD: Final = 0.30
+
+_TABLE: Final = """CREATE TABLE lines (id INT PRIMARY KEY, name VARCHAR(50), price DECIMAL(10,2),
+    made DATETIME(6), day DATE, amount INT UNSIGNED, weight DOUBLE, data VARBINARY(50), note TEXT,
+    flag TINYINT)"""
+_ROWS: Final = """INSERT INTO lines SELECT seq, CONCAT('name ', seq), seq / 7, NOW(6), CURDATE(),
+    seq * 3, seq / 3, 'some octets', REPEAT('x', 40), seq % 2 FROM seq_1_to_{count}"""
+
+
+def outbox(running: RunningBroker, directory: Path, count: int) -> float:
+    """Relay an outbox; gives changes per second."""
+    engine = create_engine(f"sqlite:///{directory}/outbox.db")
+    sessions = sessionmaker(engine)
+    box = Outbox(sessions, [])
+    box.create(engine)
+    fill(sessions, box, count)
+    with Link([f"{running.host}:{running.port}"]) as link:
+        relay = OutboxRelay(
+            engine, lambda changeset: link.send("/queue/outbox", packets(changeset))
+        )
+        progress(f"relaying {count} changesets")
+        began = time.perf_counter()
+        done = 0
+        while done < count:
+            done += relay.run_once()
+        taken_s = time.perf_counter() - began
+        relay.close()
+    engine.dispose()
+    return count / taken_s
+
+
+def fill(sessions: sessionmaker[Session], box: Outbox, count: int) -> None:
+    """Put changesets of one change each into an outbox, some in each transaction."""
+    number = 0
+    while number < count:
+        progress(f"filling the outbox: {number} of {count}")
+        with sessions.begin() as session:
+            for _ in range(min(500, count - number)):
+                number += 1
+                row = {"id": number, "name": f"name {number}", "amount": number * 3}
+                change = RowChange(table="lines", action="write", key={"id": number}, after=row)
+                box.add(session, [change])
+                session.flush()
+    progress("")
+
+
+def library(server: MariaDb, count: int) -> float:
+    """Read the binary log by the library alone; gives seconds of processor time."""
+    began = time.process_time()
+    stream = BinLogStreamReader(
+        connection_settings={"unix_socket": str(server.socket), "user": "root", "password": ""},
+        server_id=4242,
+        only_events=[WriteRowsEvent],
+        blocking=False,
+        log_file="binlog.000001",
+        log_pos=4,
+        resume_stream=True,
+    )
+    seen = sum(len(event.rows) for event in stream)
+    stream.close()
+    assert seen == count, seen
+    return time.process_time() - began
+
+
+def publisher(server: MariaDb, running: RunningBroker, url: str, count: int) -> float:
+    """Read the binary log, and have a broker confirm it; gives seconds of processor time."""
+    began = time.process_time()
+    publication = Publication(kind="mysql", tables=Tables(["*.lines"]))
+    target = f"{running.url}/topic/lines"
+    with stomp_sub(target):
+        MysqlPublisher(url, publication=publication, start="file").run()
+        publication.flush()
+    assert publication.changes >= count, publication.changes
+    return time.process_time() - began
+
+
+def taking_turns(rounds: int, *sides: Callable[[], float]) -> list[float]:
+    """Measure each side so often; gives their medians."""
+    times: list[list[float]] = [[] for _ in sides]
+    for number in range(rounds):
+        for side, found in zip(sides, times, strict=True):
+            progress(f"reading the binary log: round {number + 1} of {rounds}")
+            found.append(side())
+    progress("")
+    return [median(each) for each in times]
+
+
+def prepare(server: MariaDb, count: int) -> str:
+    """Make the table and its rows; gives the URL of its database."""
+    url = server.url(server.new_database())
+    engine: Engine = create_engine(make_url(url))
+    with engine.begin() as connection:
+        connection.execute(text(_TABLE))
+        connection.execute(text(_ROWS.format(count=count)))
+    engine.dispose()
+    return url
+
+
+def main() -> int:
+    """Measure; gives the exit status."""
+    words, _, _ = (__doc__ or "").partition("\n\nTo try")
+    parser = make_parser("replication", words)
+    parser.add_argument("--changes", type=positive, default=50_000, help="(default: 50000)")
+    parser.add_argument("--rows", type=positive, default=100_000, help="(default: 100000)")
+    parser.add_argument("--rounds", type=positive, default=5, help="(default: 5)")
+    options = parser.parse_args()
+    try:
+        server = MariaDb()
+    except ServerMissing as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="stompkit-benchmark-") as name:
+        directory = Path(name)
+        arguments = ("--data", str(directory / "data"))
+        try:
+            server.start()
+            with launch(LaunchConfig(arguments=arguments)) as running:
+                relayed = outbox(running, directory, options.changes)
+                url = prepare(server, options.rows)
+                alone_s, ours_s = taking_turns(
+                    options.rounds,
+                    lambda: library(server, options.rows),
+                    lambda: publisher(server, running, url, options.rows),
+                )
+        finally:
+            server.remove()
+    rows = options.rows
+    outbox_us = Figure("outbox_us", "microseconds for a change of the outbox", 1e6 / relayed)
+    overhead = Figure("overhead", "more than the library alone", ours_s / alone_s - 1, ".2f")
+    figures = [
+        Figure("outbox_per_s", "changes of an outbox confirmed per second", relayed),
+        outbox_us,
+        Figure("library_us", "us of processor time a row, library alone", alone_s / rows * 1e6),
+        Figure(
+            "mysql_us", "us of processor time a row, confirmed by a broker", ours_s / rows * 1e6
+        ),
+        overhead,
+    ]
+    bounds = [Bound(outbox_us, 1e6 / OUTBOX_PER_S), Bound(overhead, OVERHEAD)]
+    return report(parser, options.json, figures, bounds)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

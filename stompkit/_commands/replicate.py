@@ -1,0 +1,283 @@
+"""``stompkit replicate``."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+
+from stompkit._commands._replicate_status import Display, lock_of, print_status, write
+from stompkit.replication.jobs import Job, JobProblem, JobSettings
+
+__all__ = ["main"]
+
+_EPILOG: Final = """\
+from:
+  mysql://USER:PASSWORD@HOST/          the binary log of MySQL or MariaDB
+  postgresql://USER:PASSWORD@HOST/DB   logical replication of PostgreSQL
+  outbox+postgresql://..., outbox+sqlite:///FILE, outbox+mysql://...
+                                       the outbox table of a database
+  stomp://HOST:PORT/queue/NAME         changesets from a broker
+to:
+  stomp://A:61613,B:61613/topic/NAME   a broker, or the next of several
+  sqlite:///FILE, postgresql://..., mysql://...
+                                       tables of a database
+  redis://HOST/0                       a cache in Redis
+  opensearch+http://HOST:9200          a search index
+  print, print:json                    standard output
+
+In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH the one
+in the first line of that file: what stands on a command line can be read by others.
+
+  stompkit replicate --from mysql://repl:secret@db/ --to stomp://mq:61613/queue/changes
+  stompkit replicate --from stomp://mq:61613/queue/changes --to postgresql://me@db2/shop --create
+  stompkit replicate --from postgresql://me@db/shop --to print --tables 'public.orders*'
+  stompkit replicate --config shop.toml
+  stompkit replicate --status
+
+A file for --config is TOML, with the options as names:
+
+  from = "env:SHOP_DATABASE"
+  to = "stomp://mq1:61613,mq2:61613/queue/changes"
+  tables = ["shop.*"]
+  masks = {"shop.users.email" = "hash:a secret of yours"}
+
+It goes on where it was stopped or killed: its checkpoint is in --state-dir, or in the target.
+
+exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, and has said why;
+2 the command line or the file is wrong; with --status 1 where a job has failed or is not running
+"""
+
+_USAGE: Final = 2
+#: How often the status is written, in seconds.
+_STATUS_S: Final = 1.0
+
+
+def main(arguments: list[str]) -> int:
+    """Replicate, or tell how far jobs are."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.status:
+        directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", ""))
+        name = getattr(options, "name", None)
+        return print_status(directory.directory, name, as_json=options.json)
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        job = Job(_settings(options))
+    except JobProblem as problem:
+        print(f"stompkit replicate: {problem}", file=sys.stderr)
+        return _USAGE
+    return _run(job, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stompkit replicate",
+        usage="stompkit replicate --from URL --to URL [options]",
+        description="Carry what changes in a database to a broker, another database or a cache.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # What was not given on the command line is left to the file.
+        argument_default=argparse.SUPPRESS,
+    )
+    add = parser.add_argument
+    add("--from", metavar="URL", help="where changes come from, see below")
+    add("--to", metavar="URL", help="where they go")
+    add("--config", type=Path, default=None, metavar="FILE", help="read options from this file")
+    add("--name", help="what the job is called, and its files; by default made of the URLs")
+    add("--state-dir", metavar="DIR", help="where it keeps how far it is")
+    add("--status", action="store_true", default=False, help="tell how far jobs are, and end")
+    add("--json", action="store_true", default=False, help="with --status: as JSON")
+    add("--verbose", action="store_true", default=False, help="log more to standard error")
+    add("--quiet", action="store_true", default=False, help="tell no progress")
+    add("--metrics-port", type=int, default=0, metavar="PORT", help="serve Prometheus on loopback")
+    group = parser.add_argument_group("what is replicated")
+    add = group.add_argument
+    add("--tables", action="append", metavar="GLOB", help="SCHEMA.TABLE or TABLE; by default all")
+    add("--exclude", action="append", metavar="GLOB", help="leave these tables out")
+    add("--exclude-columns", action="append", metavar="GLOB", help="leave these columns out")
+    add(
+        "--mask",
+        action="append",
+        dest="masks",
+        type=_mask,
+        metavar="GLOB=MASK",
+        help="hash:SECRET, null, constant:TEXT or truncate:N for columns: TABLE.COLUMN",
+    )
+    add("--snapshot", choices=("initial", "never", "only"), help="rows that are there: initial")
+    add("--once", action="store_true", help="end where the source's end was at the beginning")
+    add("--slot", metavar="NAME", help="PostgreSQL's slot and publication: stompkit")
+    add("--server-id", type=int, metavar="N", help="of MySQL: a number that no server there has")
+    group = parser.add_argument_group("brokers")
+    add = group.add_argument
+    add("--partitions", type=int, metavar="N", help="to N destinations, for N consumers")
+    add("--max-frame-bytes", type=int, metavar="N", help="split larger changesets: 1048576")
+    add("--no-receipts", action="store_true", help="for a broker that has none")
+    add("--no-ack", action="store_true", help="for a broker that knows no acknowledgements")
+    add("--durable", metavar="NAME", help="a durable subscription to a topic")
+    add("--prefetch", type=int, metavar="N", help="frames that come ahead: 1000")
+    add("--dead-letter", metavar="DEST", help="where goes what can't be applied; else it stops")
+    add("--gap", choices=("wait", "stop", "skip"), help="about missing changesets: wait")
+    group = parser.add_argument_group("targets")
+    add = group.add_argument
+    add("--batch", type=int, metavar="N", help="changesets in one transaction: 100")
+    add("--create", action="store_true", help="SQL: make tables that are missing")
+    add("--no-evolve", dest="evolve", action="store_false", help="SQL: add no columns")
+    add("--namespace", help="Redis: what keys begin with")
+    add("--ttl", type=float, metavar="S", help="Redis: rows expire after this")
+    add("--index", metavar="NAME", help="search: the index, by default {table}")
+    return parser
+
+
+def _mask(text: str) -> tuple[str, str]:
+    column, found, mask = text.partition("=")
+    if not found:
+        raise argparse.ArgumentTypeError("a mask is TABLE.COLUMN=MASK")
+    return column, mask
+
+
+#: Options that are about this command, and not about the job.
+_OWN: Final = ("config", "status", "json", "verbose", "quiet", "metrics_port")
+
+
+def _settings(options: argparse.Namespace) -> JobSettings:
+    """What the job does, by the file and by the command line; raises JobProblem."""
+    found: dict[str, Any] = {}
+    if options.config is not None:
+        try:
+            found = tomllib.loads(options.config.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise JobProblem(
+                f"{options.config}: {getattr(error, 'strerror', None) or error}"
+            ) from None
+    given = {
+        name.replace("_", "-"): value for name, value in vars(options).items() if name not in _OWN
+    }
+    if "masks" in given:
+        given["masks"] = {**found.get("masks", {}), **dict(given["masks"])}
+    found |= given
+    for name in ("from", "to"):
+        if name not in found:
+            raise JobProblem(
+                f"--{name} is missing; `stompkit replicate --help` shows what it can be"
+            )
+        if isinstance(found[name], str):
+            found[name] = _looked_up(name, found[name])
+    try:
+        return msgspec.convert(found, JobSettings)
+    except msgspec.ValidationError as error:
+        where = f"{options.config}: " if options.config is not None else ""
+        raise JobProblem(f"{where}{error}") from None
+
+
+def _looked_up(name: str, url: str) -> str:
+    kind, _, where = url.partition(":")
+    if kind == "env":
+        if where not in os.environ:
+            raise JobProblem(f"--{name}: there is no {where} in the environment")
+        return os.environ[where]
+    if kind == "file":
+        try:
+            return Path(where).read_text(encoding="utf-8").partition("\n")[0].strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise JobProblem(f"--{name}: {where}: {getattr(error, 'strerror', error)}") from None
+    return url
+
+
+# Running.
+
+
+def _run(job: Job, options: argparse.Namespace) -> int:
+    try:
+        with _alone(job), _told(job, options), _stopped_by_signals(job):
+            job.run()
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).debug("the job has failed", exc_info=True)
+        print(f"stompkit replicate: {_secretless(error, job)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _secretless(error: Exception, job: Job) -> str:
+    """What has happened; libraries may quote a URL."""
+    return job.without_secrets(str(error) or type(error).__name__)
+
+
+@contextmanager
+def _alone(job: Job) -> Iterator[None]:
+    """Keep the job from being run twice at once; raises JobProblem where it is."""
+    job.status_path.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock_of(job.status_path), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise JobProblem(
+                f"a job called {job.name} is running already; another --name makes another one"
+            ) from None
+        yield
+
+
+@contextmanager
+def _stopped_by_signals(job: Job) -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        job.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
+    """Write the status now and then, and tell people."""
+    ended = threading.Event()
+    display = None if options.quiet else Display()
+
+    def show() -> None:
+        status = job.status()
+        write(job.status_path, status)
+        if display is not None:
+            display.show(status)
+
+    def tell() -> None:
+        while not ended.wait(_STATUS_S):
+            show()
+
+    if options.metrics_port:
+        from prometheus_client import start_http_server
+
+        from stompkit.replication.subscribers.metrics import prometheus_sub
+
+        prometheus_sub(None)
+        start_http_server(options.metrics_port, "127.0.0.1")
+    write(job.status_path, job.status())
+    thread = threading.Thread(target=tell, name="stompkit-status", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        write(job.status_path, job.status())
+        if display is not None:
+            display.end(job.status())

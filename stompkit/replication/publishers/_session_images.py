@@ -1,0 +1,80 @@
+"""What the ORM knows of the rows that it has just written: other columns, and old values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Column, Dialect, Table
+from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.attributes import get_history, instance_dict
+from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
+from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.sql import ClauseElement
+
+from stompkit.replication.publishers._session_values import Converters, name_of
+from stompkit.replication.values import Value
+
+__all__ = ["Image", "Images", "row_id"]
+
+
+@dataclass(slots=True)
+class Image:
+    """A row of one table, as an object of the program has it."""
+
+    after: dict[str, Value] = field(default_factory=dict)
+    #: What columns were that the program has changed, and what the others are.
+    changed: dict[str, Value] = field(default_factory=dict)
+    unchanged: dict[str, Value] = field(default_factory=dict)
+
+
+def row_id(table: Table, key: dict[str, Value]) -> tuple[Any, ...]:
+    """What tells a row from all others."""
+    return (table, *key.values())
+
+
+class Images:
+    """Reads objects without loading anything."""
+
+    def __init__(self, converters: Converters) -> None:
+        """Convert values by ``converters``."""
+        self._converters = converters
+        self._layouts: dict[tuple[Mapper[Any], Table], list[tuple[str, Column[Any], str]]] = {}
+
+    def read(self, mapper: Mapper[Any], target: object, dialect: Dialect) -> dict[Table, Image]:
+        """The rows of an object, one for each table that it is stored in."""
+        tables = (table for table in mapper.tables if isinstance(table, Table))
+        return {table: self._image(mapper, table, target, dialect) for table in tables}
+
+    def _layout(self, mapper: Mapper[Any], table: Table) -> list[tuple[str, Column[Any], str]]:
+        """The columns of a table by their names, with the attributes that hold them."""
+        found = self._layouts.get((mapper, table))
+        if found is None:
+            found = []
+            for column in table.columns:
+                try:
+                    attribute = mapper.get_property_by_column(column).key
+                except UnmappedColumnError:
+                    continue
+                found.append((name_of(column), column, attribute))
+            self._layouts[mapper, table] = found
+        return found
+
+    def _image(self, mapper: Mapper[Any], table: Table, target: object, dialect: Dialect) -> Image:
+        image = Image()
+        # ``instance_dict`` is the object's own: what was never loaded, or is expired, is not there.
+        loaded = instance_dict(target)
+        for name, column, attribute in self._layout(mapper, table):
+            convert = self._converters.find(column.type, dialect)
+            if attribute in loaded and not _is_expression(loaded[attribute]):
+                image.after[name] = convert(loaded[attribute])
+            history = get_history(target, attribute, PASSIVE_NO_INITIALIZE)
+            if history.deleted:
+                image.changed[name] = convert(history.deleted[0])
+            elif history.unchanged and not _is_expression(history.unchanged[0]):
+                image.unchanged[name] = convert(history.unchanged[0])
+        return image
+
+
+def _is_expression(value: object) -> bool:
+    return isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")

@@ -1,0 +1,255 @@
+"""What a statement has done to which rows, as far as it tells by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import BindParameter, Column, Connection, Dialect, Table
+
+from stompkit.replication.events import Action, RowChange
+from stompkit.replication.publishers._session_images import Image
+from stompkit.replication.publishers._session_statements import (
+    Parameters,
+    UnseenChange,
+    bound_values,
+    rows_by_keys,
+)
+from stompkit.replication.publishers._session_values import Converters, name_of
+from stompkit.replication.values import Value
+
+__all__ = ["Plan", "Row", "Rows", "complete"]
+
+
+@dataclass(slots=True)
+class Row:
+    """A change of which not everything may be known before the end of the flush."""
+
+    table: Table
+    connection: Connection
+    action: Action
+    key: dict[str, Value]
+    #: The key's values as the program has them.
+    raw_key: list[Any] = field(default_factory=list)
+    after: dict[str, Value] | None = None
+    before: dict[str, Value] | None = None
+    old_key: dict[str, Value] | None = None
+    #: Columns that the database has made up.
+    generated: list[Column[Any]] = field(default_factory=list)
+
+    @property
+    def change(self) -> RowChange:
+        """What is published of it."""
+        return RowChange(
+            table=name_of(self.table),
+            schema=str(self.table.schema or ""),
+            action=self.action,
+            key=self.key,
+            before=self.before,
+            after=self.after,
+            old_key=self.old_key,
+        )
+
+
+@dataclass(slots=True)
+class Plan:
+    """What was found out about a statement before it has run."""
+
+    table: Table
+    rows: Parameters
+    #: The rows as they were.
+    found: list[tuple[Any, ...]] | None = None
+    #: What columns have to be equal to; the unit of work sees itself that there is such a row.
+    by_key: Mapping[Column[Any], BindParameter[Any]] | None = None
+
+
+def complete(row: Row, image: Image) -> None:
+    """Add what the ORM knows of a row to what its statement says."""
+    if row.action == "delete":
+        row.before = image.unchanged | image.changed | (row.before or {})
+        return
+    told = row.after or {}
+    row.after = {**image.after, **told}
+    if row.action == "update":
+        same = {name: value for name, value in image.unchanged.items() if name not in told}
+        row.before = same | image.changed | (row.before or {})
+
+
+class Rows:
+    """Reads what statements were given, and what they have given back."""
+
+    def __init__(self, converters: Converters) -> None:
+        """Convert values by ``converters``."""
+        self._converters = converters
+
+    def inserted(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
+        """The rows of an INSERT; raises :class:`UnseenChange` where a key is not known."""
+        table, dialect = plan.table, connection.dialect
+        primary = list(table.primary_key)
+        executions = result.context.compiled_parameters
+        keys = result.inserted_primary_key_rows if primary else [()] * len(executions)
+        postfetch = result.postfetch_cols()
+        rows = []
+        for parameters, values in zip(executions, keys, strict=True):
+            key = self._convert(primary, values, dialect)
+            if None in key.values():
+                raise UnseenChange(f"a row of {table.fullname} was inserted without a known key")
+            after = key | self._given(table, parameters, dialect)
+            generated = []
+            for column in table.columns:
+                if name_of(column) in after:
+                    continue
+                if _has_default(column) or column in postfetch:
+                    generated.append(column)
+                else:
+                    after[name_of(column)] = None
+            row = Row(table, connection, "write", key, list(values), after, generated=generated)
+            rows.append(row)
+        return rows
+
+    def by_key(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
+        """The rows of an UPDATE or a DELETE by the unit of work."""
+        assert plan.by_key is not None
+        table, dialect = plan.table, connection.dialect
+        is_update = result.context.isupdate
+        executions = result.context.compiled_parameters if is_update else plan.rows
+        generated = list(result.postfetch_cols()) if is_update else []
+        if any(column.primary_key for column in generated):
+            raise UnseenChange(f"a key of {table.fullname} was set to an expression")
+        names = {bind.key for bind in plan.by_key.values()}
+        rows = []
+        for parameters, given in zip(executions, plan.rows, strict=True):
+            values = bound_values(plan.by_key, given)
+            was = self._convert(values, values.values(), dialect)
+            key = {name_of(column): was[name_of(column)] for column in table.primary_key}
+            if not is_update:
+                raw = [values[column] for column in table.primary_key]
+                rows.append(Row(table, connection, "delete", key, raw, before=was))
+                continue
+            after = self._given(table, parameters, dialect, names)
+            new = {name: after.get(name, value) for name, value in key.items()}
+            raw = [
+                values[column] if name_of(column) not in after else parameters[column.key]
+                for column in table.primary_key
+            ]
+            row = Row(table, connection, "update", new, raw, new | after, before=key)
+            row.generated = generated
+            if new != key:
+                row.old_key = key
+            rows.append(row)
+        return rows
+
+    def expanded(self, connection: Connection, plan: Plan, result: Any) -> list[Row]:
+        """What a statement has done to the rows that were found before; it reads them again.
+
+        Raises :class:`UnseenChange` where those were not all, and where keys have changed.
+        """
+        table, dialect = plan.table, connection.dialect
+        found = plan.found or []
+        count = _row_count(dialect, result)
+        if count is not None and count != len(found):
+            raise UnseenChange(f"{count} rows of {table.fullname} were changed, not {len(found)}")
+        primary, columns = list(table.primary_key), list(table.columns)
+        places = [columns.index(column) for column in primary]
+        raw = [[row[place] for place in places] for row in found]
+        old = [self._convert(columns, row, dialect) for row in found]
+        keys = [{name_of(column): row[name_of(column)] for column in primary} for row in old]
+        if result.context.isdelete:
+            return [
+                Row(table, connection, "delete", key, each, before=row)
+                for key, each, row in zip(keys, raw, old, strict=True)
+            ]
+        new = self._read(connection, table, columns, raw)
+        if len(new) != len(found) or _sets_key(result.context, plan):
+            raise UnseenChange(f"keys of {table.fullname} were changed: change them by objects")
+        return [
+            Row(table, connection, "update", key, each, new[tuple(key.values())], before=row)
+            for key, each, row in zip(keys, raw, old, strict=True)
+            if new[tuple(key.values())] != row
+        ]
+
+    def fetch(self, rows: Iterable[Row], *, everything: bool = False) -> None:
+        """Read what the database has made up, and nobody has told; or all columns."""
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            if row.after is None or not row.key:
+                continue
+            columns = tuple(each for each in row.generated if name_of(each) not in row.after)
+            if everything:
+                columns = tuple(row.table.columns)
+            if columns:
+                groups.setdefault((row.connection, row.table, columns), []).append(row)
+        for (connection, table, columns), group in groups.items():
+            raw = [row.raw_key for row in group]
+            found = self._read(connection, table, list(columns), raw)
+            for row in group:
+                assert row.after is not None
+                row.after |= found.get(tuple(row.key.values()), {})
+
+    def _read(
+        self,
+        connection: Connection,
+        table: Table,
+        columns: list[Column[Any]],
+        keys: list[list[Any]],
+    ) -> dict[tuple[Any, ...], dict[str, Value]]:
+        """Columns of rows by their keys."""
+        primary = list(table.primary_key)
+        found = {}
+        for values in rows_by_keys(connection, table, [*primary, *columns], keys):
+            row = self._convert([*primary, *columns], values, connection.dialect)
+            found[tuple(row[name_of(column)] for column in primary)] = row
+        return found
+
+    def _convert(
+        self, columns: Iterable[Column[Any]], values: Iterable[Any], dialect: Dialect
+    ) -> dict[str, Value]:
+        find = self._converters.find
+        return {
+            name_of(column): find(column.type, dialect)(value)
+            for column, value in zip(columns, values, strict=True)
+        }
+
+    def _given(
+        self,
+        table: Table,
+        parameters: Mapping[str, Any],
+        dialect: Dialect,
+        without: Iterable[str] = (),
+    ) -> dict[str, Value]:
+        """The columns that a statement was given values for."""
+        given = [
+            column
+            for column in table.columns
+            if column.key in parameters and column.key not in without
+        ]
+        return self._convert(given, [parameters[column.key] for column in given], dialect)
+
+
+def _has_default(column: Column[Any]) -> bool:
+    """Whether the database may have put something into a column that was given nothing."""
+    return (
+        column.default is not None
+        or column.server_default is not None
+        or column.computed is not None
+        or column.identity is not None
+    )
+
+
+def _row_count(dialect: Dialect, result: Any) -> int | None:
+    """How many rows a statement has changed, where that can be believed."""
+    if not dialect.supports_sane_rowcount or result.rowcount < 0:
+        return None
+    if result.context.executemany and not dialect.supports_sane_multi_rowcount:
+        return None
+    # A driver may count the rows of RETURNING as they are read.
+    return None if result.returns_rows else result.rowcount
+
+
+def _sets_key(context: Any, plan: Plan) -> bool:
+    parameters = context.compiled_parameters[0] if context.compiled_parameters else {}
+    return any(
+        column in context.compiled.postfetch or column.key in parameters
+        for column in plan.table.primary_key
+    )

@@ -1,0 +1,142 @@
+"""The transactional outbox: changes are stored with what they are about, in one transaction.
+
+What is recorded is what :mod:`~stompkit.replication.publishers.session` records. Before the
+outermost commit it goes into a table of the same database: both are committed, or neither is.
+Nothing is sent from there: that does an
+:class:`~stompkit.replication.publishers.relay.OutboxRelay`, in this process or in another. Needs
+the extra ``replication``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Engine, MetaData, Table, insert, update
+from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from stompkit.replication.events import RowChange, Source, encode, make_changeset
+from stompkit.replication.publishers._outbox_tables import OutboxTables, database_clock
+from stompkit.replication.publishers._session_recording import Bulk, Recording
+from stompkit.replication.publishers._session_statements import UnseenChange
+from stompkit.replication.publishers._session_watch import SessionFactory, Watch
+
+__all__ = ["Outbox", "UnseenChange"]
+
+
+class Outbox:
+    """Stores what sessions commit in a table of the database that they commit it to."""
+
+    def __init__(
+        self,
+        session_factory: SessionFactory,
+        tables: Iterable[str] | None = None,
+        table_name: str = "stompkit_outbox",
+        *,
+        bulk: Bulk = "expand",
+    ) -> None:
+        """Watch sessions, as :class:`~stompkit.replication.publishers.session.sqlalchemy_pub` does.
+
+        ``tables`` may be empty to watch none: then only what :meth:`add` is given is stored. The
+        tables of the outbox have to be there before the first commit: :meth:`create`. Raises
+        TypeError and ValueError, as there.
+        """
+        self._tables = OutboxTables(table_name)
+        self._watch = Watch(session_factory, tables, bulk, self)
+
+    def __call__(self, tables: Iterable[str]) -> None:
+        """Watch these tables, too; where all are watched, that stays so."""
+        self._watch.merge(tables)
+
+    @property
+    def tables(self) -> frozenset[str] | None:
+        """Which tables are watched; ``None`` for all."""
+        return self._watch.tables
+
+    @property
+    def metadata(self) -> MetaData:
+        """The tables of the outbox, for those who make tables by migrations."""
+        return self._tables.metadata
+
+    @property
+    def table(self) -> Table:
+        """The table of the changesets."""
+        return self._tables.rows
+
+    def create(self, bind: Engine | Connection) -> None:
+        """Make the tables of the outbox where they are missing."""
+        self._tables.metadata.create_all(bind)
+
+    def add(self, session: Session | AsyncSession, changes: Iterable[RowChange]) -> None:
+        """Store changes that the program says itself, with the session's transaction.
+
+        They come after what was flushed before. Raises :class:`~sqlalchemy.exc.InvalidRequestError`
+        for a session that is not watched; that of an ``AsyncSession`` has to have a connection.
+        """
+        inner = session.sync_session if isinstance(session, AsyncSession) else session
+        if not isinstance(session, AsyncSession):
+            inner.flush()
+            inner.connection()
+        recording = self._watch.recording(inner)
+        if recording is None or not recording.connections:
+            raise InvalidRequestError("the session is in no transaction that this outbox watches")
+        recording.add(changes, recording.connections[0].engine)
+
+    def close(self) -> None:
+        """Watch no longer; harmless if it was closed before."""
+        self._watch.close()
+
+    # What the watch tells.
+
+    def prepared(self, session: Session, recording: Recording) -> None:
+        """Something may be committed; while it already is, the row is written anew."""
+        if recording.is_committing:
+            self._write(recording)
+
+    def reduced(self, session: Session, recording: Recording) -> None:
+        """Less may be committed than before, of which nothing was written yet."""
+
+    def committing(self, session: Session, recording: Recording) -> None:
+        """Flush, and write down what there is."""
+        session.flush()
+        self._write(recording)
+        recording.is_committing = True
+
+    def committed(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """The relay does what is left."""
+
+    def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """The database has forgotten the row, too."""
+
+    def _write(self, recording: Recording) -> None:
+        """Write a row for each database that has changed."""
+        changes: dict[Engine, list[RowChange]] = {}
+        for each in recording.pending:
+            assert each.engine is not None
+            changes.setdefault(each.engine, []).append(each.change)
+        with recording.quietly():
+            for connection in recording.connections:
+                found = changes.get(connection.engine)
+                if found:
+                    self._write_row(recording, connection, found)
+
+    def _write_row(
+        self, recording: Recording, connection: Connection, changes: list[RowChange]
+    ) -> None:
+        table = self._tables.rows
+        # The relay knows who publishes, and the number.
+        source = Source(kind="outbox", time=datetime.now(UTC))
+        body = encode(make_changeset("", 0, changes, source, timestamp=source.time))
+        values = {"size": len(body), "body": body}
+        row = recording.outbox_rows.get(connection.engine)
+        if row is not None:
+            again = update(table).where(table.c.id == row).values(values)
+            if connection.execute(again).rowcount:
+                return
+        values["stored_at"] = database_clock(connection.dialect.name)
+        result = connection.execute(insert(table).values(values))
+        key = result.inserted_primary_key
+        assert key is not None
+        recording.outbox_rows[connection.engine] = key[0]

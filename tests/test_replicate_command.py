@@ -1,0 +1,285 @@
+"""The command ``stompkit replicate``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+
+from stompkit._commands import main
+from stompkit.replication.jobs import masked
+from stompkit.replication.publishers.outbox import Outbox
+from stompkit.testing import RunningBroker
+from stompkit.testing._launching.polling import wait_until
+
+LONG_S = 60.0
+
+
+class Base(DeclarativeBase):
+    """Tables of these tests."""
+
+
+class User(Base):
+    """A row that is replicated."""
+
+    __tablename__ = "users"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    email: Mapped[str]
+
+
+class Shop:
+    """A database with an outbox."""
+
+    def __init__(self, path: Path) -> None:
+        """Make it."""
+        self.engine = create_engine(f"sqlite:///{path}")
+        Base.metadata.create_all(self.engine)
+        self.sessions = sessionmaker(self.engine)
+        outbox = Outbox(self.sessions)
+        outbox.create(self.engine)
+        self._outbox = outbox
+        self.url = f"outbox+sqlite:///{path}"
+
+    def change(self, *changes: Callable[[Session], object]) -> None:
+        """Commit some changes together."""
+        with self.sessions.begin() as session:
+            for change in changes:
+                change(session)
+
+
+def add(number: int) -> Callable[[Session], object]:
+    return lambda session: session.add(User(id=number, email=f"{number}@example.org"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path / "shop.db")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(state: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """A function that runs the command here; gives its status, output and errors."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        try:
+            given = ["replicate", "--state-dir", str(state), *map(str, arguments)]
+            status = main(given)
+        except SystemExit as error:
+            status = int(error.code or 0)
+        output = capsys.readouterr()
+        return status, output.out, output.err
+
+    return run
+
+
+def target(path: Path) -> Path:
+    """An SQLite file with a table for users."""
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, email TEXT)")
+    database.close()
+    return path
+
+
+def users(path: Path) -> list[tuple[object, ...]]:
+    database = sqlite3.connect(path)
+    try:
+        return database.execute("SELECT * FROM users ORDER BY id").fetchall()
+    finally:
+        database.close()
+
+
+def test_changes_are_printed(run: Run, shop: Shop) -> None:
+    shop.change(add(1), add(2))
+    shop.change(lambda session: session.delete(session.get_one(User, 1)))
+    status, output, errors = run("--from", shop.url, "--to", "print", "--once")
+    assert (status, output.splitlines()) == (
+        0,
+        ["users_write -> 1", "users_write -> 2", "users_delete -> 1"],
+    )
+    assert "3 changes in 2 changesets" in errors
+    assert run("--from", shop.url, "--to", "print", "--once")[1] == "", "nothing is left"
+
+
+def test_a_table_of_another_database_follows(run: Run, shop: Shop, tmp_path: Path) -> None:
+    copy = target(tmp_path / "copy.db")
+    arguments = ("--from", shop.url, "--to", f"sqlite:///{copy}", "--once", "--quiet")
+    shop.change(add(1), add(2))
+    assert run(*arguments) == (0, "", "")
+    shop.change(lambda session: setattr(session.get_one(User, 1), "email", "new"))
+    assert run(*arguments)[0] == 0
+    assert users(copy) == [(1, "new"), (2, "2@example.org")]
+
+
+def test_over_a_broker(
+    run: Run, shop: Shop, tmp_path: Path, stomp_broker: RunningBroker, state: Path
+) -> None:
+    """Two processes, one at each end of a queue, that end when they are told to."""
+    copy = target(tmp_path / "copy.db")
+    queue = f"{stomp_broker.url}{stomp_broker.queue('changes')}"
+    for number in range(1, 101):
+        shop.change(add(number))
+    command = [sys.executable, "-m", "stompkit", "replicate", "--state-dir", str(state)]
+    ends = (("out", shop.url, queue), ("in", queue, f"sqlite:///{copy}"))
+    processes = [
+        subprocess.Popen(
+            [*command, "--name", name, "--from", source, "--to", to], stderr=subprocess.PIPE
+        )
+        for name, source, to in ends
+    ]
+    try:
+        assert wait_until(lambda: len(users(copy)) == 100, LONG_S)
+        streams = re.compile(r"^in: streaming \(process \d+\)$", re.MULTILINE)
+        assert wait_until(lambda: bool(streams.search(run("--status")[1])), LONG_S)
+        again = run("--name", "in", "--from", queue, "--to", f"sqlite:///{copy}")
+        assert again[0] == 1
+        assert "in is running already" in again[2]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            assert b"changes in" in process.communicate(timeout=LONG_S)[1]
+            assert process.returncode == 0
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    status, output, _ = run("--status", "--json")
+    assert status == 0
+    seen = {each["name"]: each for each in json.loads(output)}
+    assert seen["in"]["phase"] == "ended"
+    assert not seen["in"]["running"]
+    assert seen["in"]["changes"] == seen["out"]["changes"] == 100
+
+
+def test_what_a_broker_brings_is_printed_as_json(
+    run: Run, shop: Shop, stomp_broker: RunningBroker, tmp_path: Path
+) -> None:
+    queue = f"{stomp_broker.url}{stomp_broker.queue('printed')}"
+    shop.change(add(1))
+    assert run("--from", shop.url, "--to", queue, "--once")[0] == 0
+    command = [sys.executable, "-m", "stompkit", "replicate", "--state-dir", str(tmp_path)]
+    with subprocess.Popen(
+        [*command, "--from", queue, "--to", "print:json", "--quiet"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        assert process.stdout is not None
+        line = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONG_S) == 0
+    assert line["table"] == "users"
+    assert line["after"] == {"id": 1, "email": "1@example.org"}
+
+
+def test_tables_are_selected_and_columns_masked(run: Run, shop: Shop) -> None:
+    shop.change(add(1))
+    mask = ("--mask", "users.email=constant:hidden")
+    status, output, _ = run("--from", shop.url, "--to", "print:json", "--once", *mask)
+    assert status == 0
+    assert json.loads(output)["after"] == {"id": 1, "email": "hidden"}
+    shop.change(add(2))
+    assert run("--from", shop.url, "--to", "print", "--once", "--exclude", "users")[1] == ""
+
+
+def test_a_file_has_the_options(
+    run: Run, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "job.toml"
+    config.write_text('from = "env:SHOP"\nto = "print"\nonce = true\ntables = ["users"]\n')
+    monkeypatch.setenv("SHOP", shop.url)
+    shop.change(add(1))
+    assert run("--config", config)[:2] == (0, "users_write -> 1\n")
+    shop.change(add(2))
+    (tmp_path / "url").write_text(f"{shop.url}\n")
+    status, output, _ = run("--config", config, "--from", f"file:{tmp_path}/url", "--tables", "x")
+    assert (status, output) == (0, ""), "the command line goes before the file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--from is missing"),
+        (["--from", "outbox+sqlite:///x"], "--to is missing"),
+        (["--from", "ftp://me:s3cr3t@x", "--to", "print"], "'ftp://me:***@x' does not"),
+        (["--from", "stomp://x/queue/a", "--to", "ftp://x"], "--to is a URL"),
+        (["--from", "stomp://x", "--to", "print"], "names no destination"),
+        (["--from", "stomp://x:y/queue/a", "--to", "print"], "HOST:PORT"),
+        (["--from", "env:NO_SUCH", "--to", "print"], "no NO_SUCH"),
+        (["--from", "file:/no/such", "--to", "print"], "/no/such: No such file"),
+        (["--config", "/no/such"], "/no/such: No such file"),
+        (["--from", "stomp://x/q", "--to", "print", "--mask", "a.b=x"], "mask of a.b"),
+        (["--from", "stomp://x/q", "--to", "print", "--name", "a/b"], "to name files"),
+    ],
+)
+def test_what_is_wrong_is_told(run: Run, arguments: list[str], told: str) -> None:
+    status, _, errors = run(*arguments)
+    assert status == 2
+    assert told in errors
+    assert "s3cr3t" not in errors
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("from = 1", "Expected `str`, got `int` - at `$.from`"),
+        ("partitions = 'x'", "partitions"),
+        ("colour = 'red'", "colour"),
+        ("from =", "Invalid value"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told(run: Run, tmp_path: Path, text: str, told: str) -> None:
+    config = tmp_path / "job.toml"
+    source = "" if "from" in text else "from = 'stomp://x/q'"
+    config.write_text(f"to = 'print'\n{source}\n{text}\n")
+    status, _, errors = run("--config", config)
+    assert status == 2
+    assert told in errors
+    assert str(config) in errors
+
+
+def test_a_target_that_fails_is_told_without_its_password(
+    run: Run, shop: Shop, stomp_broker: RunningBroker
+) -> None:
+    shop.change(add(1))
+    status, _, errors = run(
+        "--from", shop.url, "--to", "sqlite:////no/such/directory/x.db", "--once", "--name", "bad"
+    )
+    assert status == 1
+    assert "users" in errors or "unable to open" in errors
+    status, output, _ = run("--status", "--name", "bad")
+    assert status == 1
+    assert "bad: failed" in output
+
+
+def test_there_is_no_status_where_nothing_has_run(run: Run, state: Path) -> None:
+    assert run("--status") == (1, f"no job has run with {state}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("mysql://me:secret@h/db", "mysql://me:***@h/db"),
+        ("mysql://h/db?password=secret&x=1", "mysql://h/db?password=***&x=1"),
+        ("stomp://me@h,g/queue/x", "stomp://me@h,g/queue/x"),
+        ("print", "print"),
+    ],
+)
+def test_secrets_in_urls_are_masked(url: str, shown: str) -> None:
+    assert masked(url) == shown

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, Self
 
-from stompkit.replication._consumer_patience import Patience, Stopped, Stopping
+from stompkit.replication.consumer._patience import Patience, Stopped, Stopping
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.sinks import ApplyProblem, Sink

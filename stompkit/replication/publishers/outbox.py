@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session
 
 from stompkit.replication.events import RowChange, Source, encode, make_changeset
 from stompkit.replication.publishers._outbox_tables import OutboxTables, database_clock
-from stompkit.replication.publishers._session_recording import Bulk, Recording
-from stompkit.replication.publishers._session_statements import UnseenChange
-from stompkit.replication.publishers._session_watch import SessionFactory, Watch
+from stompkit.replication.publishers.session._recording import Bulk, Recording
+from stompkit.replication.publishers.session._statements import UnseenChange
+from stompkit.replication.publishers.session._watch import SessionFactory, Watch
 
 __all__ = ["Outbox", "UnseenChange"]
 

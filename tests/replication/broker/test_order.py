@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication._consumer_line import Gap, Line, Ready
+from stompkit.replication.consumer._line import Gap, Line, Ready
 from stompkit.replication.events import Changeset, EventProblem, RowChange, Source, make_changeset
 from stompkit.replication.frames import Packet, packets
 

@@ -37,10 +37,10 @@ from sqlalchemy.orm import Session
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publication import Publication
-from stompkit.replication.publishers._session_recording import Bulk, Recording
-from stompkit.replication.publishers._session_statements import UnseenChange
-from stompkit.replication.publishers._session_values import Converters
-from stompkit.replication.publishers._session_watch import SessionFactory, Watch, table_names
+from stompkit.replication.publishers.session._recording import Bulk, Recording
+from stompkit.replication.publishers.session._statements import UnseenChange
+from stompkit.replication.publishers.session._values import Converters
+from stompkit.replication.publishers.session._watch import SessionFactory, Watch, table_names
 
 __all__ = ["SESSION_ID", "Callback", "Converters", "UnseenChange", "sqlalchemy_pub"]
 

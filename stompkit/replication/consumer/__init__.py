@@ -22,11 +22,11 @@ from functools import partial
 from itertools import takewhile
 from typing import Final, TypeVar
 
-from stompkit.replication._consumer_gaps import GapPolicy, GapWatch
-from stompkit.replication._consumer_letters import DeadLetters, Kind
-from stompkit.replication._consumer_line import Gap, Line, Ready
-from stompkit.replication._consumer_patience import LOOK_S, Patience, Stopped, Stopping
-from stompkit.replication._consumer_reports import (
+from stompkit.replication.consumer._gaps import GapPolicy, GapWatch
+from stompkit.replication.consumer._letters import DeadLetters, Kind
+from stompkit.replication.consumer._line import Gap, Line, Ready
+from stompkit.replication.consumer._patience import LOOK_S, Patience, Stopped, Stopping
+from stompkit.replication.consumer._reports import (
     ConsumerProblem,
     ConsumerStatus,
     PoisonFrame,
@@ -35,7 +35,7 @@ from stompkit.replication._consumer_reports import (
     SequenceGap,
     WindowTooSmall,
 )
-from stompkit.replication._consumer_windows import Windows, durable_subscription
+from stompkit.replication.consumer._windows import Windows, durable_subscription
 from stompkit.replication.events import Changeset, EventProblem
 from stompkit.replication.link import Delivery, Link, LinkClosed
 from stompkit.replication.sinks import ApplyProblem, Sink

@@ -10,9 +10,9 @@ from redis import Redis, WatchError
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks._cache_replicator import RedisCacheReplicator
-from stompkit.replication.sinks._redis_keys import NAMESPACE, cache_key, delete_table, escaped
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
+from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_table, escaped
+from stompkit.replication.sinks.cache._replicator import RedisCacheReplicator
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import ValueProblem, row_to_json
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Generic
 
-from stompkit.replication._consumer_copies import A, Arrival, Copies, Copy, Ready
-from stompkit.replication._consumer_labels import label_of, read_label
+from stompkit.replication.consumer._copies import A, Arrival, Copies, Copy, Ready
+from stompkit.replication.consumer._labels import label_of, read_label
 from stompkit.replication.events import EventProblem
 from stompkit.replication.frames import Reassembler
 

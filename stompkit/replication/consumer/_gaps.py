@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from stompkit.replication._consumer_line import Gap, Line
-from stompkit.replication._consumer_reports import SequenceGap, Teller, WindowTooSmall
+from stompkit.replication.consumer._line import Gap, Line
+from stompkit.replication.consumer._reports import SequenceGap, Teller, WindowTooSmall
 
 __all__ = ["GapPolicy", "GapWatch"]
 

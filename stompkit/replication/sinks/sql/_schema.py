@@ -11,8 +11,8 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks._sql_tables import TargetTable, table_options
-from stompkit.replication.sinks._sql_values import Family
+from stompkit.replication.sinks.sql._tables import TargetTable, table_options
+from stompkit.replication.sinks.sql._values import Family
 
 __all__ = [
     "SchemaProblem",

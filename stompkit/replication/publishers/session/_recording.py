@@ -13,10 +13,10 @@ from sqlalchemy.orm import Mapper, Session, SessionTransaction
 from sqlalchemy.sql.dml import UpdateBase
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.publishers._session_images import Image, Images, row_id
-from stompkit.replication.publishers._session_net import NetChanges, Recorded
-from stompkit.replication.publishers._session_rows import Plan, Row, Rows, complete
-from stompkit.replication.publishers._session_statements import (
+from stompkit.replication.publishers.session._images import Image, Images, row_id
+from stompkit.replication.publishers.session._net import NetChanges, Recorded
+from stompkit.replication.publishers.session._rows import Plan, Row, Rows, complete
+from stompkit.replication.publishers.session._statements import (
     UnseenChange,
     bound_values,
     equalities,
@@ -26,7 +26,7 @@ from stompkit.replication.publishers._session_statements import (
     rows_by_statement,
     table_of,
 )
-from stompkit.replication.publishers._session_values import Converters, name_of
+from stompkit.replication.publishers.session._values import Converters, name_of
 
 __all__ = ["OPTION", "Bulk", "Policy", "Recording"]
 

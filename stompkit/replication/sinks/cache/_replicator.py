@@ -15,7 +15,7 @@ from redis import Redis, RedisError
 
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import CHANGESET, signal
-from stompkit.replication.sinks._redis_keys import NAMESPACE, cache_key, delete_table, escaped
+from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_table, escaped
 
 __all__ = ["RedisCacheReplicator"]
 

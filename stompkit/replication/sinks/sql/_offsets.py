@@ -25,7 +25,7 @@ from sqlalchemy import insert as generic_insert
 from sqlalchemy.dialects import postgresql, sqlite
 
 from stompkit.replication.events import Changeset
-from stompkit.replication.sinks._sql_tables import table_options
+from stompkit.replication.sinks.sql._tables import table_options
 from stompkit.replication.values import ValueProblem
 
 __all__ = ["OffsetTable"]

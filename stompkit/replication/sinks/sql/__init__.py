@@ -14,16 +14,16 @@ except ModuleNotFoundError as error:
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks._sql_database import (
+from stompkit.replication.sinks.sql._database import (
     Database,
     ForeignKeys,
     Rejected,
     SinkUnavailable,
 )
-from stompkit.replication.sinks._sql_offsets import OffsetTable
-from stompkit.replication.sinks._sql_plan import MOST_ROWS, Batch, OnMissing, Planner, problem_with
-from stompkit.replication.sinks._sql_rows import apply_batch
-from stompkit.replication.sinks._sql_schema import (
+from stompkit.replication.sinks.sql._offsets import OffsetTable
+from stompkit.replication.sinks.sql._plan import MOST_ROWS, Batch, OnMissing, Planner, problem_with
+from stompkit.replication.sinks.sql._rows import apply_batch
+from stompkit.replication.sinks.sql._schema import (
     SchemaProblem,
     SourceColumn,
     columns_of,
@@ -31,8 +31,8 @@ from stompkit.replication.sinks._sql_schema import (
     make_columns,
     make_table,
 )
-from stompkit.replication.sinks._sql_statements import Statements
-from stompkit.replication.sinks._sql_tables import Catalog, TargetTable
+from stompkit.replication.sinks.sql._statements import Statements
+from stompkit.replication.sinks.sql._tables import Catalog, TargetTable
 
 __all__ = ["SinkUnavailable", "SqlSink"]
 

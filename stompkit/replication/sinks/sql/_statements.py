@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from stompkit.replication.sinks._sql_tables import TargetColumn, TargetTable
+from stompkit.replication.sinks.sql._tables import TargetColumn, TargetTable
 
 __all__ = ["Statements"]
 

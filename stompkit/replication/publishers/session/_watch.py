@@ -16,7 +16,7 @@ from sqlalchemy.orm import Mapper, Session, SessionTransaction, object_session, 
 from sqlalchemy.orm.scoping import scoped_session
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.publishers._session_recording import Bulk, Policy, Recording
+from stompkit.replication.publishers.session._recording import Bulk, Policy, Recording
 from stompkit.replication.tables import Tables
 
 __all__ = ["Listener", "SessionFactory", "Watch", "table_names"]

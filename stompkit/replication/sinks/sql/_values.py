@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import types
 from sqlalchemy.dialects import mysql, postgresql
 
-from stompkit.replication.sinks._sql_forms import (
+from stompkit.replication.sinks.sql._forms import (
     INT64,
     MICROSECOND,
     CannotStore,

@@ -9,14 +9,14 @@ from typing import Any
 from sqlalchemy import BindParameter, Column, Connection, Dialect, Table
 
 from stompkit.replication.events import Action, RowChange
-from stompkit.replication.publishers._session_images import Image
-from stompkit.replication.publishers._session_statements import (
+from stompkit.replication.publishers.session._images import Image
+from stompkit.replication.publishers.session._statements import (
     Parameters,
     UnseenChange,
     bound_values,
     rows_by_keys,
 )
-from stompkit.replication.publishers._session_values import Converters, name_of
+from stompkit.replication.publishers.session._values import Converters, name_of
 from stompkit.replication.values import Value
 
 __all__ = ["Plan", "Row", "Rows", "complete"]

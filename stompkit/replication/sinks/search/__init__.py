@@ -13,9 +13,8 @@ import msgspec
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks._documents import document, encode
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
-from stompkit.replication.sinks._search_api import (
+from stompkit.replication.sinks.search._api import (
     CONFLICT,
     NOT_FOUND,
     Action,
@@ -29,7 +28,8 @@ from stompkit.replication.sinks._search_api import (
     shown,
     versioned,
 )
-from stompkit.replication.sinks._search_offsets import SearchOffsets
+from stompkit.replication.sinks.search._documents import document, encode
+from stompkit.replication.sinks.search._offsets import SearchOffsets
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import Row, ValueProblem
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from stompkit.replication._consumer_labels import Label, placeholder
+from stompkit.replication.consumer._labels import Label, placeholder
 from stompkit.replication.events import Changeset, EventProblem
 from stompkit.replication.frames import Reassembler
 

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks._sql_tables import Catalog, TargetColumn, TargetTable, groups_of
-from stompkit.replication.sinks._sql_values import CannotStore
+from stompkit.replication.sinks.sql._tables import Catalog, TargetColumn, TargetTable, groups_of
+from stompkit.replication.sinks.sql._values import CannotStore
 from stompkit.replication.values import Row
 
 __all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "problem_with"]

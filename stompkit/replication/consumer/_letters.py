@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, Literal
 
-from stompkit.replication._consumer_copies import Arrival
-from stompkit.replication._consumer_patience import LOOK_S, Stopped, Stopping
-from stompkit.replication._consumer_reports import PoisonFrame, Teller
+from stompkit.replication.consumer._copies import Arrival
+from stompkit.replication.consumer._patience import LOOK_S, Stopped, Stopping
+from stompkit.replication.consumer._reports import PoisonFrame, Teller
 from stompkit.replication.events import Changeset
 from stompkit.replication.frames import Packet
 from stompkit.replication.link import Link

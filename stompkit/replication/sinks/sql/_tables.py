@@ -12,7 +12,7 @@ from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedForeignKeyCon
 from sqlalchemy.engine.reflection import Inspector
 from sqlalchemy.types import TypeEngine
 
-from stompkit.replication.sinks._sql_values import Adapt, Family, adapter, family_of, plain_types
+from stompkit.replication.sinks.sql._values import Adapt, Family, adapter, family_of, plain_types
 
 __all__ = ["Catalog", "TargetColumn", "TargetTable", "groups_of", "quote", "table_options"]
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stompkit.replication.events import Changeset
-from stompkit.replication.sinks._documents import encode
-from stompkit.replication.sinks._search_api import (
+from stompkit.replication.sinks.search._api import (
     CONFLICT,
     Action,
     Document,
@@ -17,6 +16,7 @@ from stompkit.replication.sinks._search_api import (
     shown,
     versioned,
 )
+from stompkit.replication.sinks.search._documents import encode
 
 __all__ = ["SearchOffsets"]
 

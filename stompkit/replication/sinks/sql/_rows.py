@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks._sql_plan import Batch
-from stompkit.replication.sinks._sql_statements import Statements
+from stompkit.replication.sinks.sql._plan import Batch
+from stompkit.replication.sinks.sql._statements import Statements
 
 __all__ = ["apply_batch"]
 

@@ -268,6 +268,9 @@ class MariaDb(SqlServer):
             f"--socket={self.socket}",
             f"--pid-file={self.directory / 'pid'}",
             "--skip-networking",
+            "--character-set-server=utf8mb4",
+            # As with PostgreSQL: what is committed survives the server's death, not the machine's.
+            "--innodb-flush-log-at-trx-commit=2",
             "--server-id=1",
             "--log-bin=binlog",
             "--binlog-format=ROW",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from redis import Redis
 from sqlalchemy import Connection, Engine, text
 
-__all__ = ["Workload", "contents"]
+from stompkit.replication.sinks.cache import NAMESPACE
+from stompkit.replication.values import row_from_json
+
+__all__ = ["Contents", "Workload", "cached", "contents"]
 
 #: What databases call octets, and a time without a zone.
 _TYPES: Final = {"postgresql": ("BYTEA", "TIMESTAMP"), "sqlite": ("BLOB", "DATETIME")}
@@ -261,16 +266,38 @@ class Workload:
         }
 
 
-def contents(engine: Engine) -> dict[str, list[tuple[str, ...]]]:
+Contents = dict[str, list[tuple[str, ...]]]
+
+
+def contents(engine: Engine) -> Contents:
     """All rows of both tables, by their keys, in a form that does not depend on the database."""
     with engine.connect() as connection:
         return {
             table: sorted(
-                tuple(plain(value) for plain, value in zip(columns.values(), row, strict=True))
+                _plain(table, row)
                 for row in connection.execute(text(f"SELECT {', '.join(columns)} FROM {table}"))
             )
             for table, columns in _FORMS.items()
         }
+
+
+def cached(client: Redis) -> Contents:
+    """The same of rows that are cached."""
+    found: Contents = {table: [] for table in _FORMS}
+    keys = [key for key in client.scan_iter(f"{NAMESPACE}:*:*", count=1000)]
+    for begin in range(0, len(keys), 1000):
+        names = keys[begin : begin + 1000]
+        for name, octets in zip(names, client.mget(names), strict=True):
+            table = name.decode().removeprefix(f"{NAMESPACE}:").partition(":")[0]
+            table = table.rpartition(".")[2]
+            assert octets is not None
+            row = row_from_json(json.loads(octets))
+            found[table].append(_plain(table, [row.get(column) for column in _FORMS[table]]))
+    return {table: sorted(rows) for table, rows in found.items()}
+
+
+def _plain(table: str, row: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(form(value) for form, value in zip(_FORMS[table].values(), row, strict=True))
 
 
 def _or_null(plain: Callable[[Any], str]) -> Callable[[Any], str]:

@@ -42,8 +42,7 @@ def encode(
         or text.count(":") != count
         or "" in headers
     ):
-        lines = _careful_lines(frame, version)
-        text = "\n".join(lines)
+        text = "\n".join(_careful_lines(frame, version))
     if body or "content-length" in headers:
         text = _with_length(text, frame, tolerance)
     if text:
@@ -77,26 +76,38 @@ def _with_length(text: str, frame: Frame, tolerance: Tolerance) -> str:
 
 def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
     """Header lines of which at least one needs escapes, or can't be sent."""
-    handshake = frame.command in UNESCAPED_COMMANDS or version is None
-    unescaped = handshake or version == "1.0"
-    lines = []
+    if "" in frame.headers:
+        raise LocalProtocolError("a header name must not be empty")
+    handshake = frame.command in UNESCAPED_COMMANDS
+    if version is not None and version != "1.0" and not handshake:
+        return _escaped_lines(frame, version)
     for name, value in frame.items():
-        if not unescaped:
-            assert version is not None  # for the type checker: None is unescaped
-            name, value = escape(name, version), escape(value, version)
-        if not name:
-            raise LocalProtocolError("a header name must not be empty")
         if ":" in name:
             raise LocalProtocolError(f"header name {name!a} holds a colon, which can't be escaped")
         if "\n" in name or "\n" in value or "\0" in name or "\0" in value:
-            raise LocalProtocolError(
-                f"header {name!a} holds a line feed or NUL, which"
-                f" {frame.command} can't carry on STOMP {version or '(not negotiated)'}"
-            )
-        if handshake and "\r" in name + value:  # which is read as CR LF, on any version
+            raise _unsendable(name, frame, version)
+        # Which is read as CR LF, on any version.
+        if (handshake or version is None) and "\r" in name + value:
             raise LocalProtocolError(f"header {name!a} of {frame.command} holds a carriage return")
-        lines.append(f"{name}:{value}")
-    return lines
+    return [f"{name}:{value}" for name, value in frame.items()]
+
+
+def _escaped_lines(frame: Frame, version: Version) -> list[str]:
+    texts = [text for entry in frame.items() for text in entry]
+    # All at once, with NUL in between: that has no escape, and may be in none of them.
+    joined = "\0".join(texts)
+    if joined.count("\0") != len(texts) - 1:
+        names = (name for name, value in frame.items() if "\0" in name + value)
+        raise _unsendable(next(names), frame, version)
+    escaped = iter(escape(joined, version).split("\0"))
+    return [f"{name}:{value}" for name, value in zip(escaped, escaped, strict=True)]
+
+
+def _unsendable(name: str, frame: Frame, version: Version | None) -> LocalProtocolError:
+    return LocalProtocolError(
+        f"header {name!a} holds a line feed or NUL, which"
+        f" {frame.command} can't carry on STOMP {version or '(not negotiated)'}"
+    )
 
 
 def _encode_anyway(text: str, tolerance: Tolerance) -> bytes:

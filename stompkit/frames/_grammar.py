@@ -86,10 +86,11 @@ _UNESCAPES_1_1 = {"\\n": "\n", "\\c": ":", "\\\\": "\\"}
 _UNESCAPES: dict[Version, dict[str, str]] = {
     "1.0": {},
     "1.1": _UNESCAPES_1_1,
-    "1.2": {**_UNESCAPES_1_1, "\\r": "\r"},
+    "1.2": {"\\r": "\r", **_UNESCAPES_1_1},
 }
-_ESCAPES: dict[Version, dict[int, str]] = {
-    version: {ord(plain): sequence for sequence, plain in table.items()}
+#: The backslash comes first: those that the others bring stay as they are.
+_ESCAPES: dict[Version, list[tuple[str, str]]] = {
+    version: [(plain, sequence) for sequence, plain in reversed(table.items())]
     for version, table in _UNESCAPES.items()
 }
 _SEQUENCE = re.compile(r"\\.?", re.DOTALL)
@@ -97,7 +98,10 @@ _SEQUENCE = re.compile(r"\\.?", re.DOTALL)
 
 def escape(text: str, version: Version) -> str:
     """Encode a header name or value for the wire (1.1 and 1.2, "Value Encoding")."""
-    return text.translate(_ESCAPES[version])
+    # In few texts there is anything to replace, and to find nothing is cheap.
+    for plain, sequence in _ESCAPES[version]:
+        text = text.replace(plain, sequence)
+    return text
 
 
 def unescape(text: str, version: Version, *, keep_unknown: bool = False) -> str:

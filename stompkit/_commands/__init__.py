@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "passwd": "add users to a password file, change or remove them",
     "store": "check, compact, export or import a broker's messages",
     "replicate": "carry changes from databases to brokers, databases and caches",
+    "recover": "publish what a crash has left between commit and publication",
     "conformance": "ask a server how well it keeps to the specifications of STOMP",
     "proxy": "stand before a broker and break on purpose what passes",
     "version": "print the versions of stompkit and of what it runs on",

@@ -83,7 +83,7 @@ def _columns() -> int:
 
 def _more(status: JobStatus) -> list[str]:
     """What is worth a word, if it is."""
-    found = []
+    found = [f"no connection to {url}" for url in status.disconnected]
     if status.lag_s is not None:
         found.append(f"lag {max(status.lag_s, 0.0):.1f} s")
     for name, value in (

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,6 +64,9 @@ exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, an
 _USAGE: Final = 2
 #: How often the status is written, in seconds.
 _STATUS_S: Final = 1.0
+#: How long, and how often, a lock is tried for that somebody may have who asks for the status.
+_LOCK_S: Final = 0.5
+_LOCK_LOOK_S: Final = 0.05
 
 
 def main(arguments: list[str]) -> int:
@@ -75,14 +79,26 @@ def main(arguments: list[str]) -> int:
         return print_status(directory.directory, name, as_json=options.json)
     logging.basicConfig(
         level=logging.DEBUG if options.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
         job = Job(_settings(options))
     except JobProblem as problem:
         print(f"stompkit replicate: {problem}", file=sys.stderr)
         return _USAGE
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Formatter(job))
     return _run(job, options)
+
+
+class _Formatter(logging.Formatter):
+    """Writes lines of the log without what is secret; libraries may quote a URL."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._job = job
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._job.without_secrets(super().format(record))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -223,14 +239,20 @@ def _secretless(error: Exception, job: Job) -> str:
 @contextmanager
 def _alone(job: Job) -> Iterator[None]:
     """Keep the job from being run twice at once; raises JobProblem where it is."""
-    job.status_path.parent.mkdir(parents=True, exist_ok=True)
+    job.status_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(lock_of(job.status_path), "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise JobProblem(
-                f"a job called {job.name} is running already; another --name makes another one"
-            ) from None
+        deadline = time.monotonic() + _LOCK_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise JobProblem(
+                        f"a job called {job.name} is running already; another --name makes "
+                        "another one"
+                    ) from None
+            time.sleep(_LOCK_LOOK_S)
         yield
 
 
@@ -255,13 +277,14 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
 
     def show() -> None:
         status = job.status()
-        write(job.status_path, status)
         if display is not None:
             display.show(status)
+        write(job.status_path, status)
 
     def tell() -> None:
         while not ended.wait(_STATUS_S):
-            show()
+            with _logged("the status can't be told"):
+                show()
 
     if options.metrics_port:
         from prometheus_client import start_http_server
@@ -278,6 +301,18 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        write(job.status_path, job.status())
-        if display is not None:
-            display.end(job.status())
+        # What has ended the job is what people are to hear, and not that this has failed, too.
+        with _logged("the status can't be told"):
+            status = job.status()
+            if display is not None:
+                display.end(status)
+            write(job.status_path, status)
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Have an exception in the log, and go on: a disk may be full, or nobody read our output."""
+    try:
+        yield
+    except Exception as error:
+        logging.getLogger(__name__).warning("%s: %s", what, error)

@@ -137,3 +137,12 @@ def test_urls_have_to_be_given(run: Run) -> None:
     status, _, errors = run()
     assert status == 2
     assert "--notes" in errors
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra() -> None:
+    program = "import sys; sys.modules['blinker'] = None; from stompkit._commands import main; "
+    command = [sys.executable, "-c", f"{program} sys.exit(main(['recover', '--help']))"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    told = "stompkit recover: this needs blinker: pip install 'stompkit[replication]'\n"
+    assert ended.stderr == told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -283,3 +285,56 @@ def test_there_is_no_status_where_nothing_has_run(run: Run, state: Path) -> None
 )
 def test_secrets_in_urls_are_masked(url: str, shown: str) -> None:
     assert masked(url) == shown
+
+
+def test_a_lock_that_is_looked_at_keeps_no_job_from_running(
+    run: Run, shop: Shop, state: Path
+) -> None:
+    """Whoever asks for the status tries the lock, and has it for that moment."""
+    state.mkdir()
+    with open(state / "job.status.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        timer = threading.Timer(0.1, fcntl.flock, (file, fcntl.LOCK_UN))
+        timer.start()
+        assert run("--name", "job", "--from", shop.url, "--to", "print", "--once")[0] == 0
+        timer.join()
+
+
+def test_the_log_has_no_passwords(shop: Shop, state: Path) -> None:
+    """Exceptions of libraries may quote a URL."""
+    shop.change(add(1))
+    url = "opensearch+http://me:s3cr3t@127.0.0.1:1"
+    program = (
+        "import sys\n"
+        "from stompkit._commands import main\n"
+        "from stompkit.replication.signals import signal\n"
+        "def fail(key):\n"
+        f"    raise OSError('lost {url}')\n"
+        "signal('users_write').connect(fail)\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    arguments = ["--from", shop.url, "--to", url, "--once", "--state-dir", str(state)]
+    done = subprocess.run(
+        [sys.executable, "-c", program, "replicate", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "lost opensearch+http://me:***@127.0.0.1:1" in done.stderr
+    assert "s3cr3t" not in done.stderr + "".join(
+        each.read_text() for each in state.iterdir() if each.is_file()
+    )
+
+
+def test_the_target_s_error_is_told_although_the_status_can_not_be_written(
+    run: Run, shop: Shop, state: Path, tmp_path: Path
+) -> None:
+    shop.change(add(1))
+    # What is written first, and then takes the place of the status, can't be a directory.
+    (state / "job.status.new").mkdir(parents=True)
+    arguments = ("--from", shop.url, "--to", f"sqlite:///{tmp_path}/empty.db", "--once")
+    status, _, errors = run("--name", "job", *arguments)
+    assert status == 1
+    assert "no such table" in errors

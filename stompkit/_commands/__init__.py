@@ -28,6 +28,9 @@ COMMANDS: Final = {
     "version": "print the versions of stompkit and of what it runs on",
 }
 
+#: What brings the libraries that a command needs beyond those that are always there.
+_EXTRAS: Final = {"replicate": "replication", "recover": "replication"}
+
 _DESCRIPTION: Final = "STOMP for Python: a broker, and tools around it."
 _EPILOG: Final = """\
 `stompkit COMMAND --help` says more about each. The broker itself is run by Twisted:
@@ -97,5 +100,12 @@ def _run(arguments: list[str]) -> int:
         close = get_close_matches(name, COMMANDS, 1)
         meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
         parser.error(f"there is no command {name!r}; {meant}")
-    module = import_module(f"stompkit._commands.{name.replace('-', '_')}")
+    try:
+        module = import_module(f"stompkit._commands.{name.replace('-', '_')}")
+    except ModuleNotFoundError as error:
+        if name not in _EXTRAS or (error.name or "").startswith("stompkit"):
+            raise
+        needed = f"{error.name}: pip install 'stompkit[{_EXTRAS[name]}]'"
+        print(f"stompkit {name}: this needs {needed}", file=sys.stderr)
+        return 1
     return cast("_Command", module).main(options.arguments)

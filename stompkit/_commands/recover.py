@@ -14,8 +14,6 @@ from sqlalchemy import create_engine
 from stompkit.replication.eventsourcing import (
     EventStore,
     PrepareCommit,
-    RedisEventStore,
-    RedisPrepareCommit,
     SqlEventStore,
     SqlPrepareCommit,
     recover,
@@ -97,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
 def _notes(options: argparse.Namespace, stack: ExitStack) -> PrepareCommit:
     made: PrepareCommit
     if options.notes.startswith(_REDIS):
+        from stompkit.replication.eventsourcing import RedisPrepareCommit
+
         made = RedisPrepareCommit(options.notes, namespace=options.namespace)
     else:
         made = SqlPrepareCommit(options.notes, namespace=options.namespace)
@@ -110,6 +110,8 @@ def _store(options: argparse.Namespace, stack: ExitStack) -> EventStore | None:
     made: EventStore
     more: dict[str, Any] = {"strict": True, "history": options.history}
     if options.store.startswith(_REDIS):
+        from stompkit.replication.eventsourcing import RedisEventStore
+
         made = RedisEventStore(options.store, options.store_namespace, **more)
     else:
         made = SqlEventStore(options.store, options.store_namespace, **more)

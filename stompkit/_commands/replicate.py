@@ -65,7 +65,7 @@ _USAGE: Final = 2
 #: How often the status is written, in seconds.
 _STATUS_S: Final = 1.0
 #: How long, and how often, a lock is tried for that somebody may have who asks for the status.
-_LOCK_S: Final = 0.5
+_LOCK_S: Final = 2.0
 _LOCK_LOOK_S: Final = 0.05
 
 
@@ -77,16 +77,15 @@ def main(arguments: list[str]) -> int:
         directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", ""))
         name = getattr(options, "name", None)
         return print_status(directory.directory, name, as_json=options.json)
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.WARNING,
-    )
     try:
         job = Job(_settings(options))
     except JobProblem as problem:
         print(f"stompkit replicate: {problem}", file=sys.stderr)
         return _USAGE
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_Formatter(job))
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(job))
+    level = logging.DEBUG if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[handler])
     return _run(job, options)
 
 
@@ -293,7 +292,8 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
 
         prometheus_sub(None)
         start_http_server(options.metrics_port, "127.0.0.1")
-    write(job.status_path, job.status())
+    with _logged("the status can't be told"):
+        write(job.status_path, job.status())
     thread = threading.Thread(target=tell, name="stompkit-status", daemon=True)
     thread.start()
     try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import islice
 from typing import Final, Self
 
 from stompkit.replication.consumer._patience import Patience, Stopped, Stopping
@@ -18,6 +19,11 @@ from stompkit.replication.sinks import ApplyProblem, Sink
 __all__ = ["Feeder", "FeederClosed"]
 
 _log: Final = logging.getLogger(__name__)
+
+#: How long a sink that is told to stop is waited for, in seconds.
+_LAST_S: Final = 1.0
+_TOO_LATE: Final = "the feeder was closed before this was applied"
+_Taken = tuple[Changeset, Future[None]]
 
 
 class FeederClosed(Exception):
@@ -37,35 +43,47 @@ class Feeder:
         *,
         batch: int = 100,
         waiting: int = 1000,
+        waiting_changes: int = 100_000,
         retries: int | None = None,
         backoff_s: float = 0.5,
         max_backoff_s: float = 30.0,
         on_poison: Callable[[Changeset, ApplyProblem], object] | None = None,
         on_failure: Callable[[Exception], object] | None = None,
+        on_applied: Callable[[Sequence[Changeset]], object] | None = None,
+        on_end: Callable[[BaseException], object] | None = None,
     ) -> None:
         """Begin to hear.
 
         Up to ``batch`` changesets are applied in one transaction; publishers wait while
-        ``waiting`` of them have not been applied. A failure of the sink is tried again ``retries``
-        times (``None``: for ever), as :class:`~stompkit.replication.consumer.Consumer` does, and
-        ``on_failure`` is called with it. A changeset that can't be applied ends the feeder, or is
-        given to ``on_poison`` and left out.
+        ``waiting`` of them, or ``waiting_changes`` changes of rows in them, have not been applied.
+        A failure of the sink is tried again ``retries`` times (``None``: for ever), as
+        :class:`~stompkit.replication.consumer.Consumer` does, and ``on_failure`` is called with it.
+        A changeset that can't be applied ends the feeder, or is given to ``on_poison`` and left
+        out. ``on_applied`` is called with changesets that were applied, ``on_end`` with what has
+        ended the feeder, if it was not :meth:`close`; both in the thread of the feeder. Raises
+        ``ValueError`` for bounds below 1.
         """
+        if min(batch, waiting, waiting_changes) < 1:
+            raise ValueError("batch, waiting and waiting_changes are at least 1")
         self._sink = sink
         self._batch = batch
-        self._most = waiting
+        self._most = (waiting, waiting_changes)
         self._on_poison = on_poison
         self._on_failure = on_failure
+        self._on_applied = on_applied
+        self._on_end = on_end
         self._patience = Patience(
             retries=retries,
             backoff_s=backoff_s,
             max_backoff_s=max_backoff_s,
             on_failure=self._tell,
         )
-        self._line: deque[tuple[Changeset, Future[None]]] = deque()
+        self._line: deque[_Taken] = deque()
         self._has_changed = threading.Condition()
+        #: Changes of rows in the line.
+        self._changes = 0
         self._stop = threading.Event()
-        self._is_closing = False
+        self._is_closing = self._is_stopped = False
         self._error: BaseException | None = None
         self._applied = 0
         self._thread = threading.Thread(target=self._run, name="stompkit-feeder", daemon=True)
@@ -91,21 +109,42 @@ class Feeder:
         Waits while too many wait. Raises :class:`FeederClosed`.
         """
         future: Future[None] = Future()
+        # It is not to be cancelled: nobody could take the changeset out of a transaction.
+        future.set_running_or_notify_cancel()
+        changes = len(changeset.changes)
+        most, most_changes = self._most
         with self._has_changed:
-            self._has_changed.wait_for(
-                lambda: len(self._line) < self._most or self._is_closing or self._error
-            )
-            if self._is_closing or self._error is not None:
+
+            def has_room() -> bool:
+                # What is too large for the bounds is taken when nothing else waits.
+                return not self._line or (
+                    len(self._line) < most and self._changes + changes <= most_changes
+                )
+
+            self._has_changed.wait_for(lambda: self._is_over or self._is_stopped or has_room())
+            if self._is_over or not has_room():
                 why = f": {self._error}" if self._error is not None else ""
                 raise FeederClosed(f"nothing is applied any more{why}") from self._error
             self._line.append((changeset, future))
+            self._changes += changes
             self._has_changed.notify_all()
         return future
+
+    def stop(self) -> None:
+        """Have publishers that wait, now or later, raise :class:`FeederClosed`; from any thread.
+
+        What was taken goes on, and so does all that does not have to wait.
+        """
+        with self._has_changed:
+            self._is_stopped = True
+            self._has_changed.notify_all()
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Hear no more, and wait for what was taken, at most ``timeout_s`` seconds.
 
-        What has not been applied then fails with :class:`FeederClosed`. The sink is left open.
+        What has not been applied then fails with :class:`FeederClosed`. The sink is left open; one
+        that is in the middle of something, and does not come back from it within a second, is left
+        to itself.
         """
         CHANGESET.disconnect(self.take)
         with self._has_changed:
@@ -113,29 +152,45 @@ class Feeder:
             self._has_changed.notify_all()
         self._thread.join(timeout_s)
         self._stop.set()
-        self._thread.join()
+        self._thread.join(_LAST_S)
+        if self._thread.is_alive():
+            _log.error("the sink has not come back, and is left to itself")
+            self._fail(FeederClosed(_TOO_LATE))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_closing or self._error is not None
 
     # In the thread.
 
     def _run(self) -> None:
         try:
-            while True:
-                with self._has_changed:
-                    self._has_changed.wait_for(lambda: self._line or self._is_closing)
-                    taken = [self._line[n] for n in range(min(self._batch, len(self._line)))]
-                if not taken:
-                    return
+            while taken := self._next():
                 self._apply([changeset for changeset, _ in taken])
-                with self._has_changed:
-                    for _ in taken:
-                        self._line.popleft()
-                    self._has_changed.notify_all()
-                for _, future in taken:
-                    future.set_result(None)
+                self._done(taken)
         except Stopped:
-            self._fail(FeederClosed("the feeder was closed before this was applied"))
+            self._fail(FeederClosed(_TOO_LATE))
         except BaseException as error:
             self._fail(error)
+            if self._on_end is not None:
+                self._on_end(error)
+
+    def _next(self) -> list[_Taken]:
+        """What is applied together, when there is something; empty at the end."""
+        with self._has_changed:
+            self._has_changed.wait_for(lambda: self._line or self._is_over)
+            return list(islice(self._line, self._batch))
+
+    def _done(self, taken: Sequence[_Taken]) -> None:
+        with self._has_changed:
+            # Whoever has closed the feeder meanwhile has told them that it was too late.
+            known = taken if self._error is None else ()
+            for changeset, _ in known:
+                self._line.popleft()
+                self._changes -= len(changeset.changes)
+            self._has_changed.notify_all()
+        for _, future in known:
+            future.set_result(None)
 
     def _apply(self, changesets: list[Changeset]) -> None:
         stopping = Stopping(self._stop, None)
@@ -152,12 +207,15 @@ class Feeder:
             self._on_poison(changesets[0], problem)
             self._patience.call(partial(self._sink.skip, changesets[0]), stopping)
         self._applied += len(changesets)
+        if self._on_applied is not None:
+            self._on_applied(changesets)
 
     def _fail(self, error: BaseException) -> None:
         with self._has_changed:
             self._error = error
             left = list(self._line)
             self._line.clear()
+            self._changes = 0
             self._has_changed.notify_all()
         for _, future in left:
             future.set_exception(error)

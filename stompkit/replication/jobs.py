@@ -23,12 +23,13 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import unquote, urlsplit
@@ -38,13 +39,13 @@ from sqlalchemy import Engine, create_engine, make_url
 
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset
-from stompkit.replication.feeder import Feeder
-from stompkit.replication.link import BrokerUrl
+from stompkit.replication.feeder import Feeder, FeederClosed
+from stompkit.replication.link import BrokerUrl, Link, LinkClosed
 from stompkit.replication.offsets import FileOffsets
 from stompkit.replication.publication import Publication
 from stompkit.replication.signals import emit
 from stompkit.replication.sinks import Sink
-from stompkit.replication.sinks.signals import SignalSink
+from stompkit.replication.sinks.signals import SignalSink, SignalsStopped
 from stompkit.replication.subscribers.printing import print_sub
 from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
 from stompkit.replication.tables import Tables
@@ -70,6 +71,15 @@ _DRIVERS: Final = {
 }
 #: How often a target is tried again by a job that is to end.
 _RETRIES: Final = 3
+#: How long a target is waited for in the end, in seconds: the source, which keeps the checkpoint,
+#: has waited before.
+_CLOSE_S: Final = 2.0
+#: Of each URL, in the name of a job.
+_NAME_CHARACTERS: Final = 60
+#: ``HOST``, ``HOST:PORT`` and several of them: no part of a login.
+_HOSTS: Final = re.compile(
+    r"(?:(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)(?:,(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)*"
+)
 
 
 class JobProblem(Exception):
@@ -149,7 +159,10 @@ class JobStatus(msgspec.Struct, kw_only=True):
     pid: int
     #: ``starting``, ``snapshot``, ``streaming``, ``ended`` or ``failed``.
     phase: str = "starting"
+    #: What has failed last, as long as that is not over.
     error: str = ""
+    #: Brokers that there is no connection to, without what is secret in their URLs.
+    disconnected: list[str] = []
     started: datetime
     updated: datetime
     #: Changesets and changes of rows since the job was started.
@@ -177,15 +190,30 @@ _Fill = Callable[[JobStatus], None]
 
 
 def masked(url: str) -> str:
-    """A URL without what is secret in it."""
+    """A URL without what is secret in it, also where a password should have been encoded."""
     scheme, found, rest = url.partition("://")
     if not found:
         return url
     authority, slash, more = rest.partition("/")
+    if "@" not in authority and "@" in more and not _HOSTS.fullmatch(authority):
+        # There is a slash in the password.
+        user, _, more = rest.rpartition("@")
+        authority, slash, more = f"{user}@{more.partition('/')[0]}", *more.partition("/")[1:]
     user, at, hosts = authority.rpartition("@")
     login, colon, _ = user.partition(":")
     more = re.sub(r"(?i)((?:passw\w*|passcode|secret|token|key)=)[^&]*", r"\1***", more)
     return f"{scheme}://{login}{colon and ':***'}{at}{hosts}{slash}{more}"
+
+
+def _secrets(url: str) -> Iterator[str]:
+    """What of a URL is secret, as it stands there and as it is meant."""
+    rest = url.partition("://")[2]
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    found = [user.partition(":")[2]] if at else []
+    found += re.findall(r"(?i)(?:passw\w*|passcode|secret|token)=([^&]+)", rest)
+    for each in found:
+        yield each
+        yield unquote(each)
 
 
 class _Publisher(Protocol):
@@ -196,25 +224,52 @@ class _Publisher(Protocol):
     def stop(self) -> None: ...
 
 
+def _selected(tables: Tables, changeset: Changeset) -> Changeset:
+    """What is replicated of a changeset, as it may be seen."""
+    changes = tuple(
+        tables.shape(change)
+        for change in changeset.changes
+        if tables.wants(change.schema, change.table)
+    )
+    return msgspec.structs.replace(changeset, changes=changes)
+
+
+class _SelectingSink:
+    """A sink that is given what is replicated, and nothing else."""
+
+    def __init__(self, sink: Sink, tables: Tables) -> None:
+        self._tables = tables
+        self._sink = sink
+        self.last = sink.last
+        self.skip = sink.skip
+        self.close = sink.close
+
+    def apply(self, changesets: Sequence[Changeset]) -> None:
+        """Apply what is replicated; an empty changeset is a number all the same."""
+        self._sink.apply([_selected(self._tables, each) for each in changesets])
+
+
 class _Counted:
     """Sends the signals of changesets, and counts them."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, stop: threading.Event) -> None:
         self._tables = tables
+        self._stop = stop
         self.changesets = self.changes = 0
         self.lag_s: float | None = None
 
     def publish(self, changeset: Changeset) -> Future[Any] | None:
         """Send the signals of what is replicated of a changeset."""
-        tables = self._tables
-        changes = tuple(
-            tables.shape(change)
-            for change in changeset.changes
-            if tables.wants(change.schema, change.table)
-        )
-        futures = emit(msgspec.structs.replace(changeset, changes=changes))
+        changeset = _selected(self._tables, changeset)
+        try:
+            futures = emit(changeset)
+        except (FeederClosed, LinkClosed):
+            if not self._stop.is_set():
+                raise
+            # It is left in the outbox, and the relay waits for those before it for a while.
+            return Future()
         self.changesets += 1
-        self.changes += len(changes)
+        self.changes += len(changeset.changes)
         self.lag_s = (datetime.now(UTC) - changeset.timestamp).total_seconds()
         # A job has one target; whoever else hears has nothing to wait for.
         return futures[0] if futures else None
@@ -240,9 +295,12 @@ class Job:
             raise JobProblem("--once is for databases: a broker does not say where its end is")
         self._source_scheme = _scheme(settings.source, "from", _is_source)
         self._to_scheme = _scheme(settings.to, "to", _is_target)
-        for url, option in ((settings.source, "from"), (settings.to, "to")):
-            if url.startswith(tuple(f"{scheme}://" for scheme in _BROKERS)):
-                _broker(url, option)
+        brokers = [
+            _broker(url, option)
+            for url, option in ((settings.source, "from"), (settings.to, "to"))
+            if url.startswith(tuple(f"{scheme}://" for scheme in _BROKERS))
+        ]
+        _check(settings, brokers)
         self.name: Final = settings.name or _name(settings)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise JobProblem(f"the name {self.name!r} is to name files: letters, digits, - . and _")
@@ -251,8 +309,13 @@ class Job:
         self._phase = "starting"
         self._error = ""
         self._fill: _Fill = lambda status: None
+        self._links: list[tuple[str, Link]] = []
         self._stop = threading.Event()
         self._stop_source: Callable[[], None] = lambda: None
+        #: Have targets wait for nothing any more.
+        self._stop_targets: list[Callable[[], None]] = []
+        #: What keeps a target from taking anything ever.
+        self._failure: BaseException | None = None
 
     @property
     def state_path(self) -> Path:
@@ -272,12 +335,11 @@ class Job:
         """
         with ExitStack() as stack:
             try:
-                self._directory.mkdir(parents=True, exist_ok=True)
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 source = self._open(stack)
                 self._fill, self._stop_source = source.fill, source.stop
-                if not self._stop.is_set():
-                    self._phase = "streaming"
-                    source.run()
+                self._phase = "streaming"
+                self._run(source)
             except BaseException as error:
                 self._phase = "failed"
                 self._error = self.without_secrets(str(error) or type(error).__name__)
@@ -288,6 +350,8 @@ class Job:
         """Have :meth:`run` return soon; from any thread, more than once."""
         self._stop.set()
         self._stop_source()
+        for stop in self._stop_targets:
+            stop()
 
     def status(self) -> JobStatus:
         """How far it is; from any thread."""
@@ -301,6 +365,7 @@ class Job:
             started=self._started,
             updated=datetime.now(UTC),
         )
+        status.disconnected = [url for url, link in self._links if not link.is_connected]
         self._fill(status)
         if self._phase == "streaming" and any(done < of for done, of in status.snapshot.values()):
             status.phase = "snapshot"
@@ -310,10 +375,38 @@ class Job:
         """A text without the URLs of the job, and without the passwords in them."""
         for url in (self._settings.source, self._settings.to):
             text = text.replace(url, masked(url))
-            password = urlsplit(url).password
-            if password:
-                text = text.replace(password, "***").replace(unquote(password), "***")
+            for secret in _secrets(url):
+                if secret:
+                    text = text.replace(secret, "***")
         return text
+
+    def _run(self, source: _Source) -> None:
+        try:
+            if not self._stop.is_set():
+                source.run()
+        except (FeederClosed, LinkClosed, SignalsStopped):
+            # Of what could not be handed on any more, all comes again.
+            if self._failure is None and not self._stop.is_set():
+                raise
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error: BaseException) -> None:
+        """End, since a target takes nothing any more; a source that is quiet would not notice."""
+        self._failure = error
+        self.stop()
+
+    def _watch(self, url: str, link: Link) -> None:
+        """Have the status tell of a connection, and the job end when that has given up."""
+
+        def closed(done: Future[None]) -> None:
+            error = done.exception()
+            if error is not None:
+                self._fail(LinkClosed(f"{masked(url)}: {error}"))
+
+        self._links.append((masked(url), link))
+        self._stop_targets.append(link.stop)
+        link.closed.add_done_callback(closed)
 
     # What it is made of.
 
@@ -395,15 +488,25 @@ class Job:
         """Open the target so that it hears signals."""
         settings = self._settings
         if self._to_scheme in _BROKERS:
-            stack.enter_context(self._stomp_sub())
+            sub = self._stomp_sub()
+            stack.callback(sub.close, _CLOSE_S)
+            self._watch(settings.to, sub.link)
         elif self._to_scheme == "print":
             stack.callback(self._printer().close)
         else:
             sink = stack.enter_context(self._sink())
             # Who waits for an end shall not wait for ever.
             retries = _RETRIES if settings.once else None
-            feeder = Feeder(sink, batch=settings.batch, retries=retries, on_failure=self._tell)
-            stack.enter_context(feeder)
+            feeder = Feeder(
+                sink,
+                batch=settings.batch,
+                retries=retries,
+                on_failure=self._tell,
+                on_applied=self._recover,
+                on_end=self._fail,
+            )
+            stack.callback(feeder.close, _CLOSE_S)
+            self._stop_targets.append(feeder.stop)
 
     def _consumer(self, stack: ExitStack) -> _Source:
         """Read a broker; targets are sinks, or hear by signals that a sink sends."""
@@ -412,15 +515,17 @@ class Job:
         sink: Sink
         if self._to_scheme in (*_BROKERS, "print"):
             self._hear(stack)
-            sink = SignalSink()
+            sink = signals = SignalSink()
+            self._stop_targets.append(signals.stop)
         else:
             sink = stack.enter_context(self._sink())
         more = {"connect_headers": {"client-id": settings.durable}} if settings.durable else {}
         link = stack.enter_context(url.link(receipts=not settings.no_receipts, **more))
+        self._watch(settings.source, link)
         consumer = Consumer(
             link,
             url.destination,
-            sink,
+            _SelectingSink(sink, self._tables),
             ack=not settings.no_ack,
             durable=settings.durable or None,
             batch=settings.batch,
@@ -428,6 +533,7 @@ class Job:
             dead_letter=settings.dead_letter or None,
             retries=None,
             gap=settings.gap,
+            on_applied=self._recover,
             on_problem=lambda problem: self._tell(problem.text),
         )
 
@@ -450,7 +556,7 @@ class Job:
         self._hear(stack)
         engine = _engine(self._settings.source.removeprefix("outbox+"))
         stack.callback(engine.dispose)
-        counted = _Counted(self._tables)
+        counted = _Counted(self._tables, self._stop)
         relay = OutboxRelay(engine, counted.publish)
 
         def run() -> None:
@@ -463,7 +569,11 @@ class Job:
         def fill(status: JobStatus) -> None:
             status.changesets, status.changes = counted.changesets, counted.changes
             status.lag_s = counted.lag_s
-            seen = relay.status()
+            try:
+                seen = relay.status()
+            except Exception as error:
+                status.error = self.without_secrets(f"the outbox can't be read: {error}")
+                return
             status.position = f"{seen.origin}: {seen.last_sequence}" if seen.origin else ""
             status.backlog = seen.backlog
             status.oldest_s = seen.oldest_age_s
@@ -514,6 +624,10 @@ class Job:
     def _tell(self, problem: object) -> None:
         """Have the status show what people should know."""
         self._error = self.without_secrets(str(problem))
+
+    def _recover(self, changesets: Sequence[Changeset]) -> None:
+        """Have the status tell no more of what is over."""
+        self._error = ""
 
 
 # URLs.
@@ -570,10 +684,38 @@ def _engine(url: str) -> Engine:
     return create_engine(parsed.set(drivername=driver) if driver else parsed)
 
 
+def _check(settings: JobSettings, brokers: Sequence[BrokerUrl]) -> None:
+    """Refuse what would do something else than it says; raises :class:`JobProblem`."""
+    is_from_broker = settings.source.startswith(_BROKERS)
+    if min(settings.partitions, settings.max_frame_bytes, settings.batch, settings.prefetch) < 1:
+        raise JobProblem("--partitions, --max-frame-bytes, --batch and --prefetch are at least 1")
+    if settings.partitions > 1 and not settings.to.startswith(_BROKERS):
+        raise JobProblem(
+            "--partitions is for a job that sends to a broker; each of their destinations, "
+            "NAME.0, NAME.1 and so on, is read by a job of its own"
+        )
+    if len(brokers) == 2:
+        source, target = brokers
+        if source.destination == target.destination and set(source.hosts) & set(target.hosts):
+            raise JobProblem("--to is where --from reads: it would go round for ever")
+    for option, is_given in (("durable", settings.durable), ("dead-letter", settings.dead_letter)):
+        if is_given and not is_from_broker:
+            raise JobProblem(f"--{option} is for a job that reads a broker")
+    if settings.durable and brokers[0].destination.startswith("/queue/"):
+        raise JobProblem("--durable is for topics: a queue keeps what nobody has read anyway")
+    if settings.dead_letter and settings.dead_letter == brokers[0].destination:
+        raise JobProblem("--dead-letter is where --from reads: it would go round for ever")
+
+
 def _name(settings: JobSettings) -> str:
     """Of the URLs, without what is secret."""
     ends = (masked(settings.source), masked(settings.to))
-    return "--".join(re.sub(r"[^\w.]+", "-", each).strip("-")[:60] for each in ends)
+    names = [re.sub(r"[^\w.]+", "-", each).strip("-") for each in ends]
+    short = "--".join(each[:_NAME_CHARACTERS] for each in names)
+    if max(map(len, names)) <= _NAME_CHARACTERS:
+        return short
+    # Two jobs with names of one beginning may not go on at each other's checkpoint.
+    return f"{short}--{blake2b(' '.join(ends).encode(), digest_size=4).hexdigest()}"
 
 
 def _state_directory() -> Path:

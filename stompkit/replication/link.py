@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar, cast
 from urllib.parse import parse_qsl, unquote
@@ -45,6 +46,12 @@ _MAX_MESSAGES: Final = 2_000
 _MAX_BYTES: Final = 64 * 1024 * 1024
 #: The client itself is to refuse nothing: a message of any size may go where nothing else waits.
 _UNBOUNDED: Final = 2**62
+#: Octets of messages that wait in an inbox.
+_INBOX_BYTES: Final = 16 * 1024 * 1024
+#: Octets of messages behind those, before the client reads no more. While an answer is waited for
+#: it has to read on: a subscription ends at 16 times of this, and a thousand frames of 1 MiB may
+#: stand in front of the answer.
+_QUEUE_BYTES: Final = 64 * 1024 * 1024
 
 
 class LinkClosed(Exception):
@@ -72,7 +79,7 @@ class BrokerUrl:
 
         ``stomps`` is STOMP over TLS, with ``?ca=DIRECTORY`` for authorities of one's own. The path
         is the destination, its slash included; login, passcode and destination are
-        percent-encoded. Raises ``ValueError``, without the URL, which may hold a passcode.
+        percent-encoded. Raises ``ValueError``, with nothing of the URL that may be a passcode.
         """
         scheme, found, rest = url.partition("://")
         if not found or scheme not in ("stomp", "stomps"):
@@ -84,7 +91,11 @@ class BrokerUrl:
         options = dict(parse_qsl(query, keep_blank_values=True))
         unknown = options.keys() - {"vhost", "ca"}
         if unknown:
-            raise ValueError(f"the URL of a broker has no option {min(unknown)}; it has vhost, ca")
+            # Nor may the name be quoted: there may have been a question mark in the passcode.
+            raise ValueError(
+                "the URL of a broker has the options vhost and ca, and no others; elsewhere, as in "
+                "a passcode, ? is percent-encoded"
+            )
         return cls(
             hosts=tuple(_host(each) for each in hosts.split(",")),
             destination=slash + unquote(path) if path else "",
@@ -118,7 +129,11 @@ def _host(text: str) -> str:
     if not colon or text.endswith("]"):
         name, port = text, str(_DEFAULT_PORT)
     if not name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
-        raise ValueError(f"the URL of a broker has HOST:PORT, and not {text!r}")
+        # The text may be half of a passcode that has a slash in it.
+        raise ValueError(
+            "the URL of a broker has HOST:PORT, and in front of that LOGIN:PASSCODE@, in which "
+            "/ ? @ , and % are percent-encoded"
+        )
     return f"{name}:{port}"
 
 
@@ -156,15 +171,22 @@ class Inbox:
     """What comes of one subscription, which outlives connections."""
 
     def __init__(
-        self, thread: _ReactorThread, subscription: Subscription, most: int, *, acknowledges: bool
+        self,
+        thread: _ReactorThread,
+        subscription: Subscription,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        acknowledges: bool,
     ) -> None:
         """Made by :meth:`Link.subscribe`, in the reactor's thread."""
         #: Whether deliveries have to be acknowledged.
         self.acknowledges: Final = acknowledges
         self._thread = thread
         self._subscription = subscription
-        self._most = most
+        self._most = (max_messages, max_bytes)
         self._messages: deque[Message] = deque()
+        self._bytes = 0
         self._has_changed = threading.Condition()
         self._end: Exception | None = None
         self._more: Deferred[None] | None = None
@@ -172,13 +194,16 @@ class Inbox:
 
     async def _collect(self) -> None:
         """Take messages from the client, not more than are wanted."""
+        most_messages, most_bytes = self._most
         try:
             while True:
                 message = await self._subscription.get()
                 with self._has_changed:
                     self._messages.append(message)
+                    self._bytes += len(message.body)
                     self._has_changed.notify()
-                    self._more = Deferred() if len(self._messages) >= self._most else None
+                    is_full = len(self._messages) >= most_messages or self._bytes >= most_bytes
+                    self._more = Deferred() if is_full else None
                     more = self._more
                 if more is not None:
                     await more
@@ -188,6 +213,11 @@ class Inbox:
                 self._end = LinkClosed("the subscription has ended")
                 self._end.__cause__ = reason
                 self._has_changed.notify_all()
+
+    @property
+    def size(self) -> int:
+        """Octets of the messages that wait here; those that wait with the client not counted."""
+        return self._bytes
 
     def get(self, timeout_s: float | None = None) -> Delivery | None:
         """The next message; ``None`` where none comes in that many seconds.
@@ -202,8 +232,10 @@ class Inbox:
                     raise self._end
                 return None
             message = self._messages.popleft()
+            self._bytes -= len(message.body)
+            most_messages, most_bytes = self._most
             more = None
-            if self._more is not None and len(self._messages) <= self._most // 2:
+            if len(self._messages) <= most_messages // 2 and self._bytes <= most_bytes // 2:
                 more, self._more = self._more, None
         if more is not None:
             self._thread.start(more.callback, None)
@@ -247,8 +279,9 @@ class _Sending:
 class Link:
     """A connection to a broker, or to the next of several; its methods block, or give futures.
 
-    It can be used by several threads. As a context manager it is closed at the end, after what was
-    sent is confirmed.
+    It can be used by several threads, but the callbacks of its futures, which are called in a
+    thread of its own, can't wait for it. As a context manager it is closed at the end, after what
+    was sent is confirmed.
     """
 
     def __init__(
@@ -277,9 +310,14 @@ class Link:
         self._has_room = threading.Condition()
         self._messages = self._bytes = 0
         self._line: deque[_Sending] = deque()
-        self._is_closed = False
+        self._is_closed = self._is_stopped = False
+        self._closing = threading.Lock()
+        #: Done when the link is closed; fails with why it has given up by itself, if so.
+        self.closed: Final[Future[None]] = _promise()
         self._thread = _ReactorThread()
-        buffers = BufferLimits(send_messages=_UNBOUNDED, send_bytes=_UNBOUNDED)
+        buffers = BufferLimits(
+            send_messages=_UNBOUNDED, send_bytes=_UNBOUNDED, queue_bytes=_QUEUE_BYTES
+        )
         try:
             self._client = Client(
                 hosts,
@@ -330,28 +368,31 @@ class Link:
         """Send frames, in order with all others; gives what is done when they are all confirmed.
 
         Waits while too much waits for the broker. The future fails with what
-        :meth:`stompkit.client.Client.send` fails with. Raises :class:`LinkClosed`.
+        :meth:`stompkit.client.Client.send` fails with. Raises :class:`LinkClosed`, and
+        RuntimeError where a callback of the link's would have to wait.
         """
         listed = list(packets)
         size = sum(len(packet.body) for packet in listed)
-        sending = _Sending(destination, listed, size, Future(), len(listed))
+        sending = _Sending(destination, listed, size, _promise(), len(listed))
         if not listed:
             sending.future.set_result(None)
             return sending.future
         most_messages, most_bytes = self._most
         with self._has_room:
-            # What is too large for the bounds goes when nothing else is on its way.
-            self._has_room.wait_for(
-                lambda: (
-                    self._is_closed
-                    or not self._messages
-                    or (
-                        self._messages + len(listed) <= most_messages
-                        and self._bytes + size <= most_bytes
-                    )
+
+            def has_room() -> bool:
+                # What is too large for the bounds goes when nothing else is on its way.
+                return not self._messages or (
+                    self._messages + len(listed) <= most_messages
+                    and self._bytes + size <= most_bytes
                 )
-            )
+
+            if not has_room():
+                self._thread.refuse_to_wait()
+                self._has_room.wait_for(lambda: self._is_over or has_room())
             self._refuse_if_closed()
+            if not has_room():
+                raise LinkClosed(f"{self._client!r} is not waited for any more")
             self._messages += len(listed)
             self._bytes += size
             self._line.append(sending)
@@ -367,14 +408,18 @@ class Link:
         *,
         ack: bool = True,
         prefetch: int = 1000,
+        max_bytes: int = _INBOX_BYTES,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
     ) -> Inbox:
         """Subscribe on this connection and all later ones.
 
         Without ``ack``, for brokers that know no acknowledgements, what has been received can be
-        lost. ``prefetch`` bounds what has come and is not acknowledged. Raises TimeoutError,
-        :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` where the broker refuses.
+        lost. ``prefetch`` bounds what has come and is not acknowledged, in messages. ``max_bytes``
+        bounds the octets that wait in the inbox, but for a single message: what the broker sends
+        beyond that is left to the client, which reads no more when it has enough. Raises
+        TimeoutError, :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` where the broker
+        refuses.
         """
 
         def subscribe() -> Deferred[Inbox]:
@@ -386,32 +431,53 @@ class Link:
                 receipt=self._receipts,
             )
             return made.addCallback(
-                lambda each: Inbox(self._thread, each, prefetch, acknowledges=ack)
+                lambda each: Inbox(
+                    self._thread,
+                    each,
+                    max_messages=prefetch,
+                    max_bytes=max_bytes,
+                    acknowledges=ack,
+                )
             )
 
         return self._result(self._thread.call(subscribe), timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all that was sent is confirmed or has failed; raises TimeoutError."""
+        self._thread.refuse_to_wait()
         with self._has_room:
             if not self._has_room.wait_for(
                 lambda: self._is_closed or not self._messages, timeout_s
             ):
                 raise TimeoutError(f"{self._messages} messages were not confirmed in time")
 
+    def stop(self) -> None:
+        """Have whoever waits for room, now or later, raise :class:`LinkClosed`; from any thread.
+
+        What was sent goes on, and so does all that does not have to wait.
+        """
+        with self._has_room:
+            self._is_stopped = True
+            self._has_room.notify_all()
+
     def close(self, timeout_s: float = 10.0) -> None:
         """Wait for what was sent, disconnect, and end the thread; the second time nothing."""
-        with self._has_room:
-            if self._is_closed and not self._thread.is_alive:
+        self._thread.refuse_to_wait()
+        # Whoever comes second waits for the end, too.
+        with self._closing:
+            if not self._thread.is_alive:
                 return
-            self._has_room.wait_for(lambda: self._is_closed or not self._messages, timeout_s)
-            self._is_closed = True
-            self._has_room.notify_all()
-        try:
-            self._thread.call(lambda: self._client.disconnect(timeout_s=timeout_s)).result()
-        except (ClientClosed, LinkClosed):
-            pass  # it had given up before
-        self._thread.stop()
+            with self._has_room:
+                self._has_room.wait_for(lambda: self._is_closed or not self._messages, timeout_s)
+                self._is_closed = True
+                self._has_room.notify_all()
+            with suppress(ClientClosed, LinkClosed):  # it had given up before
+                self._thread.call(lambda: self._client.disconnect(timeout_s=timeout_s)).result()
+            self._thread.stop()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_closed or self._is_stopped
 
     # In the reactor's thread.
 
@@ -422,6 +488,10 @@ class Link:
             with self._has_room:
                 self._is_closed = True
                 self._has_room.notify_all()
+            if isinstance(result, Failure):
+                self.closed.set_exception(_exception(result))
+            else:
+                self.closed.set_result(None)
 
         self._client.when_closed().addBoth(closed)
 
@@ -479,6 +549,13 @@ class Link:
             raise LinkClosed(f"{self._client!r}: {reason}") from reason
 
 
+def _promise() -> Future[None]:
+    """A future that nobody else can end: it is not to be cancelled."""
+    future: Future[None] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 def _exception(failure: Failure) -> BaseException:
     error = failure.value
     assert isinstance(error, BaseException)
@@ -505,6 +582,11 @@ class _ReactorThread:
     def is_alive(self) -> bool:
         """Whether it runs."""
         return self._thread.is_alive()
+
+    def refuse_to_wait(self) -> None:
+        """Raise RuntimeError in the thread itself, where a wait would never end."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback of a link's future can't wait for the link")
 
     def start(self, function: Callable[..., object], *arguments: object) -> None:
         """Have a function called in the thread, and don't wait for it."""

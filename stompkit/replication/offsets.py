@@ -91,11 +91,16 @@ class FileOffsets:
         return _decode(octets, f"the file {self._path}")
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Write it to the disk; raises OSError."""
-        with open(self._next, "wb", opener=_private) as file:
-            file.write(_ENCODER.encode(checkpoint))
-            file.flush()
-            os.fsync(file.fileno())
+        """Write it to the disk; raises OSError, which says what file it is about."""
+        try:
+            with open(self._next, "wb", opener=_private) as file:
+                file.write(_ENCODER.encode(checkpoint))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            # Of a disk that is full, Python does not say where.
+            error.filename = error.filename or str(self._next)
+            raise
         self._next.replace(self._path)
         directory = os.open(self._path.parent, os.O_RDONLY)
         try:

@@ -85,6 +85,7 @@ class Publication:
         self._stored = found
         self._stored_at = clock()
         self._waiting: deque[_Entry] = deque()
+        self._unconfirmed = 0
         self._stop = Event()
         self._published = 0
         self._changes = 0
@@ -124,7 +125,7 @@ class Publication:
     @property
     def unconfirmed(self) -> int:
         """Changesets that wait for confirmation, as of the last call."""
-        return sum(1 for entry in self._waiting if entry.futures)
+        return self._unconfirmed
 
     @property
     def published(self) -> int:
@@ -194,6 +195,7 @@ class Publication:
         futures = emit(changeset, raw=self._raw)
         self._last = checkpoint
         self._waiting.append(_Entry(checkpoint, futures))
+        self._unconfirmed += bool(futures)
         self._published += 1
         self._changes += len(changeset.changes)
         if time is not None:
@@ -261,9 +263,14 @@ class Publication:
     def _settle(self) -> None:
         """Look what is confirmed; store the checkpoint if it is time for that."""
         waiting = self._waiting
-        while waiting and all(future.done() for future in waiting[0].futures):
-            for future in waiting[0].futures:
+        while waiting:
+            done = [future for future in waiting[0].futures if future.done()]
+            for future in done:
+                # One that has failed need not wait for the others.
                 future.result()
+            if len(done) < len(waiting[0].futures):
+                break
+            self._unconfirmed -= bool(done)
             self._confirmed = waiting.popleft().checkpoint
         if self._stored is not self._confirmed and (
             self._clock() - self._stored_at >= self._checkpoint_s

@@ -90,8 +90,9 @@ def emit(
     a receiver of rows is logged, and keeps nobody else from hearing. Raises what a receiver of
     :data:`CHANGESET` raises, when all of them have been called.
     """
-    # Names that nobody listens to are not even made.
-    heard = {name for name, each in _NAMESPACE.items() if each.receivers and each is not CHANGESET}
+    # Names that nobody listens to are not even made. Other threads may make signals meanwhile.
+    known = _NAMESPACE.copy()
+    heard = {name for name, each in known.items() if each.receivers and each is not CHANGESET}
     if heard:
         for change in changeset.changes:
             _emit_row(change, raw, heard, qualified=qualified)

@@ -166,3 +166,10 @@ def test_parts_repeat_what_is_around_them() -> None:
     changeset = msgspec.structs.replace(inserts(100), parents=("p",))
     for part in packets(changeset, max_body_bytes=1_000):
         assert b'"parents":["p"]' in part.body
+
+
+def test_a_number_of_thousands_of_digits_is_no_number() -> None:
+    (packet,) = packets(make_changeset("o", 1, [], Source(kind="test")))
+    headers = {**packet.headers, "stompkit-parts": "9" * 5000}
+    with pytest.raises(EventProblem, match="stompkit-parts"):
+        Reassembler().add(headers, packet.body)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
-from stompkit.client import BrokerError
+from stompkit.client import BrokerError, ClientClosed, LoginRefused
 from stompkit.replication.frames import Packet
 from stompkit.replication.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed
 from stompkit.testing import LaunchConfig, RunningBroker, launch
+from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.proxy import Proxy
 
 LONG_S = 30.0
@@ -223,4 +225,122 @@ def test_a_url_that_is_none_is_refused_without_its_passcode(url: str) -> None:
         BrokerUrl.parse(url)
     with pytest.raises(ValueError, match="URL of a broker") as refused:
         BrokerUrl.parse("stomp://me:s3cr3t@mq:x")
+    assert "s3cr3t" not in str(refused.value)
+
+
+def test_an_inbox_holds_no_more_octets_than_are_wanted(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    """Large messages wait with the client, which reads no more when it has enough."""
+    queue = stomp_broker.queue("large")
+    for number in range(20):
+        link.send(queue, [packet(bytes([number]) * 1000)])
+    link.flush(LONG_S)
+    inbox = link.subscribe(queue, prefetch=100, max_bytes=3000)
+    first = inbox.get(LONG_S)
+    assert first is not None
+    assert wait_until(lambda: len(stomp_broker.frames.find("MESSAGE", destination=queue)) == 20, 30)
+    # The answer to this stands behind all of them.
+    link.send(stomp_broker.queue("answered"), [packet(b"")]).result(LONG_S)
+    assert inbox.size <= 4000
+    first.ack()
+    assert bodies(inbox, 19) == [bytes([number]) * 1000 for number in range(1, 20)]
+
+
+def test_a_message_larger_than_the_bound_of_an_inbox_arrives(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    queue = stomp_broker.queue("larger")
+    inbox = link.subscribe(queue, max_bytes=10)
+    for number in (b"1", b"2", b"3"):
+        link.send(queue, [packet(number * 1000)])
+    assert bodies(inbox, 3) == [b"1" * 1000, b"2" * 1000, b"3" * 1000]
+
+
+def unreachable() -> str:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_who_waits_for_room_can_be_told_to_stop() -> None:
+    link = Link([unreachable()], max_messages=1)
+    sent = link.send("/queue/a", [packet(b"")])
+    failure: Future[None] = Future()
+
+    def send() -> None:
+        try:
+            link.send("/queue/a", [packet(b"")])
+        except LinkClosed as error:
+            failure.set_exception(error)
+
+    threading.Thread(target=send, daemon=True).start()
+    link.stop()
+    with pytest.raises(LinkClosed):
+        failure.result(LONG_S)
+    assert not sent.done(), "what was sent goes on"
+    link.close(timeout_s=0.01)
+    with pytest.raises(ClientClosed):
+        sent.result(0)
+
+
+def test_several_threads_can_close_a_link() -> None:
+    link = Link([unreachable()])
+    threads = [
+        threading.Thread(target=link.close, kwargs={"timeout_s": 0.1}, daemon=True)
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+        assert not thread.is_alive()
+    link.closed.result(0)
+
+
+def test_a_callback_that_would_wait_for_ever_is_told_so(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    """Callbacks are called in the one thread that could end the wait."""
+    found: Future[BaseException] = Future()
+    is_ready = threading.Event()
+
+    def flush(_: Future[None]) -> None:
+        is_ready.wait(LONG_S)
+        try:
+            link.flush()
+        except RuntimeError as error:
+            found.set_result(error)
+
+    def send() -> None:
+        # The callback that waits here keeps the second message from being confirmed.
+        link.send(stomp_broker.queue("callbacks"), [packet(b"1")]).add_done_callback(flush)
+
+    link.wait_connected(LONG_S)
+    stomp_broker.pause()
+    send()
+    stomp_broker.resume()
+    is_ready.set()
+    assert "can't wait" in str(found.result(LONG_S))
+
+
+def test_what_was_sent_can_not_be_cancelled(link: Link, stomp_broker: RunningBroker) -> None:
+    future = link.send(stomp_broker.queue("kept"), [packet(b"1")])
+    assert not future.cancel()
+    future.result(LONG_S)
+
+
+def test_why_a_link_has_given_up_is_told() -> None:
+    with launch(LaunchConfig(login="me", passcode="right")) as broker:
+        host = f"{broker.host}:{broker.port}"
+        with Link([host], login="me", passcode="s3cr3t") as link:
+            with pytest.raises(LoginRefused) as refused:
+                link.closed.result(LONG_S)
+            assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize("passcode", ["s3cr3t/x", "s3cr3t?x", "x/s3cr3t", "x?s3cr3t"])
+def test_a_passcode_that_is_not_encoded_is_not_quoted(passcode: str) -> None:
+    with pytest.raises(ValueError, match="percent-encoded") as refused:
+        BrokerUrl.parse(f"stomp://me:{passcode}@mq/queue/a")
     assert "s3cr3t" not in str(refused.value)

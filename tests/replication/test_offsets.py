@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,7 +61,9 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
     engine.dispose()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20
+)
 @given(checkpoints=st.lists(CHECKPOINTS, min_size=1, max_size=3))
 def test_the_last_checkpoint_is_loaded(reopen: Reopen, checkpoints: list[Checkpoint]) -> None:
     for checkpoint in checkpoints:
@@ -120,3 +124,26 @@ def test_a_crash_while_storing_leaves_the_old_one(
 def test_a_file_is_for_its_owner_only(tmp_path: Path) -> None:
     FileOffsets(tmp_path / "offsets").store(Checkpoint(origin="o", sequence=1, position="p"))
     assert (tmp_path / "offsets").stat().st_mode & 0o077 == 0
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    """A bound for the size of files stands for the disk's, in a process of its own."""
+    path = tmp_path / "checkpoint"
+    FileOffsets(path).store(Checkpoint(origin="o", sequence=1, position="a"))
+    program = (
+        "import resource, signal, sys\n"
+        "from stompkit.replication.offsets import Checkpoint, FileOffsets\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "try:\n"
+        "    FileOffsets(sys.argv[1]).store(Checkpoint(origin='o', sequence=2, position='b'))\n"
+        "except OSError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert str(path) in done.stdout
+    kept = FileOffsets(path).load()
+    assert kept is not None
+    assert kept.sequence == 1

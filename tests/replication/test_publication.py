@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -213,3 +214,50 @@ def test_in_whatever_order_they_confirm_nothing_is_left_out(order: list[int]) ->
             published.advance(published.position)
             whole = next((n for n in range(6) if n not in confirmed), 6)
             assert published.confirmed_position == (str(whole) if whole else "")
+
+
+def test_one_receiver_that_fails_ends_the_wait_for_all_others(taker: Taker) -> None:
+    with Connected() as other:
+        published = publication()
+        published.publish([CHANGE], position="a")
+        other.futures[0].set_exception(OSError("dead"))
+        failure: Future[None] = Future()
+
+        def flush() -> None:
+            try:
+                published.flush()
+            except OSError as error:
+                failure.set_exception(error)
+
+        threading.Thread(target=flush, daemon=True).start()
+        try:
+            with pytest.raises(OSError, match="dead"):
+                failure.result(10)
+        finally:
+            taker.confirm(0)
+
+
+def test_how_much_is_unconfirmed_can_be_asked_while_another_thread_publishes() -> None:
+    waiting: deque[Future[None]] = deque()
+
+    def take(changeset: Changeset) -> Future[None]:
+        waiting.append(Future())
+        if len(waiting) > 50:
+            waiting.popleft().set_result(None)
+        return waiting[-1]
+
+    published = publication()
+    ended = threading.Event()
+
+    def publish() -> None:
+        for number in range(2000):
+            published.publish([CHANGE], position=str(number))
+        ended.set()
+
+    with CHANGESET.connected_to(take):
+        threading.Thread(target=publish, daemon=True).start()
+        seen = [published.unconfirmed]
+        while not ended.is_set():
+            seen.append(published.unconfirmed)
+    assert max(seen) <= 100
+    assert published.unconfirmed == 50

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -149,3 +151,25 @@ def test_nobody_else_uses_the_names_of_blinkers_default() -> None:
 
     assert signal("things_write") is not blinker.signal("things_write")
     assert signal("things_write") is signal("things_write")
+
+
+def test_other_threads_may_make_signals_while_one_emits() -> None:
+    ended = threading.Event()
+
+    def make() -> None:
+        number = 0
+        while not ended.is_set():
+            number += 1
+            signal(f"made_meanwhile_{number % 5000}_{number}")
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        for sequence in range(1, 200):
+            assert emit(make_changeset("o", sequence, [], Source(kind="test"))) == []
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(before)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from typing import Any, Final
 
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import emit
 
-__all__ = ["SignalSink"]
+__all__ = ["SignalSink", "SignalsStopped"]
+
+#: How often a wait looks whether it is to end, in seconds.
+_LOOK_S: Final = 0.1
+
+
+class SignalsStopped(Exception):
+    """:meth:`SignalSink.stop` was called while receivers had not taken a changeset."""
 
 
 class SignalSink:
@@ -21,6 +31,7 @@ class SignalSink:
     def __init__(self) -> None:
         """Begin with nothing."""
         self._last: dict[str, int] = {}
+        self._stop = threading.Event()
 
     def last(self, origin: str) -> int | None:
         """The number of the last changeset of that origin since this sink was made."""
@@ -29,20 +40,37 @@ class SignalSink:
     def apply(self, changesets: Sequence[Changeset]) -> None:
         """Send the signals; raises what a receiver of changesets raises, now or by its future.
 
-        Those before that one have been heard, and are not sent again.
+        Those before that one have been heard, and are not sent again. Raises
+        :class:`SignalsStopped` after :meth:`stop`, in place of waiting.
         """
-        futures = []
-        for changeset in changesets:
-            if changeset.sequence > self._last.get(changeset.origin, 0):
-                futures.append((changeset, emit(changeset)))
-        for changeset, given in futures:
-            for future in given:
-                future.result()
-            self.skip(changeset)
+        sent: list[tuple[Changeset, list[Future[Any]]]] = []
+        try:
+            for changeset in changesets:
+                if changeset.sequence > self._last.get(changeset.origin, 0):
+                    sent.append((changeset, emit(changeset)))
+        finally:
+            for changeset, futures in sent:
+                self._wait(futures)
+                self.skip(changeset)
 
     def skip(self, changeset: Changeset) -> None:
         """Count it."""
         self._last[changeset.origin] = changeset.sequence
+
+    def stop(self) -> None:
+        """Wait for no receiver any more; from any thread."""
+        self._stop.set()
+
+    def _wait(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait until they are done; raises what the first one that has failed has failed with."""
+        while True:
+            done, others = wait(futures, _LOOK_S, FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+            if not others:
+                return
+            if self._stop.is_set():
+                raise SignalsStopped("receivers have not taken a changeset yet")
 
     def close(self) -> None:
         """Nothing is to be closed."""

@@ -1,0 +1,300 @@
+"""Replication jobs: what is refused, what the status tells, and how they end."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+
+from stompkit.replication.jobs import Job, JobProblem, JobSettings, masked
+from stompkit.replication.link import LinkClosed
+from stompkit.replication.publishers.outbox import Outbox
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.testing import LaunchConfig, RunningBroker, launch
+from stompkit.testing._launching.polling import wait_until
+
+LONG_S = 60.0
+
+
+class Base(DeclarativeBase):
+    """Tables of these tests."""
+
+
+class User(Base):
+    """A row that is replicated."""
+
+    __tablename__ = "users"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    email: Mapped[str]
+
+
+class Shop:
+    """A database with an outbox."""
+
+    def __init__(self, path: Path) -> None:
+        """Make it."""
+        engine = create_engine(f"sqlite:///{path}")
+        Base.metadata.create_all(engine)
+        self._sessions = sessionmaker(engine)
+        self._outbox = Outbox(self._sessions)
+        self._outbox.create(engine)
+        self.url = f"outbox+sqlite:///{path}"
+
+    def add(self, *numbers: int) -> None:
+        """Add users, each in a transaction of its own."""
+        for number in numbers:
+            with self._sessions.begin() as session:
+                session.add(User(id=number, email=f"{number}@example.org"))
+
+
+class Running:
+    """A job in a thread."""
+
+    def __init__(self, job: Job) -> None:
+        """Start it."""
+        self.job = job
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.job.run()
+        except BaseException as error:
+            self.error = error
+
+    def join(self) -> BaseException | None:
+        """Wait for its end; gives what it has raised."""
+        self._thread.join(LONG_S)
+        assert not self._thread.is_alive(), "the job does not end"
+        return self.error
+
+
+@contextmanager
+def running(settings: JobSettings) -> Iterator[Running]:
+    """A job that is stopped at the end of the block."""
+    found = Running(Job(settings))
+    try:
+        yield found
+    finally:
+        found.job.stop()
+        found.join()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path / "shop.db")
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Callable[..., JobSettings]:
+    """A function that describes a job which has its files here."""
+
+    def described(source: str, to: str, **more: Any) -> JobSettings:
+        return JobSettings(source=source, to=to, state_dir=str(tmp_path / "state"), **more)
+
+    return described
+
+
+Described = Callable[..., JobSettings]
+
+
+@pytest.fixture
+def nobody() -> str:
+    """The URL of a broker that is not there."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"stomp://me:s3cr3t@127.0.0.1:{taken.getsockname()[1]}/queue/a"
+
+
+def target(path: Path) -> Path:
+    """An SQLite file with a table for users."""
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, email TEXT)")
+    database.close()
+    return path
+
+
+def users(path: Path) -> list[tuple[object, ...]]:
+    database = sqlite3.connect(path)
+    try:
+        return database.execute("SELECT * FROM users ORDER BY id").fetchall()
+    finally:
+        database.close()
+
+
+# How they end.
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_job_can_be_stopped_while_its_broker_is_away(
+    described: Described, shop: Shop, nobody: str, partitions: int
+) -> None:
+    """Four frames for each changeset are more than may wait for the broker."""
+    shop.add(*range(600))
+    with running(described(shop.url, nobody, partitions=partitions)) as found:
+        assert wait_until(lambda: found.job.status().changesets >= 400, LONG_S)
+        status = found.job.status()
+        assert status.phase == "streaming"
+        assert status.disconnected == [masked(nobody)]
+    assert found.error is None
+    assert found.job.status().phase == "ended"
+
+
+def test_a_job_can_be_stopped_while_its_database_is_away(described: Described, shop: Shop) -> None:
+    shop.add(*range(1200))
+    with running(described(shop.url, "sqlite:////no/such/directory/x.db")) as found:
+        assert wait_until(lambda: found.job.status().changesets >= 1000, LONG_S)
+        assert "unable to open" in found.job.status().error
+    assert found.error is None
+
+
+def test_a_job_between_brokers_can_be_stopped_while_one_is_away(
+    described: Described, shop: Shop, nobody: str, stomp_broker: RunningBroker
+) -> None:
+    queue = f"{stomp_broker.url}{stomp_broker.queue('bridged')}"
+    shop.add(1)
+    Job(described(shop.url, queue, once=True)).run()
+    with running(described(queue, nobody)) as found:
+        assert wait_until(lambda: found.job.status().disconnected == [masked(nobody)], LONG_S)
+    assert found.error is None
+    with running(described(queue, "print:json")) as found:
+        assert wait_until(lambda: found.job.status().changesets == 1, LONG_S), "it was kept"
+
+
+def test_what_a_target_never_takes_ends_the_job(
+    described: Described, shop: Shop, tmp_path: Path
+) -> None:
+    shop.add(1)
+    found = Running(Job(described(shop.url, f"sqlite:///{tmp_path}/empty.db")))
+    assert isinstance(found.join(), ApplyProblem)
+    status = found.job.status()
+    assert status.phase == "failed"
+    assert "no such table" in status.error
+
+
+def test_a_refused_login_ends_a_job_that_has_nothing_to_send(
+    described: Described, shop: Shop
+) -> None:
+    with launch(LaunchConfig(login="me", passcode="right")) as broker:
+        url = f"stomp://me:s3cr3t@{broker.host}:{broker.port}/queue/a"
+        found = Running(Job(described(shop.url, url)))
+        assert isinstance(found.join(), LinkClosed)
+        assert "login" in found.job.status().error
+        assert "s3cr3t" not in f"{found.error} {found.job.status()}"
+
+
+# What they tell.
+
+
+def test_what_is_over_is_not_told_any_more(
+    described: Described, shop: Shop, tmp_path: Path
+) -> None:
+    shop.add(1)
+    directory = tmp_path / "later"
+    with running(described(shop.url, f"sqlite:///{directory}/copy.db")) as found:
+        assert wait_until(lambda: "unable to open" in found.job.status().error, LONG_S)
+        directory.mkdir()
+        target(directory / "copy.db.new").rename(directory / "copy.db")
+        assert wait_until(lambda: found.job.status().error == "", LONG_S)
+        assert users(directory / "copy.db") == [(1, "1@example.org")]
+
+
+def test_the_status_of_a_job_whose_source_is_away_says_so(
+    described: Described, shop: Shop, tmp_path: Path
+) -> None:
+    with running(described(shop.url, "print")) as found:
+        assert wait_until(lambda: found.job.status().position != "", LONG_S)
+        database = sqlite3.connect(tmp_path / "shop.db", timeout=LONG_S)
+        database.execute("DROP TABLE stompkit_outbox")
+        database.close()
+        assert wait_until(lambda: "can't be read" in found.job.status().error, LONG_S)
+        assert found.job.status().phase == "streaming"
+
+
+def test_what_comes_from_a_broker_is_selected_and_masked(
+    described: Described, shop: Shop, tmp_path: Path, stomp_broker: RunningBroker
+) -> None:
+    queue = f"{stomp_broker.url}{stomp_broker.queue('selected')}"
+    shop.add(1)
+    Job(described(shop.url, queue, once=True)).run()
+    copy = target(tmp_path / "copy.db")
+    masks = {"users.email": "constant:hidden"}
+    with running(described(queue, f"sqlite:///{copy}", masks=masks)):
+        assert wait_until(lambda: users(copy) == [(1, "hidden")], LONG_S)
+    shop.add(2)
+    Job(described(shop.url, queue, once=True)).run()
+    with running(described(queue, f"sqlite:///{copy}", exclude=["users"])) as found:
+        assert wait_until(lambda: found.job.status().changesets == 1, LONG_S)
+    assert users(copy) == [(1, "hidden")]
+
+
+# What they are made of.
+
+QUEUE = "stomp://mq/queue/a"
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "more", "told"),
+    [
+        (QUEUE, "stomp://mq:61613,other/queue/a", {}, "round for ever"),
+        (QUEUE, "print", {"durable": "me"}, "for topics"),
+        (QUEUE, "print", {"dead_letter": "/queue/a"}, "round for ever"),
+        (QUEUE, "print", {"partitions": 2}, "read by a job of its own"),
+        ("mysql://h", "print", {"durable": "me"}, "reads a broker"),
+        ("mysql://h", "print", {"dead_letter": "/queue/d"}, "reads a broker"),
+        ("mysql://h", QUEUE, {"partitions": 0}, "at least 1"),
+        ("mysql://h", "print", {"batch": 0}, "at least 1"),
+    ],
+)
+def test_what_would_do_something_else_than_it_says_is_refused(
+    source: str, to: str, more: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(JobProblem, match=told):
+        Job(JobSettings(source=source, to=to, **more))
+
+
+def test_jobs_with_long_urls_have_names_of_their_own() -> None:
+    host = f"stomp://{'a-long-name.' * 8}example.org/queue/"
+    names = {Job(JobSettings(source="mysql://h", to=host + each)).name for each in "abc"}
+    assert len(names) == 3
+    again = JobSettings(source="mysql://me:one@h", to=host + "a")
+    other = JobSettings(source="mysql://me:two@h", to=host + "a")
+    assert Job(again).name == Job(other).name, "a new password is no new job"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("mysql://me:pa/s3cr3t@h/db", "mysql://me:***@h/db"),
+        ("mysql://me:s3cr3t/s3cr3t@h", "mysql://me:***@h"),
+        ("stomp://h:61613/queue/a@b", "stomp://h:61613/queue/a@b"),
+        ("stomp://h,[::1]:5/queue/a:b@c", "stomp://h,[::1]:5/queue/a:b@c"),
+        ("stomp://me:s3cr3t@h/queue/a@b", "stomp://me:***@h/queue/a@b"),
+    ],
+)
+def test_passwords_that_are_not_encoded_are_masked_and_nothing_else(url: str, shown: str) -> None:
+    assert masked(url) == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me:s3cr3t@h/db",
+        "mysql://me:s3%63r3t@h/db",
+        "mysql://h/db?user=me&password=s3cr3t",
+        "mysql://me:s3cr3t@[::1/db",
+    ],
+)
+def test_texts_of_libraries_are_told_without_passwords(url: str) -> None:
+    job = Job(JobSettings(source=url, to="print", name="job"))
+    text = job.without_secrets(f"can't connect to {url}, me, with s3cr3t")
+    assert "s3" not in text
+    assert text.startswith("can't connect to mysql://")

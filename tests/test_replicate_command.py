@@ -270,6 +270,21 @@ def test_a_target_that_fails_is_told_without_its_password(
     assert "bad: failed" in output
 
 
+def test_the_end_is_told_of_what_was_seen_before_it(run: Run, shop: Shop) -> None:
+    shop.change(add(1))
+    _, _, errors = run("--from", shop.url, "--to", "print", "--once", "--name", "done")
+    assert errors.startswith("ended  1 changes in 1 changesets")
+    output = run("--status", "--name", "done")[1]
+    assert "done: ended" in output
+    assert "connection" not in output
+
+
+def test_tables_of_an_outbox_can_not_be_made(run: Run, shop: Shop) -> None:
+    status, _, errors = run("--from", shop.url, "--to", "sqlite:///x.db", "--create")
+    assert status == 2
+    assert "make the tables" in errors
+
+
 def test_there_is_no_status_where_nothing_has_run(run: Run, state: Path) -> None:
     assert run("--status") == (1, f"no job has run with {state}\n", "")
 

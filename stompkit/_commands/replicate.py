@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         dest="masks",
         type=_mask,
         metavar="GLOB=MASK",
-        help="hash:SECRET, null, constant:TEXT or truncate:N for columns: TABLE.COLUMN",
+        help="hash:SECRET, null, constant:TEXT, truncate:N or drop for columns: TABLE.COLUMN",
     )
     add("--snapshot", choices=("initial", "never", "only"), help="rows that are there: initial")
     add("--once", action="store_true", help="end where the source's end was at the beginning")

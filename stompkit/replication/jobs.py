@@ -62,6 +62,8 @@ _SEARCH: Final = (
     "elasticsearch+http",
     "elasticsearch+https",
 )
+#: What sinks, outboxes and offsets keep in a database is nobody else's business.
+_OWN_TABLES: Final = "stompkit_*"
 #: How SQLAlchemy calls the driver that each kind of URL is for.
 _DRIVERS: Final = {
     "sqlite": "sqlite",
@@ -142,7 +144,7 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
         try:
             return Tables(
                 self.tables,
-                self.exclude,
+                [*self.exclude, _OWN_TABLES],
                 columns_exclude=self.exclude_columns,
                 masks=self.masks,
             )
@@ -291,6 +293,10 @@ class Job:
         """Look at the settings, and connect to nothing; raises :class:`JobProblem`."""
         self._settings = settings
         self._tables = settings.selection()
+        if settings.create and settings.source.startswith("outbox+"):
+            raise JobProblem(
+                "--create: an outbox does not tell what columns tables have; make the tables"
+            )
         if settings.once and settings.source.startswith(_BROKERS):
             raise JobProblem("--once is for databases: a broker does not say where its end is")
         self._source_scheme = _scheme(settings.source, "from", _is_source)
@@ -308,6 +314,7 @@ class Job:
         self._started = datetime.now(UTC)
         self._phase = "starting"
         self._error = ""
+        self._last: JobStatus | None = None
         self._fill: _Fill = lambda status: None
         self._links: list[tuple[str, Link]] = []
         self._stop = threading.Event()
@@ -344,7 +351,11 @@ class Job:
                 self._phase = "failed"
                 self._error = self.without_secrets(str(error) or type(error).__name__)
                 raise
-        self._phase = "ended"
+            else:
+                self._phase = "ended"
+            finally:
+                # What comes next closes all that could be asked.
+                self._last = self.status()
 
     def stop(self) -> None:
         """Have :meth:`run` return soon; from any thread, more than once."""
@@ -354,7 +365,9 @@ class Job:
             stop()
 
     def status(self) -> JobStatus:
-        """How far it is; from any thread."""
+        """How far it is, or was in the end; from any thread."""
+        if self._last is not None:
+            return self._last
         status = JobStatus(
             name=self.name,
             source=masked(self._settings.source),
@@ -561,8 +574,11 @@ class Job:
 
         def run() -> None:
             if self._settings.once:
-                while relay.run_once() and not self._stop.is_set():
+                while relay.run_once(stop=self._stop) and not self._stop.is_set():
                     pass
+                owner = relay.status().lease_owner
+                if not relay.status().is_leading and owner is not None:
+                    raise JobProblem(f"the outbox is published by another relay, {owner}")
             else:
                 relay.run(self._stop)
 

@@ -8,6 +8,7 @@ process has to know Twisted, and a program that runs a reactor can use it, too.
 from __future__ import annotations
 
 import threading
+import time as clocks
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -40,6 +41,8 @@ __all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosed"]
 _Given = TypeVar("_Given")
 
 _DEFAULT_PORT: Final = 61613
+#: How often a wait looks whether it is to end, in seconds.
+_LOOK_S: Final = 0.1
 _RECONNECT: Final = ReconnectPolicy(max_s=5.0)
 #: How many messages, and octets of them, wait for a broker before :meth:`Link.send` waits, too.
 _MAX_MESSAGES: Final = 2_000
@@ -257,6 +260,10 @@ class Inbox:
         """Acknowledge many; returns at once."""
         self.settle([delivery._message for delivery in deliveries], "ack")
 
+    def leave(self) -> None:
+        """End the subscription, in the reactor's thread, and wait for nothing."""
+        self._subscription.unsubscribe().addErrback(lambda _: None)
+
     def close(self, timeout_s: float = 10.0) -> None:
         """End the subscription; what has come and was not taken is left to the broker."""
         try:
@@ -410,17 +417,22 @@ class Link:
         prefetch: int = 1000,
         max_bytes: int = _INBOX_BYTES,
         headers: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float | None = 30.0,
+        stop: Callable[[], bool] | None = None,
     ) -> Inbox:
         """Subscribe on this connection and all later ones.
 
         Without ``ack``, for brokers that know no acknowledgements, what has been received can be
         lost. ``prefetch`` bounds what has come and is not acknowledged, in messages. ``max_bytes``
         bounds the octets that wait in the inbox, but for a single message: what the broker sends
-        beyond that is left to the client, which reads no more when it has enough. Raises
-        TimeoutError, :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` where the broker
+        beyond that is left to the client, which reads no more when it has enough.
+
+        While no broker answers it waits for ``timeout_s`` seconds, or until ``stop`` gives true,
+        which is called often; then it raises TimeoutError, and nothing is left of the attempt.
+        Raises :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` where the broker
         refuses.
         """
+        begun: list[Deferred[Inbox]] = []
 
         def subscribe() -> Deferred[Inbox]:
             made = self._client.subscribe(
@@ -430,17 +442,30 @@ class Link:
                 prefetch=prefetch if ack else None,
                 receipt=self._receipts,
             )
-            return made.addCallback(
-                lambda each: Inbox(
-                    self._thread,
-                    each,
-                    max_messages=prefetch,
-                    max_bytes=max_bytes,
-                    acknowledges=ack,
+            begun.append(
+                made.addCallback(
+                    lambda each: Inbox(
+                        self._thread,
+                        each,
+                        max_messages=prefetch,
+                        max_bytes=max_bytes,
+                        acknowledges=ack,
+                    )
                 )
             )
+            return begun[0]
 
-        return self._result(self._thread.call(subscribe), timeout_s)
+        future = self._thread.call(subscribe)
+        deadline = None if timeout_s is None else clocks.monotonic() + timeout_s
+        while True:
+            left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - clocks.monotonic())
+            try:
+                return self._result(future, max(left, 0.0))
+            except TimeoutError:
+                if left <= 0 or (stop is not None and stop()):
+                    self._thread.start(lambda: begun[0].cancel())
+                    future.add_done_callback(_unsubscribe)
+                    raise
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all that was sent is confirmed or has failed; raises TimeoutError."""
@@ -547,6 +572,12 @@ class Link:
         except (ClientClosed, ConnectFailed, LoginRefused) as error:
             reason = getattr(error, "reason", None) or self._reason() or error
             raise LinkClosed(f"{self._client!r}: {reason}") from reason
+
+
+def _unsubscribe(future: Future[Inbox]) -> None:
+    """End a subscription that nobody waits for any more, in the reactor's thread."""
+    if future.exception() is None:
+        future.result().leave()
 
 
 def _promise() -> Future[None]:

@@ -221,6 +221,14 @@ class Publication:
         self._waiting.append(_Entry(checkpoint, []))
         self._settle()
 
+    def settle(self) -> None:
+        """Look what was confirmed meanwhile, and store the checkpoint if it is time for that.
+
+        For publishers that have nothing to say for a while. Raises what a receiver's future has
+        failed with.
+        """
+        self._settle()
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything is confirmed, and store the checkpoint.
 

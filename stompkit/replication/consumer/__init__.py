@@ -171,10 +171,6 @@ class Consumer:
         self._stopping = Stopping(self._stop, stop)
         self._earlier_repeats += self._line.repeats
         self._line = Line(beginning_wait_s=self._beginning_wait_s)
-        while not self._has_connected():
-            if self._stopping.is_set:
-                self._stop.clear()
-                return
         windows = Windows(
             self._link,
             self._destination,
@@ -182,8 +178,10 @@ class Consumer:
             prefetch=self._prefetch,
             headers=self._headers,
             most=self._most,
+            stopping=self._stopping,
         )
         try:
+            windows.grow()
             while not self._stopping.is_set:
                 self._receive(windows)
                 self._look_for_beginnings(windows)
@@ -217,14 +215,6 @@ class Consumer:
         )
 
     # What comes.
-
-    def _has_connected(self) -> bool:
-        """Whether there is a broker; waits a little."""
-        try:
-            self._link.wait_connected(LOOK_S)
-        except TimeoutError:
-            return False
-        return True
 
     @property
     def _is_full(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from stompkit.replication.consumer._patience import Stopped, Stopping
 from stompkit.replication.link import Delivery, Inbox, Link
 
 __all__ = ["Windows", "durable_subscription"]
@@ -46,16 +47,17 @@ class Windows:
         prefetch: int,
         headers: Mapping[str, str],
         most: int,
+        stopping: Stopping,
     ) -> None:
-        """Subscribe; ``most`` frames may be sent ahead at all. Raises as Link.subscribe does."""
+        """Begin with none; ``most`` frames may be sent ahead at all."""
         self._link = link
         self._destination = destination
         self._ack = ack
         self._prefetch = prefetch
         self._headers = headers
         self._most = most
+        self._stopping = stopping
         self._inboxes: list[Inbox] = []
-        self.grow()
 
     @property
     def count(self) -> int:
@@ -73,12 +75,22 @@ class Windows:
         return self.frames is not None and self.frames < self._most and "id" not in self._headers
 
     def grow(self) -> None:
-        """Subscribe once more; raises as Link.subscribe does."""
-        self._inboxes.append(
-            self._link.subscribe(
-                self._destination, ack=self._ack, prefetch=self._prefetch, headers=self._headers
+        """Subscribe once more, when a broker is there.
+
+        Raises Stopped, and as Link.subscribe does.
+        """
+        try:
+            inbox = self._link.subscribe(
+                self._destination,
+                ack=self._ack,
+                prefetch=self._prefetch,
+                headers=self._headers,
+                timeout_s=None,
+                stop=lambda: self._stopping.is_set,
             )
-        )
+        except TimeoutError:
+            raise Stopped from None
+        self._inboxes.append(inbox)
 
     def get(self, timeout_s: float) -> Delivery | None:
         """What has come, of any of them; raises as Inbox.get does."""
@@ -90,7 +102,8 @@ class Windows:
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge frames, and don't wait for it."""
-        self._inboxes[0].ack(deliveries)
+        for inbox in self._inboxes[:1]:
+            inbox.ack(deliveries)
 
     def close(self) -> None:
         """End them; what is not acknowledged is left to the broker."""

@@ -149,10 +149,11 @@ class OutboxRelay:
         finally:
             self.close()
 
-    def run_once(self, timeout_s: float | None = None) -> int:
+    def run_once(self, timeout_s: float | None = None, stop: Event | None = None) -> int:
         """Publish what is in the outbox, and wait for all confirmations; gives how many there were.
 
-        That is 0 while another relay publishes. Raises what publishing has failed with, what the
+        That is 0 while another relay publishes. When ``stop`` is set, what is not confirmed within
+        some seconds is left to be published again. Raises what publishing has failed with, what the
         database fails with, and TimeoutError: what was not confirmed then is published again.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -161,6 +162,10 @@ class OutboxRelay:
                 return 0
             begun = self._published
             while self._step() or self._sent:
+                if stop is not None and stop.is_set():
+                    self._drain(_DRAIN_S)
+                    self._forget()
+                    break
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"{len(self._sent)} changesets were not confirmed in time")
         except BaseException:

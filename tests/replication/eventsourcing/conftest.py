@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, event, inspect, text
 
 from stompkit.replication.eventsourcing import (
     EventStore,
@@ -48,6 +49,11 @@ def kind(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def without_fsync(connection: sqlite3.Connection, _: object) -> None:
+    """Processes are killed in here, machines are not: nothing has to be on the disk."""
+    connection.execute("PRAGMA synchronous = OFF")
+
+
 @pytest.fixture
 def place(
     kind: str,
@@ -64,6 +70,8 @@ def place(
     if kind != "sqlite":
         url = database(request.getfixturevalue(kind))
     engine = create_engine(url)
+    if kind == "sqlite":
+        event.listen(engine, "connect", without_fsync)
     with engine.begin() as connection:
         for name in inspect(connection).get_table_names():
             connection.execute(text(f"DELETE FROM {name}"))

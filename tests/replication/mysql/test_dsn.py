@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from stompkit.replication.publishers.mysql import MysqlProblem, MysqlPublisher, PreflightProblem
 from tests.replication.mysql.reading import Database, Reading
@@ -71,8 +72,9 @@ def test_what_is_wrong_with_a_dsn_is_said_without_repeating_it(url: str, says: s
 
 
 def test_tls_without_a_server_that_speaks_it_is_refused(database: Database) -> None:
-    joint = "&" if "?" in database.url else "?"
-    publisher = MysqlPublisher(f"{database.url}{joint}ssl_ca=/nowhere/ca.pem&ssl_verify_cert=1")
+    url = make_url(database.url).difference_update_query(["ssl_disabled"])
+    url = url.update_query_dict({"ssl_ca": "/nowhere/ca.pem", "ssl_verify_cert": "1"})
+    publisher = MysqlPublisher(url.render_as_string(hide_password=False))
     with pytest.raises(MysqlProblem, match="lets nobody in"):
         publisher.run()
 

@@ -11,12 +11,19 @@ from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, ins
 from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replication.publishers._outbox_tables import OutboxTables
-from tests.replication.publishers.models import Base, Heard
+from stompkit.replication.publishers.session import sqlalchemy_pub
+from tests.replication.publishers.heard import Heard
+from tests.replication.publishers.models import Base
 from tests.servers import SqlServer, mariadb, postgresql
 
 __all__ = ["database_url", "databases", "engine", "heard", "mariadb", "postgresql", "sessions"]
 
 KINDS = ("sqlite", "postgresql", "mariadb")
+
+
+def only(*kinds: str) -> pytest.MarkDecorator:
+    """Has a test run on these kinds of databases, and be collected for no other."""
+    return pytest.mark.parametrize("database_url", kinds, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -102,3 +109,11 @@ def heard() -> Iterator[Heard]:
     """The changesets that are sent meanwhile."""
     with Heard() as heard:
         yield heard
+
+
+@pytest.fixture
+def pub(sessions: sessionmaker[Session]) -> Iterator[sqlalchemy_pub]:
+    """A publisher of all tables."""
+    pub = sqlalchemy_pub(sessions)
+    yield pub
+    pub.close()

@@ -1,13 +1,11 @@
-"""Tables with everything that an ORM can have, and what is heard of their changes."""
+"""Tables with everything that an ORM can have."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
@@ -15,7 +13,6 @@ from sqlalchemy import (
     Column,
     Computed,
     Dialect,
-    Engine,
     ForeignKey,
     Integer,
     Interval,
@@ -25,7 +22,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    select,
     text,
 )
 from sqlalchemy.dialects import mysql
@@ -38,10 +34,6 @@ from sqlalchemy.orm import (
 )
 from sqlalchemy.types import DateTime, PickleType, TypeDecorator
 
-from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.signals import CHANGESET
-from stompkit.replication.values import Value
-
 __all__ = [
     "BOOK_TAGS",
     "Animal",
@@ -52,7 +44,6 @@ __all__ = [
     "Colour",
     "Employee",
     "Generated",
-    "Heard",
     "Keyless",
     "Manager",
     "Node",
@@ -60,9 +51,6 @@ __all__ = [
     "Tag",
     "TextKey",
     "Typed",
-    "contents",
-    "replay",
-    "shown",
 ]
 
 _DATETIME = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
@@ -248,82 +236,3 @@ class Keyless(Base):
         UniqueConstraint("name"),
     )
     __mapper_args__ = {"primary_key": [__table__.c.name]}  # noqa: RUF012
-
-
-class Heard:
-    """Changesets that were sent while it is entered."""
-
-    def __init__(self) -> None:
-        """Hear nothing yet."""
-        self.changesets: list[Changeset] = []
-
-    def __enter__(self) -> Self:
-        CHANGESET.connect(self._hear)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        CHANGESET.disconnect(self._hear)
-
-    def _hear(self, changeset: Changeset) -> None:
-        self.changesets.append(changeset)
-
-    def take(self) -> list[str]:
-        """What was heard since the last time, one word for each change."""
-        found = self.changes
-        self.changesets.clear()
-        return [shown(change) for change in found]
-
-    @property
-    def changes(self) -> list[RowChange]:
-        """All changes."""
-        return [change for changeset in self.changesets for change in changeset.changes]
-
-
-def shown(change: RowChange) -> str:
-    """A change in short: ``write authors 1``."""
-    key = ",".join(map(str, change.key.values()))
-    return f"{change.action} {change.name} {key}"
-
-
-def replay(
-    changes: Iterable[RowChange], rows: dict[str, dict[tuple[Any, ...], dict[str, Value]]]
-) -> None:
-    """Make changes to rows that are kept by table and key; nothing may be missing or in the way."""
-    for change in changes:
-        table = rows.setdefault(change.name, {})
-        key = tuple(change.key.values())
-        if change.action == "write":
-            assert key not in table, change
-            assert change.after is not None
-            table[key] = dict(change.after)
-        elif change.action == "update":
-            old = key if change.old_key is None else tuple(change.old_key.values())
-            row = table.pop(old)
-            assert change.after is not None
-            for name, value in (change.before or {}).items():
-                assert row[name] == value, change
-            assert key not in table, change
-            table[key] = {**row, **change.after}
-        else:
-            assert change.action == "delete"
-            row = table.pop(key)
-            for name, value in (change.before or {}).items():
-                assert row[name] == value, change
-
-
-def contents(engine: Engine) -> dict[str, dict[tuple[Any, ...], dict[str, Value]]]:
-    """What a database holds, in the same form."""
-    rows: dict[str, dict[tuple[Any, ...], dict[str, Value]]] = {}
-    with engine.connect() as connection:
-        for table in Base.metadata.sorted_tables:
-            for row in connection.execute(select(table)).mappings():
-                key = tuple(row[column.name] for column in table.primary_key)
-                rows.setdefault(table.name, {})[key] = {
-                    column.name: row[column.name] for column in table.columns
-                }
-    return rows

@@ -16,7 +16,9 @@ from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.publishers.outbox import Outbox
 from stompkit.replication.publishers.relay import OutboxProblem, OutboxRelay
 from stompkit.testing._launching.polling import wait_until
-from tests.replication.publishers.models import Heard, Tag, shown
+from tests.replication.publishers.conftest import only
+from tests.replication.publishers.heard import Heard, shown
+from tests.replication.publishers.models import Tag
 
 #: How long anything here may take, in seconds.
 PATIENCE_S = 60.0
@@ -152,14 +154,13 @@ def test_an_outbox_of_no_tables_has_only_what_it_is_given(
     assert [[shown(each) for each in one.changes] for one in taker.taken] == [["truncate said "]]
 
 
+# Only one transaction can write to SQLite at a time.
+@only("postgresql", "mariadb")
 def test_rows_that_become_visible_late_are_numbered_when_they_are_seen(
-    engine: Engine, sessions: sessionmaker[Session], outbox: Outbox, relays: Any
+    sessions: sessionmaker[Session], outbox: Outbox, relays: Any
 ) -> None:
     taker = Taker()
     relay = relays(taker)
-    if engine.dialect.name == "sqlite":
-        # Only one transaction can write there at a time.
-        return
     with sessions() as slow:
         slow.add(Tag(id=1, word="x"))
         slow.flush()
@@ -309,6 +310,7 @@ def test_large_changesets_are_not_read_all_at_once(
     assert taker.sequences == [1, 2, 3, 4, 5]
 
 
+@only("sqlite")
 def test_settings_that_make_no_sense_are_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match="above 0"):
         OutboxRelay(engine, Taker(), batch=0)

@@ -11,7 +11,8 @@ from stompkit.replication.link import Link
 from stompkit.replication.publishers.outbox import Outbox
 from stompkit.replication.publishers.relay import OutboxRelay
 from stompkit.testing import RunningBroker
-from tests.replication.publishers.models import Tag, contents, replay
+from tests.replication.publishers.heard import contents, replay
+from tests.replication.publishers.models import Tag
 
 LONG_S = 30.0
 

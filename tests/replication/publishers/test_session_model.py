@@ -21,17 +21,8 @@ from stompkit.replication.publishers.outbox import Outbox
 from stompkit.replication.publishers.relay import OutboxRelay
 from stompkit.replication.publishers.session import sqlalchemy_pub
 from tests.replication.publishers.conftest import make_engine
-from tests.replication.publishers.models import (
-    Author,
-    Base,
-    Book,
-    Heard,
-    Manager,
-    Tag,
-    TextKey,
-    contents,
-    replay,
-)
+from tests.replication.publishers.heard import Heard, contents, replay
+from tests.replication.publishers.models import Author, Base, Book, Manager, Tag, TextKey
 
 KEYS = st.integers(0, 4)
 WORDS = st.sampled_from(["", "a", "b", "c"])

@@ -17,7 +17,9 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replication.events import decode, encode
 from stompkit.replication.publishers.session import sqlalchemy_pub
-from tests.replication.publishers.models import Colour, Generated, Heard, Tag, Typed
+from tests.replication.publishers.conftest import only
+from tests.replication.publishers.heard import Heard
+from tests.replication.publishers.models import Colour, Generated, Tag, Typed
 
 VALUES: dict[str, Any] = {
     "truth": True,
@@ -152,12 +154,10 @@ def test_threads_have_transactions_of_their_own(
     assert keys == [*range(100, 110), *range(200, 210), *range(300, 310)]
 
 
+# The only one whose driver is one of asyncio, too.
+@only("postgresql")
 @pytest.mark.parametrize("kind", ["factory", "session", "factory with a class"])
 def test_sessions_of_asyncio_are_watched(engine: Engine, heard: Heard, kind: str) -> None:
-    if engine.dialect.name != "postgresql":
-        # The only one whose driver is one of asyncio, too.
-        return
-
     async def run() -> None:
         asynchronous = create_async_engine(engine.url)
         factory = async_sessionmaker(asynchronous)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, Row, create_engine, make_url
+from sqlalchemy import Engine, Row, create_engine, event, make_url
 
 from stompkit.replication.events import Action, Changeset, RowChange, Source, make_changeset
 from tests.servers import SqlServer
@@ -85,6 +86,11 @@ def database_url() -> Callable[[SqlServer], str]:
     return give
 
 
+def _without_fsync(connection: sqlite3.Connection, _: object) -> None:
+    """Processes are killed in here, machines are not: nothing has to be on the disk."""
+    connection.execute("PRAGMA synchronous = OFF")
+
+
 @pytest.fixture(params=KINDS)
 def target(
     request: pytest.FixtureRequest, tmp_path: Path, database_url: Callable[[SqlServer], str]
@@ -93,6 +99,11 @@ def target(
     url = f"sqlite:///{tmp_path / 'target.sqlite'}"
     if request.param != "sqlite":
         url = database_url(request.getfixturevalue(request.param))
+    else:
+        # For sinks, too, which make an engine of their own.
+        event.listen(Engine, "connect", _without_fsync)
     target = Target(request.param, url)
     yield target
     target.engine.dispose()
+    if request.param == "sqlite":
+        event.remove(Engine, "connect", _without_fsync)

@@ -18,7 +18,8 @@ follows that has others, they are told once more, in front of it.
 A snapshot is of one moment, without a lock at MariaDB; MySQL takes a lock on all tables to begin
 it, for which the user needs ``RELOAD``. One that was interrupted goes on with the rest as of a
 later moment, and reading the log begins at the first: consumers have to take a row that is written
-again, and are right in the end. A table without a key begins anew.
+again, and are right in the end. With tables without a key that is not so: there it does not go on,
+but is :class:`OffsetLost`.
 
 Values are as in :mod:`stompkit.replication.publishers.mysql._values`.
 """

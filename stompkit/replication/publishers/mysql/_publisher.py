@@ -6,7 +6,7 @@ import logging
 import time as clocks
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from threading import Event
+from threading import Event, Timer
 from typing import Any, Final, Literal
 
 import pymysql
@@ -41,7 +41,7 @@ from stompkit.replication.publishers.mysql._server import (
     check_position,
     read_server,
 )
-from stompkit.replication.publishers.mysql._snapshot import Snapshot, Stopped
+from stompkit.replication.publishers.mysql._snapshot import UNCONFIRMED_CHUNKS, Snapshot, Stopped
 from stompkit.replication.publishers.mysql._xa import Prepared
 from stompkit.replication.tables import Tables
 
@@ -57,6 +57,8 @@ SnapshotMode = Literal["never", "initial", "only"]
 _RETRY_S: Final = (0.1, 10.0)
 #: How often a position without changes is remembered, in seconds.
 _ADVANCE_S: Final = 0.5
+#: How long a stop waits for confirmations that are owed, in seconds.
+_FLUSH_S: Final = 5.0
 
 
 class MysqlPublisher:
@@ -129,6 +131,7 @@ class MysqlPublisher:
         self._heartbeat_s = heartbeat_s
         self._chunk_rows = chunk_rows
         self._stop = Event()
+        self._limit: Timer | None = None
         self._advanced_at = 0.0
         #: Behind transactions without changes of wanted tables: not said to the publication yet.
         self._behind: Position | None = None
@@ -170,9 +173,14 @@ class MysqlPublisher:
         return self._skipped
 
     def stop(self) -> None:
-        """Have :meth:`run` return; any thread may call it, and it does not wait."""
+        """Have :meth:`run` return; any thread may call it, and it does not wait.
+
+        Confirmations that are still owed are waited for, some seconds.
+        """
         self._stop.set()
-        self._publication.stop()
+        self._limit = Timer(_FLUSH_S, self._publication.stop)
+        self._limit.daemon = True
+        self._limit.start()
 
     # Running.
 
@@ -212,13 +220,14 @@ class MysqlPublisher:
             with suppress(PublicationStopped, Stopped):
                 self._read(server, reading)
                 self._remember()
-            # Of what is not confirmed yet, nothing is waited for when somebody has called ``stop``.
             with suppress(PublicationStopped):
                 self._publication.flush()
         except SendingFailed as failed:
             raise failed.error from None
         finally:
             catalogue.close()
+            if self._limit is not None:
+                self._limit.cancel()
 
     def _read(self, server: Server, reading: LogReading) -> None:
         wait_s = _RETRY_S[0]
@@ -240,6 +249,8 @@ class MysqlPublisher:
     def _prepare(self, server: Server, catalogue: Catalogue) -> Position | None:
         """Where to read the log from; takes the snapshot first. ``None``: nothing is left to do."""
         publication = self._publication
+        if self._has_used_numbers:
+            self._pass_used_numbers()
         try:
             if self._snapshot != "never":
                 snapshot = Snapshot(
@@ -255,9 +266,6 @@ class MysqlPublisher:
                     stop=self._stop,
                 )
                 if snapshot.is_due:
-                    if self._has_used_numbers:
-                        snapshot.pass_used_numbers()
-                        self._has_used_numbers = False
                     snapshot.take()
                 if self._snapshot == "only":
                     return None
@@ -271,6 +279,19 @@ class MysqlPublisher:
                 return begin
         except (pymysql.Error, OSError) as error:
             raise problem_of(error, self._dsn.server) from None
+
+    def _pass_used_numbers(self) -> None:
+        """Publish nothing, so often as numbers may stand for chunks of a snapshot elsewhere.
+
+        What was published behind the checkpoint, by a process that was killed, need not be what is
+        published now; a consumer that has applied it takes it for what it has.
+        """
+        position = self._publication.position
+        with sending():
+            for _ in range(UNCONFIRMED_CHUNKS):
+                self._publication.publish([], position=position, is_snapshot=True)
+            self._publication.flush()
+        self._has_used_numbers = False
 
     def _stream(self, position: Position, reading: LogReading) -> bool:
         """Read on; says whether that is all."""
@@ -286,6 +307,8 @@ class MysqlPublisher:
                         self._lag_s = 0.0
                         self._remember_later(grouping.at(event.packet.log_pos))
                         self._remember()
+                        with sending():
+                            self._publication.settle()
                     continue
                 transaction = grouping.feed(event)
                 self._skipped = skipped + grouping.skipped

@@ -19,14 +19,14 @@ from stompkit.replication.publication import Publication
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._dsn import Dsn
 from stompkit.replication.publishers.mysql._positions import Position
-from stompkit.replication.publishers.mysql._problems import MysqlProblem
+from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost
 from stompkit.replication.publishers.mysql._reader import Disconnected
 from stompkit.replication.publishers.mysql._sending import sending
 from stompkit.replication.publishers.mysql._server import Server, log_end, place, text_of
 from stompkit.replication.publishers.mysql._texts import Convert, converter, ordering, selected
 from stompkit.replication.values import from_json, to_json
 
-__all__ = ["Snapshot", "Stopped"]
+__all__ = ["UNCONFIRMED_CHUNKS", "Snapshot", "Stopped"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _WRITING: Final = {kind: write for kind, write in conversions.items() if not isi
 _NO_TABLE: Final = 1146
 _DEFINITION_CHANGED: Final = 1412
 #: After so many chunks all have to be confirmed.
-_UNCONFIRMED: Final = 16
+UNCONFIRMED_CHUNKS: Final = 16
 
 
 class Stopped(Exception):
@@ -93,17 +93,6 @@ class Snapshot:
         """Whether it was never taken, or not to its end."""
         return not self._publication.position or bool(self._progress)
 
-    def pass_used_numbers(self) -> None:
-        """Publish nothing, so often as numbers may stand for other chunks at some consumers.
-
-        What was published behind the checkpoint, by a process that was killed, need not be what is
-        published now; a consumer that has applied it takes it for what it has.
-        """
-        for _ in range(_UNCONFIRMED):
-            self._publish([])
-        with sending():
-            self._publication.flush()
-
     def take(self) -> None:
         """Publish the rows that have not been published yet.
 
@@ -113,7 +102,9 @@ class Snapshot:
             self._publication.flush()
         with closing(self._dsn.connect(conv=_WRITING, autocommit=False)) as connection:
             position = self._begin(connection)
-            if not self._progress:
+            if self._progress:
+                self._refuse_keyless()
+            else:
                 wanted = [each for each in self._catalogue.tables() if self._wants(*each[:2])]
                 self._progress = {
                     "position": position.encode(),
@@ -133,6 +124,24 @@ class Snapshot:
             # Only what comes now has numbers that are the same after a crash.
             self._publication.flush()
         _log.info("%s: the snapshot is complete", self._dsn.server)
+
+    def _refuse_keyless(self) -> None:
+        """The rest can be taken as of a later moment only where rows are told from one another."""
+        keyless = [
+            f"{schema}.{table}"
+            for schema, table in self._progress["tables"]
+            if not (
+                self._keys.get(f"{schema}.{table}", self._keys.get(table))
+                or self._catalogue.key(schema, table)
+            )
+        ]
+        if keyless:
+            raise OffsetLost(
+                f"the snapshot was interrupted, and {', '.join(keyless)} can't be taken up again: "
+                "without a key, rows that come twice are there twice. Empty the targets and begin "
+                "anew with empty offsets, name columns that stand for the key, or leave the table "
+                "out"
+            )
 
     def _begin(self, connection: Connection[Any]) -> Position:
         """Begin a transaction that sees one moment; gives the place of that in the log."""
@@ -260,7 +269,7 @@ class Snapshot:
                 state=self._state(self._progress),
             )
             self._chunks_published += 1
-            if self._chunks_published % _UNCONFIRMED == 0:
+            if self._chunks_published % UNCONFIRMED_CHUNKS == 0:
                 self._publication.flush()
 
     def _remember(self, *, is_flushed: bool = False) -> None:

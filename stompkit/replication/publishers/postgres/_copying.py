@@ -9,6 +9,7 @@ from stompkit.replication.publication import Publication
 from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
 from stompkit.replication.publishers.postgres._changes import PublishedTable
 from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres._slot import OffsetLost
 from stompkit.replication.publishers.postgres._snapshot import (
     PublishedRows,
     chunks,
@@ -70,13 +71,11 @@ class Copier:
         """
         publication = self._publication
         position = publication.position
-        if self._has_used_numbers:
-            for _ in range(_UNCONFIRMED):
-                publication.publish([], position=position, is_snapshot=True)
-            publication.flush()
-            self._has_used_numbers = False
+        self.pass_used_numbers()
         open_snapshot(connection, exported)
         state = {"tables": {}, **publication.state}
+        if is_unfinished(state) and not exported:
+            self._refuse_keyless(connection, state["snapshot"]["done"])
         if not is_unfinished(state):
             state["snapshot"] = {"done": []}
             publication.advance(position, state)
@@ -89,6 +88,30 @@ class Copier:
         publication.advance(position, {**state, "snapshot": {}})
         # Only what comes now has numbers that are the same after a crash.
         publication.flush()
+
+    def pass_used_numbers(self) -> None:
+        """Publish nothing, so often as numbers may stand for other chunks at some consumers."""
+        if not self._has_used_numbers:
+            return
+        publication = self._publication
+        for _ in range(_UNCONFIRMED):
+            publication.publish([], position=publication.position, is_snapshot=True)
+        publication.flush()
+        self._has_used_numbers = False
+
+    def _refuse_keyless(self, connection: Connection, done: list[str]) -> None:
+        """The rest can be taken as of a later moment only where rows are told from one another."""
+        keyless = [
+            table.full_name
+            for table, rows in self._tables(connection)
+            if table.full_name not in done and not PublishedTable(rows.relation(table), table).key
+        ]
+        if keyless:
+            raise OffsetLost(
+                f"the snapshot was interrupted, and {', '.join(keyless)} can't be taken up again: "
+                "without a key, rows that come twice are there twice. Empty the targets, drop the "
+                "slot and begin anew with empty offsets, or leave the table out"
+            )
 
     def _tables(self, connection: Connection) -> list[tuple[CatalogueTable, PublishedRows]]:
         tables = [

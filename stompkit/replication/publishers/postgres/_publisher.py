@@ -234,6 +234,7 @@ class PostgresPublisher:
             with closing(self._dsn.connect(for_replication=True)) as replication:
                 exported = self._begin(connection, replication, slot)
                 self._has_begun = True
+                self._copier.pass_used_numbers()
                 if is_unfinished(self._publication.state) and self._snapshot_mode != "never":
                     self._copier.run(connection, exported)
                 self._follower.run(connection, replication)

@@ -1,0 +1,120 @@
+"""Replication over brokers that others have made: tests of ``tests/replication/broker`` on them.
+
+What is run here is a part of them, one test or two for each promise: order, repeats, split and
+large changesets, poison, a consumer that is killed, failover, partitions. All of them, by hand:
+
+    pytest tests/replication/broker --mq-broker activemq
+    pytest tests/replication/broker --mq-broker rabbitmq
+    pytest tests/replication/broker --mq-quirk morbidq
+    pytest tests/replication/broker --mq HOST:PORT
+
+A broker that is not installed fails its test, as with ``--mq-missing fail``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+import pytest
+
+from stompkit.testing import LaunchConfig, launch
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TESTS: Final = Path("tests", "replication", "broker")
+LONG_S: Final = 600.0
+
+#: The promise, and the tests of it, by module and name.
+CHOSEN: Final = {
+    "order": [
+        "test_end_to_end.py::test_what_a_publisher_publishes_is_applied_in_order",
+        "test_crashes.py::test_frames_that_overtake_each_other_are_put_in_order",
+    ],
+    "repeats": [
+        "test_end_to_end.py::test_what_is_published_twice_is_applied_once",
+        "test_crashes.py::test_acknowledgements_that_are_lost_double_nothing",
+        "test_crashes.py::test_receipts_that_are_lost_have_frames_sent_again_and_double_nothing",
+    ],
+    "split": ["test_end_to_end.py::test_split_changesets_are_applied_whole"],
+    "large": ["test_end_to_end.py::test_a_changeset_of_megabytes_arrives"],
+    "poison": [
+        "test_troubles.py::test_what_can_not_be_applied_goes_to_the_dead_letters_alone",
+        "test_troubles.py::test_a_split_changeset_goes_to_the_dead_letters_with_all_of_its_parts",
+    ],
+    "killed": [
+        "test_crashes.py::test_a_consumer_that_is_killed_has_its_effect_once",
+        "test_crashes.py::test_a_publisher_that_is_killed_publishes_again_and_doubles_nothing",
+    ],
+    "failover": [
+        "test_end_to_end.py::test_the_first_host_may_be_dead",
+        "test_crashes.py"
+        "::test_who_goes_on_with_a_broker_on_the_same_store_loses_and_doubles_nothing",
+    ],
+    "partitions": [
+        "test_partitions.py::test_partitions_are_applied_side_by_side_and_come_to_the_same",
+    ],
+}
+
+#: What takes a second broker on the first one's store, which has to be started for it.
+ANOTHER: Final = {"test_who_goes_on_with_a_broker_on_the_same_store_loses_and_doubles_nothing"}
+#: What a broker without acknowledgements can't be asked: there is nothing that comes again.
+NOT_AGAIN: Final = {
+    "test_acknowledgements_that_are_lost_double_nothing",
+    "test_a_consumer_that_is_killed_has_its_effect_once[before the commit]",
+    "test_a_consumer_that_is_killed_has_its_effect_once[behind the commit]",
+    "test_a_consumer_that_is_killed_has_its_effect_once[behind the acknowledgement]",
+    *ANOTHER,
+}
+#: What one without receipts can't be asked.
+NO_RECEIPT: Final = {
+    "test_receipts_that_are_lost_have_frames_sent_again_and_double_nothing",
+}
+
+
+def skipped(directory: Path, *arguments: str) -> set[str]:
+    """Run what was chosen; all has to pass but what is skipped, whose names are returned."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("STOMPKIT_MQ")
+    }
+    path = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    report = directory / "report.xml"
+    tests = [str(TESTS / test) for promise in CHOSEN.values() for test in promise]
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+            *(f"--junitxml={report}", *arguments, *tests),
+        ],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": path, "STOMPKIT_MQ_MISSING": "fail"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LONG_S,
+    )
+    assert result.returncode == 0, result.stdout
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    # Of a test with parameters there is one for each.
+    ran = {case.attrib["name"].partition("[")[0] for case in cases}
+    assert ran == {test.partition("::")[2] for test in tests}, result.stdout
+    return {case.attrib["name"] for case in cases if case.find("skipped") is not None}
+
+
+@pytest.mark.parametrize("name", ["activemq", "rabbitmq"])
+def test_replication_keeps_all_promises_on(name: str, tmp_path: Path) -> None:
+    assert skipped(tmp_path, "--mq-broker", name) == set()
+
+
+def test_replication_keeps_what_can_be_kept_on_a_broker_like_morbidq(tmp_path: Path) -> None:
+    """It forgets a message once it has sent it, and confirms nothing."""
+    assert skipped(tmp_path, "--mq-quirk", "morbidq") == NOT_AGAIN | NO_RECEIPT
+
+
+def test_replication_keeps_what_one_broker_can_keep_that_was_started_by_hand(
+    tmp_path: Path,
+) -> None:
+    with launch(LaunchConfig()) as broker:
+        assert skipped(tmp_path, "--mq", f"127.0.0.1:{broker.port}") == ANOTHER

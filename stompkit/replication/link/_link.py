@@ -1,9 +1,4 @@
-"""A connection to a broker for programs that block, as drivers of databases make them.
-
-:class:`Link` is :class:`stompkit.client.Client` on a reactor of its own, in a thread of its own:
-it fails over, connects again, and sends again what no broker has confirmed. Nothing else in the
-process has to know Twisted, and a program that runs a reactor can use it, too.
-"""
+"""The connection to a broker."""
 
 from __future__ import annotations
 
@@ -14,13 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, Self, TypeVar, cast
-from urllib.parse import parse_qsl, unquote
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.pollreactor import PollReactor
 from twisted.python.failure import Failure
 
 from stompkit.client import (
@@ -29,18 +21,15 @@ from stompkit.client import (
     ClientClosed,
     ConnectFailed,
     LoginRefused,
-    Message,
     ReconnectPolicy,
-    Subscription,
-    SubscriptionEnded,
 )
 from stompkit.replication.frames import Packet
+from stompkit.replication.link._inbox import Inbox
+from stompkit.replication.link._thread import LinkClosed, ReactorThread, exception_of
 
-__all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosed"]
+__all__ = ["Link"]
 
 _Given = TypeVar("_Given")
-
-_DEFAULT_PORT: Final = 61613
 #: How often a wait looks whether it is to end, in seconds.
 _LOOK_S: Final = 0.1
 _RECONNECT: Final = ReconnectPolicy(max_s=5.0)
@@ -55,221 +44,6 @@ _INBOX_BYTES: Final = 16 * 1024 * 1024
 #: it has to read on: a subscription ends at 16 times of this, and a thousand frames of 1 MiB may
 #: stand in front of the answer.
 _QUEUE_BYTES: Final = 64 * 1024 * 1024
-
-
-class LinkClosed(Exception):
-    """The link is closed: :meth:`Link.close` was called, or the broker refuses the login."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BrokerUrl:
-    """Brokers and a destination, in one line."""
-
-    hosts: tuple[str, ...]
-    """``host:port`` each; more than one is failover."""
-    destination: str = ""
-    """As the broker calls it; empty where the URL names none."""
-    login: str | None = None
-    passcode: str | None = field(default=None, repr=False)
-    virtual_host: str | None = None
-    tls: bool = False
-    ca: str = ""
-    """A directory with the certificates of authorities, for TLS."""
-
-    @classmethod
-    def parse(cls, url: str) -> Self:
-        """Read ``stomp://login:passcode@a:61613,b:61613/topic/x?vhost=/``.
-
-        ``stomps`` is STOMP over TLS, with ``?ca=DIRECTORY`` for authorities of one's own. The path
-        is the destination, its slash included; login, passcode and destination are
-        percent-encoded. Raises ``ValueError``, with nothing of the URL that may be a passcode.
-        """
-        scheme, found, rest = url.partition("://")
-        if not found or scheme not in ("stomp", "stomps"):
-            raise ValueError("the URL of a broker is stomp://HOST:PORT/DESTINATION, or stomps://")
-        rest, _, query = rest.partition("?")
-        authority, slash, path = rest.partition("/")
-        user, at, hosts = authority.rpartition("@")
-        login, colon, passcode = user.partition(":")
-        options = dict(parse_qsl(query, keep_blank_values=True))
-        unknown = options.keys() - {"vhost", "ca"}
-        if unknown:
-            # Nor may the name be quoted: there may have been a question mark in the passcode.
-            raise ValueError(
-                "the URL of a broker has the options vhost and ca, and no others; elsewhere, as in "
-                "a passcode, ? is percent-encoded"
-            )
-        return cls(
-            hosts=tuple(_host(each) for each in hosts.split(",")),
-            destination=slash + unquote(path) if path else "",
-            login=unquote(login) if at else None,
-            passcode=unquote(passcode) if colon else None,
-            virtual_host=options.get("vhost"),
-            tls=scheme == "stomps",
-            ca=options.get("ca", ""),
-        )
-
-    def link(self, **settings: Any) -> Link:
-        """Connect; ``settings`` are further ones of :class:`Link`."""
-        hosts = [self._endpoint(each) for each in self.hosts] if self.tls else self.hosts
-        return Link(
-            hosts,
-            login=self.login,
-            passcode=self.passcode,
-            virtual_host=self.virtual_host,
-            **settings,
-        )
-
-    def _endpoint(self, host: str) -> str:
-        name, _, port = host.rpartition(":")
-        name = name.strip("[]").replace(":", "\\:")
-        trust = self.ca.replace(":", "\\:")
-        return f"tls:{name}:{port}" + (f":trustRoots={trust}" if trust else "")
-
-
-def _host(text: str) -> str:
-    name, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        name, port = text, str(_DEFAULT_PORT)
-    if not name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
-        # The text may be half of a passcode that has a slash in it.
-        raise ValueError(
-            "the URL of a broker has HOST:PORT, and in front of that LOGIN:PASSCODE@, in which "
-            "/ ? @ , and % are percent-encoded"
-        )
-    return f"{name}:{port}"
-
-
-class Delivery:
-    """A message that has come."""
-
-    __slots__ = ("_inbox", "_message", "body", "headers")
-
-    def __init__(self, message: Message, inbox: Inbox) -> None:
-        """Made by :class:`Inbox`."""
-        self._message = message
-        self._inbox = inbox
-        self.headers: Final[Mapping[str, str]] = message.headers
-        self.body: Final = message.body
-
-    def __repr__(self) -> str:
-        """Which one it is."""
-        return repr(self._message)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether it can't be acknowledged, because its connection is lost: it comes again."""
-        return self._inbox.acknowledges and self._message.is_settled
-
-    def ack(self) -> None:
-        """Acknowledge it, which returns at once; where that gets lost it comes again."""
-        self._inbox.settle([self._message], "ack")
-
-    def nack(self) -> None:
-        """Refuse it, which returns at once."""
-        self._inbox.settle([self._message], "nack")
-
-
-class Inbox:
-    """What comes of one subscription, which outlives connections."""
-
-    def __init__(
-        self,
-        thread: _ReactorThread,
-        subscription: Subscription,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        acknowledges: bool,
-    ) -> None:
-        """Made by :meth:`Link.subscribe`, in the reactor's thread."""
-        #: Whether deliveries have to be acknowledged.
-        self.acknowledges: Final = acknowledges
-        self._thread = thread
-        self._subscription = subscription
-        self._most = (max_messages, max_bytes)
-        self._messages: deque[Message] = deque()
-        self._bytes = 0
-        self._has_changed = threading.Condition()
-        self._end: Exception | None = None
-        self._more: Deferred[None] | None = None
-        Deferred.fromCoroutine(self._collect())
-
-    async def _collect(self) -> None:
-        """Take messages from the client, not more than are wanted."""
-        most_messages, most_bytes = self._most
-        try:
-            while True:
-                message = await self._subscription.get()
-                with self._has_changed:
-                    self._messages.append(message)
-                    self._bytes += len(message.body)
-                    self._has_changed.notify()
-                    is_full = len(self._messages) >= most_messages or self._bytes >= most_bytes
-                    self._more = Deferred() if is_full else None
-                    more = self._more
-                if more is not None:
-                    await more
-        except Exception as error:
-            reason = error.reason if isinstance(error, SubscriptionEnded) else error
-            with self._has_changed:
-                self._end = LinkClosed("the subscription has ended")
-                self._end.__cause__ = reason
-                self._has_changed.notify_all()
-
-    @property
-    def size(self) -> int:
-        """Octets of the messages that wait here; those that wait with the client not counted."""
-        return self._bytes
-
-    def get(self, timeout_s: float | None = None) -> Delivery | None:
-        """The next message; ``None`` where none comes in that many seconds.
-
-        Raises :class:`LinkClosed` when the subscription or the link has ended, with the reason as
-        its cause.
-        """
-        with self._has_changed:
-            self._has_changed.wait_for(lambda: self._messages or self._end, timeout_s)
-            if not self._messages:
-                if self._end is not None:
-                    raise self._end
-                return None
-            message = self._messages.popleft()
-            self._bytes -= len(message.body)
-            most_messages, most_bytes = self._most
-            more = None
-            if len(self._messages) <= most_messages // 2 and self._bytes <= most_bytes // 2:
-                more, self._more = self._more, None
-        if more is not None:
-            self._thread.start(more.callback, None)
-        return Delivery(message, self)
-
-    def settle(self, messages: Sequence[Message], how: str) -> None:
-        """Acknowledge (``"ack"``) or refuse (``"nack"``) messages; returns at once."""
-        if not self.acknowledges:
-            return
-
-        def settle() -> None:
-            for message in messages:
-                # Whatever is lost with its connection comes again, and is told by its number.
-                maybeDeferred(getattr(message, how)).addErrback(lambda _: None)
-
-        self._thread.start(settle)
-
-    def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge many; returns at once."""
-        self.settle([delivery._message for delivery in deliveries], "ack")
-
-    def leave(self) -> None:
-        """End the subscription, in the reactor's thread, and wait for nothing."""
-        self._subscription.unsubscribe().addErrback(lambda _: None)
-
-    def close(self, timeout_s: float = 10.0) -> None:
-        """End the subscription; what has come and was not taken is left to the broker."""
-        try:
-            self._thread.call(self._subscription.unsubscribe).result(timeout_s)
-        except (ClientClosed, LinkClosed, FutureTimeout):
-            pass  # the connection's end is the subscription's, too
 
 
 @dataclass(slots=True)
@@ -321,7 +95,7 @@ class Link:
         self._closing = threading.Lock()
         #: Done when the link is closed; fails with why it has given up by itself, if so.
         self.closed: Final[Future[None]] = _promise()
-        self._thread = _ReactorThread()
+        self._thread = ReactorThread()
         buffers = BufferLimits(
             send_messages=_UNBOUNDED, send_bytes=_UNBOUNDED, queue_bytes=_QUEUE_BYTES
         )
@@ -514,7 +288,7 @@ class Link:
                 self._is_closed = True
                 self._has_room.notify_all()
             if isinstance(result, Failure):
-                self.closed.set_exception(_exception(result))
+                self.closed.set_exception(exception_of(result))
             else:
                 self.closed.set_result(None)
 
@@ -544,7 +318,7 @@ class Link:
     def _sent(self, result: Failure | None, sending: _Sending) -> None:
         sending.left -= 1
         if isinstance(result, Failure) and not sending.future.done():
-            sending.future.set_exception(_exception(result))
+            sending.future.set_exception(exception_of(result))
         if sending.left:
             return
         with self._has_room:
@@ -585,62 +359,3 @@ def _promise() -> Future[None]:
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future
-
-
-def _exception(failure: Failure) -> BaseException:
-    error = failure.value
-    assert isinstance(error, BaseException)
-    return error
-
-
-class _ReactorThread:
-    """A reactor that nobody else knows, in a thread that ends with the process."""
-
-    def __init__(self) -> None:
-        """Run it."""
-        reactor = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
-        self._reactor: Any = reactor
-        self.reactor: Final = cast("IReactorTime", reactor)
-        self._thread = threading.Thread(
-            target=reactor.run,
-            kwargs={"installSignalHandlers": False},
-            name="stompkit-link",
-            daemon=True,
-        )
-        self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs."""
-        return self._thread.is_alive()
-
-    def refuse_to_wait(self) -> None:
-        """Raise RuntimeError in the thread itself, where a wait would never end."""
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("a callback of a link's future can't wait for the link")
-
-    def start(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a function called in the thread, and don't wait for it."""
-        self._reactor.callFromThread(function, *arguments)
-
-    def call(self, function: Callable[[], Deferred[_Given]]) -> Future[_Given]:
-        """Have a function called in the thread; gives what its Deferred will give."""
-        future: Future[_Given] = Future()
-        if not self.is_alive:
-            future.set_exception(LinkClosed("the link is closed"))
-            return future
-
-        def call() -> None:
-            done = maybeDeferred(function)
-            done.addCallbacks(
-                future.set_result, lambda failure: future.set_exception(_exception(failure))
-            )
-
-        self.start(call)
-        return future
-
-    def stop(self) -> None:
-        """End the thread."""
-        if self._thread.is_alive():
-            self.start(self._reactor.stop)
-            self._thread.join()

@@ -1,21 +1,4 @@
-"""Replication jobs: from one URL to another, as ``stompkit replicate`` runs them.
-
-=========================================  ======================================================
-from
-``mysql://``, ``mariadb://``               the binary log of a server
-``postgresql://``                          logical replication of a database
-``outbox+sqlite://``, ``outbox+...``       the outbox table of a database
-``stomp://``, ``stomps://``                changesets from a broker
-to
-``stomp://``, ``stomps://``                a broker
-``sqlite://``, ``postgresql://``,          tables of an SQL database
-``mysql://``, ``mariadb://``
-``redis://``, ``rediss://``, ``unix://``   a cache in Redis
-``opensearch+http://``, ``...+https://``,  a search index
-``elasticsearch+http://``, ...
-``print``, ``print:json``                  standard output
-=========================================  ======================================================
-"""
+"""A job: it reads from one place, and writes to another."""
 
 from __future__ import annotations
 
@@ -29,18 +12,32 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
-from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy import Engine
 
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset
 from stompkit.replication.feeder import Feeder, FeederClosed
-from stompkit.replication.link import BrokerUrl, Link, LinkClosed
+from stompkit.replication.jobs._settings import JobProblem, JobSettings, JobStatus
+from stompkit.replication.jobs._urls import (
+    BROKERS,
+    REDIS,
+    SEARCH,
+    broker_of,
+    check,
+    engine_of,
+    is_source,
+    is_target,
+    masked,
+    name_of,
+    scheme_of,
+    secrets_of,
+)
+from stompkit.replication.link import Link, LinkClosed
 from stompkit.replication.offsets import FileOffsets
 from stompkit.replication.publication import Publication
 from stompkit.replication.signals import emit
@@ -50,172 +47,16 @@ from stompkit.replication.subscribers.printing import print_sub
 from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
 from stompkit.replication.tables import Tables
 
-__all__ = ["Job", "JobProblem", "JobSettings", "JobStatus", "masked"]
+__all__ = ["Job"]
 
 _log: Final = logging.getLogger(__name__)
-
-_BROKERS: Final = ("stomp", "stomps")
-_REDIS: Final = ("redis", "rediss", "unix")
-_SEARCH: Final = (
-    "opensearch+http",
-    "opensearch+https",
-    "elasticsearch+http",
-    "elasticsearch+https",
-)
-#: What sinks, outboxes and offsets keep in a database is nobody else's business.
-_OWN_TABLES: Final = "stompkit_*"
-#: How SQLAlchemy calls the driver that each kind of URL is for.
-_DRIVERS: Final = {
-    "sqlite": "sqlite",
-    "postgresql": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
-    "mariadb": "mariadb+pymysql",
-}
 #: How often a target is tried again by a job that is to end.
 _RETRIES: Final = 3
 #: How long a target is waited for in the end, in seconds: the source, which keeps the checkpoint,
 #: has waited before.
 _CLOSE_S: Final = 2.0
-#: Of each URL, in the name of a job.
-_NAME_CHARACTERS: Final = 60
-#: ``HOST``, ``HOST:PORT`` and several of them: no part of a login.
-_HOSTS: Final = re.compile(
-    r"(?:(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)(?:,(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)*"
-)
-
-
-class JobProblem(Exception):
-    """A job can't be run as it is described; ``str()`` says what to change."""
-
-
-class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """What a job does; the names are those of the options of ``stompkit replicate``."""
-
-    source: str = msgspec.field(name="from")
-    to: str
-    #: What the job is called; its files are named after it. Made of the URLs where it is empty.
-    name: str = ""
-    #: Where the job keeps how far it is.
-    state_dir: str = ""
-    #: Patterns of ``schema.table``: what is replicated, and what is not.
-    tables: list[str] = []
-    exclude: list[str] = []
-    exclude_columns: list[str] = []
-    #: By patterns of columns.
-    masks: dict[str, str] = {}
-    #: Of databases: the rows that are there before what changes.
-    snapshot: Literal["initial", "never", "only"] = "initial"
-    #: End where the source's end was at the beginning.
-    once: bool = False
-    #: Of PostgreSQL.
-    slot: str = "stompkit"
-    #: Of MySQL and MariaDB: this reader's number, other than that of all servers; 0: a random one.
-    server_id: int = 0
-    #: To a broker: so many destinations, for so many consumers.
-    partitions: int = 1
-    max_frame_bytes: int = 1024 * 1024
-    #: With a broker that has no receipts, no acknowledgements.
-    no_receipts: bool = False
-    no_ack: bool = False
-    #: From a broker: the name of a durable subscription to a topic.
-    durable: str = ""
-    prefetch: int = 1000
-    #: From a broker: where goes what can't be applied.
-    dead_letter: str = ""
-    #: What is done about missing changesets: wait, stop or skip.
-    gap: Literal["wait", "stop", "skip"] = "wait"
-    #: To SQL: changesets in one transaction, tables that are missing, columns that are missing.
-    batch: int = 100
-    create: bool = False
-    evolve: bool = True
-    #: To Redis: what keys begin with, and when rows expire, in seconds.
-    namespace: str = "stompkit:cache"
-    ttl: float | None = None
-    #: To a search index.
-    index: str = "{table}"
-
-    @property
-    def directory(self) -> Path:
-        """Where the job has its files."""
-        return Path(self.state_dir or _state_directory())
-
-    def selection(self) -> Tables:
-        """What is replicated; raises :class:`JobProblem`."""
-        try:
-            return Tables(
-                self.tables,
-                [*self.exclude, _OWN_TABLES],
-                columns_exclude=self.exclude_columns,
-                masks=self.masks,
-            )
-        except ValueError as error:
-            raise JobProblem(str(error)) from None
-
-
-class JobStatus(msgspec.Struct, kw_only=True):
-    """How far a job is, for people and as JSON."""
-
-    name: str
-    source: str
-    to: str
-    pid: int
-    #: ``starting``, ``snapshot``, ``streaming``, ``ended`` or ``failed``.
-    phase: str = "starting"
-    #: What has failed last, as long as that is not over.
-    error: str = ""
-    #: Brokers that there is no connection to, without what is secret in their URLs.
-    disconnected: list[str] = []
-    started: datetime
-    updated: datetime
-    #: Changesets and changes of rows since the job was started.
-    changesets: int = 0
-    changes: int = 0
-    #: Changesets that the target has not confirmed.
-    unconfirmed: int = 0
-    #: Where the source is resumed.
-    position: str = ""
-    #: How old the newest changeset was when it was handed on, in seconds.
-    lag_s: float | None = None
-    #: Rows of a snapshot by table: how many are done, and about how many there are.
-    snapshot: dict[str, tuple[int, int]] = {}
-    #: From a broker: repeats that were left out, dead letters, frames that wait for others.
-    repeats: int = 0
-    dead_letters: int = 0
-    held_back: int = 0
-    #: From an outbox: rows that wait, and how old the oldest is, in seconds.
-    backlog: int = 0
-    oldest_s: float | None = None
-
-
 #: Adds what it knows to a status.
 _Fill = Callable[[JobStatus], None]
-
-
-def masked(url: str) -> str:
-    """A URL without what is secret in it, also where a password should have been encoded."""
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return url
-    authority, slash, more = rest.partition("/")
-    if "@" not in authority and "@" in more and not _HOSTS.fullmatch(authority):
-        # There is a slash in the password.
-        user, _, more = rest.rpartition("@")
-        authority, slash, more = f"{user}@{more.partition('/')[0]}", *more.partition("/")[1:]
-    user, at, hosts = authority.rpartition("@")
-    login, colon, _ = user.partition(":")
-    more = re.sub(r"(?i)((?:passw\w*|passcode|secret|token|key)=)[^&]*", r"\1***", more)
-    return f"{scheme}://{login}{colon and ':***'}{at}{hosts}{slash}{more}"
-
-
-def _secrets(url: str) -> Iterator[str]:
-    """What of a URL is secret, as it stands there and as it is meant."""
-    rest = url.partition("://")[2]
-    user, at, _ = rest.partition("/")[0].rpartition("@")
-    found = [user.partition(":")[2]] if at else []
-    found += re.findall(r"(?i)(?:passw\w*|passcode|secret|token)=([^&]+)", rest)
-    for each in found:
-        yield each
-        yield unquote(each)
 
 
 class _Publisher(Protocol):
@@ -297,17 +138,17 @@ class Job:
             raise JobProblem(
                 "--create: an outbox does not tell what columns tables have; make the tables"
             )
-        if settings.once and settings.source.startswith(_BROKERS):
+        if settings.once and settings.source.startswith(BROKERS):
             raise JobProblem("--once is for databases: a broker does not say where its end is")
-        self._source_scheme = _scheme(settings.source, "from", _is_source)
-        self._to_scheme = _scheme(settings.to, "to", _is_target)
+        self._source_scheme = scheme_of(settings.source, "from", is_source)
+        self._to_scheme = scheme_of(settings.to, "to", is_target)
         brokers = [
-            _broker(url, option)
+            broker_of(url, option)
             for url, option in ((settings.source, "from"), (settings.to, "to"))
-            if url.startswith(tuple(f"{scheme}://" for scheme in _BROKERS))
+            if url.startswith(tuple(f"{scheme}://" for scheme in BROKERS))
         ]
-        _check(settings, brokers)
-        self.name: Final = settings.name or _name(settings)
+        check(settings, brokers)
+        self.name: Final = settings.name or name_of(settings)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise JobProblem(f"the name {self.name!r} is to name files: letters, digits, - . and _")
         self._directory = settings.directory
@@ -388,7 +229,7 @@ class Job:
         """A text without the URLs of the job, and without the passwords in them."""
         for url in (self._settings.source, self._settings.to):
             text = text.replace(url, masked(url))
-            for secret in _secrets(url):
+            for secret in secrets_of(url):
                 if secret:
                     text = text.replace(secret, "***")
         return text
@@ -424,7 +265,7 @@ class Job:
     # What it is made of.
 
     def _open(self, stack: ExitStack) -> _Source:
-        if self._source_scheme in _BROKERS:
+        if self._source_scheme in BROKERS:
             return self._consumer(stack)
         if self._source_scheme.startswith("outbox+"):
             return self._relay(stack)
@@ -500,7 +341,7 @@ class Job:
     def _hear(self, stack: ExitStack) -> None:
         """Open the target so that it hears signals."""
         settings = self._settings
-        if self._to_scheme in _BROKERS:
+        if self._to_scheme in BROKERS:
             sub = self._stomp_sub()
             stack.callback(sub.close, _CLOSE_S)
             self._watch(settings.to, sub.link)
@@ -524,9 +365,9 @@ class Job:
     def _consumer(self, stack: ExitStack) -> _Source:
         """Read a broker; targets are sinks, or hear by signals that a sink sends."""
         settings = self._settings
-        url = _broker(settings.source, "from")
+        url = broker_of(settings.source, "from")
         sink: Sink
-        if self._to_scheme in (*_BROKERS, "print"):
+        if self._to_scheme in (*BROKERS, "print"):
             self._hear(stack)
             sink = signals = SignalSink()
             self._stop_targets.append(signals.stop)
@@ -567,7 +408,7 @@ class Job:
         from stompkit.replication.publishers.relay import OutboxRelay
 
         self._hear(stack)
-        engine = _engine(self._settings.source.removeprefix("outbox+"))
+        engine = engine_of(self._settings.source.removeprefix("outbox+"))
         stack.callback(engine.dispose)
         counted = _Counted(self._tables, self._stop)
         relay = OutboxRelay(engine, counted.publish)
@@ -617,18 +458,18 @@ class Job:
         settings = self._settings
         sink: Sink
         engine: Engine | None = None
-        if self._to_scheme in _REDIS:
+        if self._to_scheme in REDIS:
             from stompkit.replication.sinks.cache import RedisSink
 
             sink = RedisSink(settings.to, namespace=settings.namespace, ttl_s=settings.ttl)
-        elif self._to_scheme in _SEARCH:
+        elif self._to_scheme in SEARCH:
             from stompkit.replication.sinks.search import SearchSink
 
             sink = SearchSink(settings.to.partition("+")[2], index=settings.index)
         else:
             from stompkit.replication.sinks.sql import SqlSink
 
-            engine = _engine(settings.to)
+            engine = engine_of(settings.to)
             sink = SqlSink(engine, create=settings.create, evolve=settings.evolve)
         try:
             yield sink
@@ -644,97 +485,3 @@ class Job:
     def _recover(self, changesets: Sequence[Changeset]) -> None:
         """Have the status tell no more of what is over."""
         self._error = ""
-
-
-# URLs.
-
-
-def _is_source(scheme: str) -> bool:
-    databases = ("mysql", "mariadb", "postgresql")
-    outboxes = tuple(f"outbox+{name}" for name in _DRIVERS)
-    return scheme in (*databases, *outboxes, *_BROKERS)
-
-
-def _is_target(scheme: str) -> bool:
-    return scheme in (*_DRIVERS, *_REDIS, *_SEARCH, *_BROKERS, "print")
-
-
-def _scheme(url: str, option: str, knows: Callable[[str], bool]) -> str:
-    """What a URL is for, without the driver that SQLAlchemy lets one name."""
-    if option == "to" and url in ("print", "print:json"):
-        return "print"
-    scheme, found, _ = url.partition("://")
-    plain = scheme
-    for name in _DRIVERS:
-        if scheme.removeprefix("outbox+").startswith(f"{name}+"):
-            plain = scheme[: scheme.index(name) + len(name)]
-    if not found or not knows(plain):
-        raise JobProblem(
-            f"--{option} is a URL that begins with "
-            + (
-                "mysql://, mariadb://, postgresql://, stomp://, or outbox+ and one of SQLAlchemy"
-                if option == "from"
-                else "stomp://, sqlite://, postgresql://, mysql://, mariadb://, redis://, "
-                "opensearch+http://, elasticsearch+http://, or it is print or print:json"
-            )
-            + f"; {masked(url)!r} does not"
-        )
-    return plain
-
-
-def _broker(url: str, option: str) -> BrokerUrl:
-    try:
-        parsed = BrokerUrl.parse(url)
-    except ValueError as error:
-        raise JobProblem(f"--{option}: {error}") from None
-    if not parsed.destination:
-        raise JobProblem(
-            f"--{option} {masked(url)!r} names no destination: stomp://HOST:PORT/queue/NAME"
-        )
-    return parsed
-
-
-def _engine(url: str) -> Engine:
-    parsed = make_url(url)
-    driver = _DRIVERS.get(parsed.drivername)
-    return create_engine(parsed.set(drivername=driver) if driver else parsed)
-
-
-def _check(settings: JobSettings, brokers: Sequence[BrokerUrl]) -> None:
-    """Refuse what would do something else than it says; raises :class:`JobProblem`."""
-    is_from_broker = settings.source.startswith(_BROKERS)
-    if min(settings.partitions, settings.max_frame_bytes, settings.batch, settings.prefetch) < 1:
-        raise JobProblem("--partitions, --max-frame-bytes, --batch and --prefetch are at least 1")
-    if settings.partitions > 1 and not settings.to.startswith(_BROKERS):
-        raise JobProblem(
-            "--partitions is for a job that sends to a broker; each of their destinations, "
-            "NAME.0, NAME.1 and so on, is read by a job of its own"
-        )
-    if len(brokers) == 2:
-        source, target = brokers
-        if source.destination == target.destination and set(source.hosts) & set(target.hosts):
-            raise JobProblem("--to is where --from reads: it would go round for ever")
-    for option, is_given in (("durable", settings.durable), ("dead-letter", settings.dead_letter)):
-        if is_given and not is_from_broker:
-            raise JobProblem(f"--{option} is for a job that reads a broker")
-    if settings.durable and brokers[0].destination.startswith("/queue/"):
-        raise JobProblem("--durable is for topics: a queue keeps what nobody has read anyway")
-    if settings.dead_letter and settings.dead_letter == brokers[0].destination:
-        raise JobProblem("--dead-letter is where --from reads: it would go round for ever")
-
-
-def _name(settings: JobSettings) -> str:
-    """Of the URLs, without what is secret."""
-    ends = (masked(settings.source), masked(settings.to))
-    names = [re.sub(r"[^\w.]+", "-", each).strip("-") for each in ends]
-    short = "--".join(each[:_NAME_CHARACTERS] for each in names)
-    if max(map(len, names)) <= _NAME_CHARACTERS:
-        return short
-    # Two jobs with names of one beginning may not go on at each other's checkpoint.
-    return f"{short}--{blake2b(' '.join(ends).encode(), digest_size=4).hexdigest()}"
-
-
-def _state_directory() -> Path:
-    """Where the user's programs keep what is to survive: XDG's directory for that."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "stompkit" / "replicate"

@@ -1,0 +1,26 @@
+"""Replication jobs: from one URL to another, as ``stompkit replicate`` runs them.
+
+=========================================  ======================================================
+from
+``mysql://``, ``mariadb://``               the binary log of a server
+``postgresql://``                          logical replication of a database
+``outbox+sqlite://``, ``outbox+...``       the outbox table of a database
+``stomp://``, ``stomps://``                changesets from a broker
+to
+``stomp://``, ``stomps://``                a broker
+``sqlite://``, ``postgresql://``,          tables of an SQL database
+``mysql://``, ``mariadb://``
+``redis://``, ``rediss://``, ``unix://``   a cache in Redis
+``opensearch+http://``, ``...+https://``,  a search index
+``elasticsearch+http://``, ...
+``print``, ``print:json``                  standard output
+=========================================  ======================================================
+"""
+
+from __future__ import annotations
+
+from stompkit.replication.jobs._job import Job
+from stompkit.replication.jobs._settings import JobProblem, JobSettings, JobStatus
+from stompkit.replication.jobs._urls import masked
+
+__all__ = ["Job", "JobProblem", "JobSettings", "JobStatus", "masked"]

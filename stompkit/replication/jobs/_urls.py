@@ -1,0 +1,163 @@
+"""From where to where: the URLs of jobs, and what is secret in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Final
+from urllib.parse import unquote
+
+from sqlalchemy import Engine, create_engine, make_url
+
+from stompkit.replication.jobs._settings import JobProblem, JobSettings
+from stompkit.replication.link import BrokerUrl
+
+__all__ = [
+    "BROKERS",
+    "REDIS",
+    "SEARCH",
+    "broker_of",
+    "check",
+    "engine_of",
+    "is_source",
+    "is_target",
+    "masked",
+    "name_of",
+    "scheme_of",
+    "secrets_of",
+]
+
+BROKERS: Final = ("stomp", "stomps")
+REDIS: Final = ("redis", "rediss", "unix")
+SEARCH: Final = (
+    "opensearch+http",
+    "opensearch+https",
+    "elasticsearch+http",
+    "elasticsearch+https",
+)
+#: How SQLAlchemy calls the driver that each kind of URL is for.
+_DRIVERS: Final = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+#: Of each URL, in the name of a job.
+_NAME_CHARACTERS: Final = 60
+#: ``HOST``, ``HOST:PORT`` and several of them: no part of a login.
+_HOSTS: Final = re.compile(
+    r"(?:(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)(?:,(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)*"
+)
+
+
+def masked(url: str) -> str:
+    """A URL without what is secret in it, also where a password should have been encoded."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return url
+    authority, slash, more = rest.partition("/")
+    if "@" not in authority and "@" in more and not _HOSTS.fullmatch(authority):
+        # There is a slash in the password.
+        user, _, more = rest.rpartition("@")
+        authority, slash, more = f"{user}@{more.partition('/')[0]}", *more.partition("/")[1:]
+    user, at, hosts = authority.rpartition("@")
+    login, colon, _ = user.partition(":")
+    more = re.sub(r"(?i)((?:passw\w*|passcode|secret|token|key)=)[^&]*", r"\1***", more)
+    return f"{scheme}://{login}{colon and ':***'}{at}{hosts}{slash}{more}"
+
+
+def secrets_of(url: str) -> Iterator[str]:
+    """What of a URL is secret, as it stands there and as it is meant."""
+    rest = url.partition("://")[2]
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    found = [user.partition(":")[2]] if at else []
+    found += re.findall(r"(?i)(?:passw\w*|passcode|secret|token)=([^&]+)", rest)
+    for each in found:
+        yield each
+        yield unquote(each)
+
+
+def is_source(scheme: str) -> bool:
+    databases = ("mysql", "mariadb", "postgresql")
+    outboxes = tuple(f"outbox+{name}" for name in _DRIVERS)
+    return scheme in (*databases, *outboxes, *BROKERS)
+
+
+def is_target(scheme: str) -> bool:
+    return scheme in (*_DRIVERS, *REDIS, *SEARCH, *BROKERS, "print")
+
+
+def scheme_of(url: str, option: str, knows: Callable[[str], bool]) -> str:
+    """What a URL is for, without the driver that SQLAlchemy lets one name."""
+    if option == "to" and url in ("print", "print:json"):
+        return "print"
+    scheme, found, _ = url.partition("://")
+    plain = scheme
+    for name in _DRIVERS:
+        if scheme.removeprefix("outbox+").startswith(f"{name}+"):
+            plain = scheme[: scheme.index(name) + len(name)]
+    if not found or not knows(plain):
+        raise JobProblem(
+            f"--{option} is a URL that begins with "
+            + (
+                "mysql://, mariadb://, postgresql://, stomp://, or outbox+ and one of SQLAlchemy"
+                if option == "from"
+                else "stomp://, sqlite://, postgresql://, mysql://, mariadb://, redis://, "
+                "opensearch+http://, elasticsearch+http://, or it is print or print:json"
+            )
+            + f"; {masked(url)!r} does not"
+        )
+    return plain
+
+
+def broker_of(url: str, option: str) -> BrokerUrl:
+    try:
+        parsed = BrokerUrl.parse(url)
+    except ValueError as error:
+        raise JobProblem(f"--{option}: {error}") from None
+    if not parsed.destination:
+        raise JobProblem(
+            f"--{option} {masked(url)!r} names no destination: stomp://HOST:PORT/queue/NAME"
+        )
+    return parsed
+
+
+def engine_of(url: str) -> Engine:
+    parsed = make_url(url)
+    driver = _DRIVERS.get(parsed.drivername)
+    return create_engine(parsed.set(drivername=driver) if driver else parsed)
+
+
+def check(settings: JobSettings, brokers: Sequence[BrokerUrl]) -> None:
+    """Refuse what would do something else than it says; raises :class:`JobProblem`."""
+    is_from_broker = settings.source.startswith(BROKERS)
+    if min(settings.partitions, settings.max_frame_bytes, settings.batch, settings.prefetch) < 1:
+        raise JobProblem("--partitions, --max-frame-bytes, --batch and --prefetch are at least 1")
+    if settings.partitions > 1 and not settings.to.startswith(BROKERS):
+        raise JobProblem(
+            "--partitions is for a job that sends to a broker; each of their destinations, "
+            "NAME.0, NAME.1 and so on, is read by a job of its own"
+        )
+    if len(brokers) == 2:
+        source, target = brokers
+        if source.destination == target.destination and set(source.hosts) & set(target.hosts):
+            raise JobProblem("--to is where --from reads: it would go round for ever")
+    for option, is_given in (("durable", settings.durable), ("dead-letter", settings.dead_letter)):
+        if is_given and not is_from_broker:
+            raise JobProblem(f"--{option} is for a job that reads a broker")
+    if settings.durable and brokers[0].destination.startswith("/queue/"):
+        raise JobProblem("--durable is for topics: a queue keeps what nobody has read anyway")
+    if settings.dead_letter and settings.dead_letter == brokers[0].destination:
+        raise JobProblem("--dead-letter is where --from reads: it would go round for ever")
+
+
+def name_of(settings: JobSettings) -> str:
+    """Of the URLs, without what is secret."""
+    ends = (masked(settings.source), masked(settings.to))
+    names = [re.sub(r"[^\w.]+", "-", each).strip("-") for each in ends]
+    short = "--".join(each[:_NAME_CHARACTERS] for each in names)
+    if max(map(len, names)) <= _NAME_CHARACTERS:
+        return short
+    # Two jobs with names of one beginning may not go on at each other's checkpoint.
+    return f"{short}--{blake2b(' '.join(ends).encode(), digest_size=4).hexdigest()}"

@@ -1,0 +1,80 @@
+"""The thread with the reactor that a link has for itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar, cast
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.pollreactor import PollReactor
+from twisted.python.failure import Failure
+
+__all__ = ["LinkClosed", "ReactorThread", "exception_of"]
+
+_Given = TypeVar("_Given")
+
+
+class LinkClosed(Exception):
+    """The link is closed: :meth:`Link.close` was called, or the broker refuses the login."""
+
+
+class ReactorThread:
+    """A reactor that nobody else knows, in a thread that ends with the process."""
+
+    def __init__(self) -> None:
+        """Run it."""
+        reactor = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
+        self._reactor: Any = reactor
+        self.reactor: Final = cast("IReactorTime", reactor)
+        self._thread = threading.Thread(
+            target=reactor.run,
+            kwargs={"installSignalHandlers": False},
+            name="stompkit-link",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def refuse_to_wait(self) -> None:
+        """Raise RuntimeError in the thread itself, where a wait would never end."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback of a link's future can't wait for the link")
+
+    def start(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have a function called in the thread, and don't wait for it."""
+        self._reactor.callFromThread(function, *arguments)
+
+    def call(self, function: Callable[[], Deferred[_Given]]) -> Future[_Given]:
+        """Have a function called in the thread; gives what its Deferred will give."""
+        future: Future[_Given] = Future()
+        if not self.is_alive:
+            future.set_exception(LinkClosed("the link is closed"))
+            return future
+
+        def call() -> None:
+            done = maybeDeferred(function)
+            done.addCallbacks(
+                future.set_result, lambda failure: future.set_exception(exception_of(failure))
+            )
+
+        self.start(call)
+        return future
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._thread.is_alive():
+            self.start(self._reactor.stop)
+            self._thread.join()
+
+
+def exception_of(failure: Failure) -> BaseException:
+    error = failure.value
+    assert isinstance(error, BaseException)
+    return error

@@ -7,12 +7,14 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from sqlalchemy import create_engine
@@ -268,6 +270,49 @@ def test_a_target_that_fails_is_told_without_its_password(
     status, output, _ = run("--status", "--name", "bad")
     assert status == 1
     assert "bad: failed" in output
+
+
+def test_a_table_has_another_name_there(run: Run, shop: Shop, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    with sqlite3.connect(copy) as database:
+        database.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, email TEXT)")
+    database.close()
+    shop.change(add(1))
+    to = f"sqlite:///{copy}"
+    assert run("--from", shop.url, "--to", to, "--once", "--table-map", "users=people")[0] == 0
+    database = sqlite3.connect(copy)
+    assert database.execute("SELECT id FROM people").fetchall() == [(1,)]
+    database.close()
+
+
+def test_what_a_broker_brings_is_counted_for_prometheus(
+    run: Run, shop: Shop, stomp_broker: RunningBroker, tmp_path: Path, state: Path
+) -> None:
+    copy = target(tmp_path / "copy.db")
+    queue = f"{stomp_broker.url}{stomp_broker.queue('counted')}"
+    shop.change(add(1), add(2))
+    assert run("--from", shop.url, "--to", queue, "--once")[0] == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, errors = run("--from", queue, "--to", "print", "--metrics-port", port)
+        assert status == 2
+        assert f"--metrics-port {port}" in errors
+    command = [sys.executable, "-m", "stompkit", "replicate", "--state-dir", str(state)]
+    command += ["--from", queue, "--to", f"sqlite:///{copy}", "--metrics-port", str(port)]
+    wanted = 'changes_total{action="write",table="users"} 2.0'
+
+    def is_counted() -> bool:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LONG_S) as answer:
+                return wanted in answer.read().decode()
+        except OSError:  # it has not begun
+            return False
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        try:
+            assert wait_until(is_counted, LONG_S)
+        finally:
+            process.terminate()
 
 
 def test_the_end_is_told_of_what_was_seen_before_it(run: Run, shop: Shop) -> None:

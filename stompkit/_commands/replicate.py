@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from stompkit._commands._replicate_status import Display, lock_of, print_status, write
+from stompkit.replication.events import Changeset
 from stompkit.replication.jobs import Job, JobProblem, JobSettings
 
 __all__ = ["main"]
@@ -78,7 +79,8 @@ def main(arguments: list[str]) -> int:
         name = getattr(options, "name", None)
         return print_status(directory.directory, name, as_json=options.json)
     try:
-        job = Job(_settings(options))
+        settings = _settings(options)
+        job = Job(settings, on_applied=_metrics(options.metrics_port))
     except JobProblem as problem:
         print(f"stompkit replicate: {problem}", file=sys.stderr)
         return _USAGE
@@ -130,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         "--mask",
         action="append",
         dest="masks",
-        type=_mask,
+        type=_pair,
         metavar="GLOB=MASK",
         help="hash:SECRET, null, constant:TEXT, truncate:N or drop for columns: TABLE.COLUMN",
     )
@@ -153,17 +155,49 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=int, metavar="N", help="changesets in one transaction: 100")
     add("--create", action="store_true", help="SQL: make tables that are missing")
     add("--no-evolve", dest="evolve", action="store_false", help="SQL: add no columns")
+    add(
+        "--schema-map",
+        action="append",
+        type=_pair,
+        metavar="A=B",
+        help="SQL: schema A is schema B there; by default all is in the default schema",
+    )
+    add(
+        "--table-map",
+        action="append",
+        type=_pair,
+        metavar="A=B",
+        help="SQL: table A, or SCHEMA.A, is table B, or SCHEMA.B, there",
+    )
     add("--namespace", help="Redis: what keys begin with")
     add("--ttl", type=float, metavar="S", help="Redis: rows expire after this")
     add("--index", metavar="NAME", help="search: the index, by default {table}")
     return parser
 
 
-def _mask(text: str) -> tuple[str, str]:
-    column, found, mask = text.partition("=")
+def _metrics(port: int) -> Callable[[Changeset], object] | None:
+    """Serve what Prometheus wants to know, if there is a port; gives what counts a changeset."""
+    if not port:
+        return None
+    try:
+        from prometheus_client import start_http_server
+
+        from stompkit.replication.subscribers.metrics import prometheus_sub
+    except ModuleNotFoundError as error:
+        needed = f"{error.name}: pip install 'stompkit[metrics]'"
+        raise JobProblem(f"--metrics-port needs {needed}") from None
+    try:
+        start_http_server(port, "127.0.0.1")
+    except (OSError, OverflowError) as error:
+        raise JobProblem(f"--metrics-port {port}: {error}") from None
+    return prometheus_sub(None)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
     if not found:
-        raise argparse.ArgumentTypeError("a mask is TABLE.COLUMN=MASK")
-    return column, mask
+        raise argparse.ArgumentTypeError("this is NAME=VALUE")
+    return name, value
 
 
 #: Options that are about this command, and not about the job.
@@ -183,8 +217,9 @@ def _settings(options: argparse.Namespace) -> JobSettings:
     given = {
         name.replace("_", "-"): value for name, value in vars(options).items() if name not in _OWN
     }
-    if "masks" in given:
-        given["masks"] = {**found.get("masks", {}), **dict(given["masks"])}
+    for name in ("masks", "schema-map", "table-map"):
+        if name in given:
+            given[name] = {**found.get(name, {}), **dict(given[name])}
     found |= given
     for name in ("from", "to"):
         if name not in found:
@@ -285,13 +320,6 @@ def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
             with _logged("the status can't be told"):
                 show()
 
-    if options.metrics_port:
-        from prometheus_client import start_http_server
-
-        from stompkit.replication.subscribers.metrics import prometheus_sub
-
-        prometheus_sub(None)
-        start_http_server(options.metrics_port, "127.0.0.1")
     with _logged("the status can't be told"):
         write(job.status_path, job.status())
     thread = threading.Thread(target=tell, name="stompkit-status", daemon=True)

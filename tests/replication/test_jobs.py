@@ -298,3 +298,16 @@ def test_texts_of_libraries_are_told_without_passwords(url: str) -> None:
     text = job.without_secrets(f"can't connect to {url}, me, with s3cr3t")
     assert "s3" not in text
     assert text.startswith("can't connect to mysql://")
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [("mysql://me@h/shop", False), ("mariadb+pymysql://h/", True), ("postgresql://h/shop", True)],
+)
+def test_a_database_of_mysql_is_all_that_is_read_of_its_server(url: str, *, wanted: bool) -> None:
+    settings = JobSettings(source=url, to="print")
+    assert settings.selection().wants("other", "users") is wanted
+    assert settings.selection().wants("shop", "users")
+    assert not settings.selection().wants("shop", "stompkit_offsets")
+    chosen = JobSettings(source=url, to="print", tables=["other.*"])
+    assert chosen.selection().wants("other", "users")

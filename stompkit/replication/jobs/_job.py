@@ -130,9 +130,16 @@ class _Source:
 class Job:
     """Reads from one place and writes to another until it is stopped."""
 
-    def __init__(self, settings: JobSettings) -> None:
-        """Look at the settings, and connect to nothing; raises :class:`JobProblem`."""
+    def __init__(
+        self, settings: JobSettings, *, on_applied: Callable[[Changeset], object] | None = None
+    ) -> None:
+        """Look at the settings, and connect to nothing; raises :class:`JobProblem`.
+
+        ``on_applied`` is called with each changeset of a broker that a database, a cache or an
+        index has applied: of these no signal is sent.
+        """
         self._settings = settings
+        self._on_applied = on_applied
         self._tables = settings.selection()
         if settings.create and settings.source.startswith("outbox+"):
             raise JobProblem(
@@ -371,8 +378,10 @@ class Job:
             self._hear(stack)
             sink = signals = SignalSink()
             self._stop_targets.append(signals.stop)
+            applied = self._recover
         else:
             sink = stack.enter_context(self._sink())
+            applied = self._applied
         more = {"connect_headers": {"client-id": settings.durable}} if settings.durable else {}
         link = stack.enter_context(url.link(receipts=not settings.no_receipts, **more))
         self._watch(settings.source, link)
@@ -387,7 +396,7 @@ class Job:
             dead_letter=settings.dead_letter or None,
             retries=None,
             gap=settings.gap,
-            on_applied=self._recover,
+            on_applied=applied,
             on_problem=lambda problem: self._tell(problem.text),
         )
 
@@ -470,7 +479,13 @@ class Job:
             from stompkit.replication.sinks.sql import SqlSink
 
             engine = engine_of(settings.to)
-            sink = SqlSink(engine, create=settings.create, evolve=settings.evolve)
+            sink = SqlSink(
+                engine,
+                schema_map=settings.schema_map,
+                table_map=settings.table_map,
+                create=settings.create,
+                evolve=settings.evolve,
+            )
         try:
             yield sink
         finally:
@@ -485,3 +500,10 @@ class Job:
     def _recover(self, changesets: Sequence[Changeset]) -> None:
         """Have the status tell no more of what is over."""
         self._error = ""
+
+    def _applied(self, changesets: Sequence[Changeset]) -> None:
+        """Tell of what nobody hears by signals."""
+        self._recover(changesets)
+        if self._on_applied is not None:
+            for changeset in changesets:
+                self._on_applied(changeset)

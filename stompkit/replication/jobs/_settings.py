@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime
+from glob import escape
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -61,6 +64,10 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
     batch: int = 100
     create: bool = False
     evolve: bool = True
+    #: To SQL: schemas and tables of the target by those of the source; by default the same tables,
+    #: in the default schema.
+    schema_map: dict[str, str] = {}
+    table_map: dict[str, str] = {}
     #: To Redis: what keys begin with, and when rows expire, in seconds.
     namespace: str = "stompkit:cache"
     ttl: float | None = None
@@ -73,16 +80,30 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
         return Path(self.state_dir or state_directory())
 
     def selection(self) -> Tables:
-        """What is replicated; raises :class:`JobProblem`."""
+        """What is replicated; raises :class:`JobProblem`.
+
+        Of MySQL and MariaDB that is one database, where the URL names it, and nothing else is said.
+        """
+        database = _database(self.source)
+        everything = [f"{escape(database)}.*"] if database else []
         try:
             return Tables(
-                self.tables,
+                self.tables or everything,
                 [*self.exclude, _OWN_TABLES],
                 columns_exclude=self.exclude_columns,
                 masks=self.masks,
             )
         except ValueError as error:
             raise JobProblem(str(error)) from None
+
+
+def _database(source: str) -> str:
+    """The database that a URL of MySQL names, if it does; a bad URL is somebody else's to tell."""
+    try:
+        url = urlsplit(source)
+    except ValueError:
+        return ""
+    return unquote(url.path.strip("/")) if re.match(r"(mysql|mariadb)\b", url.scheme) else ""
 
 
 class JobStatus(msgspec.Struct, kw_only=True):

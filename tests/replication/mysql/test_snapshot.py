@@ -296,3 +296,27 @@ def test_what_a_receiver_raises_ends_a_snapshot(database: Database) -> None:
     with CHANGESET.connected_to(receive), pytest.raises(ConnectionError, match="full"):
         reading.publisher(snapshot="initial").run()
     assert [change.key for change in reading.changes(snapshot="initial")] == [{"id": 1}]
+
+
+def test_columns_are_told_ahead_of_the_rows_where_that_is_asked_for(database: Database) -> None:
+    database.run(
+        "CREATE TABLE empty (id INT PRIMARY KEY)",
+        "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
+    reading = Reading(database, start="now")
+    changes = reading.changes(snapshot="initial", chunk_rows=2, announce=True)
+    told = [(change.table, change.action) for change in changes]
+    assert told == [("empty", "schema"), ("t", "schema"), *[("t", "read")] * 3]
+    columns = (changes[1].after or {})["columns"]
+    assert [(column["name"], column["key"]) for column in columns] == [("id", True), ("v", False)]
+
+
+def test_columns_are_told_when_a_table_is_seen_first_where_that_is_asked_for(
+    database: Database,
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    reading = Reading(database)
+    database.run("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+    actions = [change.action for change in reading.changes(announce=True)]
+    assert actions == ["schema", "write", "write"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.publishers.postgres import postgres_pub
+from stompkit.replication.publishers.postgres import OffsetLost, postgres_pub
 from stompkit.replication.tables import Tables
 from stompkit.testing._launching.polling import wait_until
 from tests.replication.postgres.postgres_made import DEADLINE_S, Database, Running, Taken
@@ -197,6 +197,39 @@ def test_snapshot_that_was_killed_goes_on_although_the_rows_have_changed(
         for table in ("a", "b")
         for row in database.execute(f"SELECT id, v FROM {table}")
     }
+
+
+def test_a_snapshot_of_a_table_without_a_key_is_not_taken_up_again(database: Database) -> None:
+    """Rows that had come, and what has happened since, would be there twice."""
+    database.execute(
+        "CREATE TABLE t (v int)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "INSERT INTO t SELECT generate_series(1, 50)",
+    )
+
+    def kill(changeset: Changeset) -> Future[None] | None:
+        if changeset.sequence == 3:
+            raise _Killed
+        return None
+
+    publication = database.publication()
+    with Taken(publication, kill), pytest.raises(_Killed):
+        database.publisher(publication, snapshot="initial", chunk_rows=10).run()
+    with pytest.raises(OffsetLost, match=r"public\.t can't be taken up again"):
+        database.read(snapshot="initial", chunk_rows=10)
+
+
+def test_columns_are_told_ahead_of_the_rows_where_that_is_asked_for(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE empty (id int PRIMARY KEY)",
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
+    changes = database.changes(snapshot="initial", chunk_rows=2, announce=True)
+    told = [(change.table, change.action) for change in changes]
+    assert told == [("empty", "schema"), ("t", "schema"), *[("t", "read")] * 3]
+    columns = (changes[1].after or {})["columns"]
+    assert [(column["name"], column["key"]) for column in columns] == [("id", True), ("v", False)]
 
 
 def test_snapshot_goes_on_behind_what_was_confirmed(database: Database) -> None:

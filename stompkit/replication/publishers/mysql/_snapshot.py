@@ -249,7 +249,7 @@ class Snapshot:
     def _stream(
         self, connection: Connection[Any], query: str, order: Sequence[_Column]
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a table without a key; what is interrupted begins again."""
+        """The rows of a table without a key."""
         with connection.cursor(SSCursor) as cursor:
             cursor.execute(query, ())
             while rows := list(cursor.fetchmany(self._chunk_rows)):

@@ -64,9 +64,9 @@ class PostgresPublisher:
     stream still begins where the slot was made. So rows that were changed in between come first as
     they are now, then as they were, then as they are: a replica that applies all that is told ends
     right, and passes through states that never were. An update that leaves out an unchanged large
-    value does so then, too, and after a change of its key the replica may miss that value. A table
-    without a key is read from its beginning again. Chunks that nobody had confirmed are numbers
-    that were used: so many empty changesets come first.
+    value does so then, too, and after a change of its key the replica may miss that value. Where
+    tables without a key are left, whose rows would be there twice, that is OffsetLost. Chunks that
+    nobody had confirmed are numbers that were used: so many empty changesets come first.
 
     A transaction is in memory as a whole, and so is a chunk: give fewer ``chunk_rows`` where rows
     are large.

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that is busy makes no test fail.
+settings.register_profile("stompkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("stompkit")
 
 pytest_plugins = ["pytester"]
 

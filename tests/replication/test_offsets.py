@@ -62,7 +62,9 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
 
 
 @settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=20,
 )
 @given(checkpoints=st.lists(CHECKPOINTS, min_size=1, max_size=3))
 def test_the_last_checkpoint_is_loaded(reopen: Reopen, checkpoints: list[Checkpoint]) -> None:

@@ -113,7 +113,9 @@ def is_one(request: pytest.FixtureRequest) -> bool:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=_STEPS)
 def test_a_store_is_a_dictionary_and_a_list(

@@ -355,7 +355,9 @@ def test_what_is_written_meanwhile_is_not_lost(redis: RedisServer, client: Redis
     assert stored(client) == {"id": 1, "n": 59}
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(database=databases(), plan=deliveries)
 def test_the_cache_is_what_the_database_is_whatever_comes_again(
     redis: RedisServer, database: Database, plan: list[Delivery]

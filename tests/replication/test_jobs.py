@@ -20,6 +20,7 @@ from stompkit.replication.publishers.outbox import Outbox
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
+from tests.replication.brokers import broker_url
 
 LONG_S = 60.0
 
@@ -159,7 +160,7 @@ def test_a_job_can_be_stopped_while_its_database_is_away(described: Described, s
 def test_a_job_between_brokers_can_be_stopped_while_one_is_away(
     described: Described, shop: Shop, nobody: str, stomp_broker: RunningBroker
 ) -> None:
-    queue = f"{stomp_broker.url}{stomp_broker.queue('bridged')}"
+    queue = broker_url(stomp_broker, stomp_broker.queue("bridged"))
     shop.add(1)
     Job(described(shop.url, queue, once=True)).run()
     with running(described(queue, nobody)) as found:
@@ -222,7 +223,7 @@ def test_the_status_of_a_job_whose_source_is_away_says_so(
 def test_what_comes_from_a_broker_is_selected_and_masked(
     described: Described, shop: Shop, tmp_path: Path, stomp_broker: RunningBroker
 ) -> None:
-    queue = f"{stomp_broker.url}{stomp_broker.queue('selected')}"
+    queue = broker_url(stomp_broker, stomp_broker.queue("selected"))
     shop.add(1)
     Job(described(shop.url, queue, once=True)).run()
     copy = target(tmp_path / "copy.db")

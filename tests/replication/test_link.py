@@ -15,13 +15,14 @@ from stompkit.replication.link import BrokerUrl, Delivery, Inbox, Link, LinkClos
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.proxy import Proxy
+from tests.replication.brokers import connect
 
 LONG_S = 30.0
 
 
 @pytest.fixture
 def link(stomp_broker: RunningBroker) -> Iterator[Link]:
-    with Link([f"{stomp_broker.host}:{stomp_broker.port}"]) as link:
+    with connect(stomp_broker) as link:
         yield link
 
 
@@ -82,25 +83,27 @@ def test_what_is_not_acknowledged_comes_to_the_next(
     assert second is not None
     first.ack()
     link.close()
-    with Link([f"{stomp_broker.host}:{stomp_broker.port}"]) as other:
+    with connect(stomp_broker) as other:
         assert bodies(other.subscribe(queue), 1) == [b"2"]
     assert second.is_stale
     second.ack()  # harmless
 
 
-def test_a_refused_message_is_delivered_again(link: Link, stomp_broker: RunningBroker) -> None:
-    queue = stomp_broker.queue("refused")
-    inbox = link.subscribe(queue)
-    link.send(queue, [packet(b"1")])
-    delivery = inbox.get(LONG_S)
-    assert delivery is not None
-    delivery.nack()
-    assert bodies(inbox, 1) == [b"1"]
+def test_a_refused_message_is_delivered_again() -> None:
+    """By our broker; others do as they like."""
+    with launch(LaunchConfig()) as broker, connect(broker) as link:
+        queue = broker.queue("refused")
+        inbox = link.subscribe(queue)
+        link.send(queue, [packet(b"1")])
+        delivery = inbox.get(LONG_S)
+        assert delivery is not None
+        delivery.nack()
+        assert bodies(inbox, 1) == [b"1"]
 
 
 def test_without_acknowledgements_nothing_is_kept(stomp_broker: RunningBroker) -> None:
     queue = stomp_broker.queue("automatic")
-    with Link([f"{stomp_broker.host}:{stomp_broker.port}"], receipts=False) as link:
+    with connect(stomp_broker, receipts=False) as link:
         inbox = link.subscribe(queue, ack=False)
         link.send(queue, [packet(b"1")]).result(LONG_S)
         delivery = inbox.get(LONG_S)
@@ -126,7 +129,7 @@ def test_an_inbox_holds_no_more_than_is_wanted(link: Link, stomp_broker: Running
 
 
 def test_sending_waits_for_room_and_goes_on(stomp_broker: RunningBroker) -> None:
-    with Link([f"{stomp_broker.host}:{stomp_broker.port}"], max_messages=5, max_bytes=100) as link:
+    with connect(stomp_broker, max_messages=5, max_bytes=100) as link:
         futures = [link.send(stomp_broker.queue("room"), [packet(b"x" * 60)]) for _ in range(50)]
         futures.append(link.send(stomp_broker.queue("room"), [packet(b"x" * 1000)] * 7))
         link.flush(LONG_S)
@@ -136,7 +139,7 @@ def test_sending_waits_for_room_and_goes_on(stomp_broker: RunningBroker) -> None
 def test_the_next_host_is_taken_where_the_first_is_dead(stomp_broker: RunningBroker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         dead = f"127.0.0.1:{taken.getsockname()[1]}"
-    with Link([dead, f"{stomp_broker.host}:{stomp_broker.port}"]) as link:
+    with connect(stomp_broker, dead) as link:
         link.wait_connected(LONG_S)
         assert link.is_connected
         link.send(stomp_broker.queue("failover"), [packet(b"1")]).result(LONG_S)
@@ -146,7 +149,7 @@ def test_what_was_sent_survives_a_lost_connection(
     stomp_broker: RunningBroker, stomp_proxy: Proxy
 ) -> None:
     queue = stomp_broker.queue("again")
-    with Link([f"{stomp_proxy.host}:{stomp_proxy.port}"]) as link:
+    with connect(stomp_broker, via=stomp_proxy) as link:
         inbox = link.subscribe(queue)
         link.send(queue, [packet(b"1")]).result(LONG_S)
         assert bodies(inbox, 1) == [b"1"]
@@ -167,15 +170,16 @@ def test_a_refused_login_is_told_and_ends_the_link() -> None:
                 link.send("/queue/a", [packet(b"")])
 
 
-def test_a_refused_message_fails_its_future(link: Link, stomp_broker: RunningBroker) -> None:
-    future = link.send("nonsense without a slash", [packet(b"")])
-    with pytest.raises(BrokerError):
-        future.result(LONG_S)
+def test_a_refused_message_fails_its_future() -> None:
+    with launch(LaunchConfig()) as broker, connect(broker) as link:
+        future = link.send("nonsense without a slash", [packet(b"")])
+        with pytest.raises(BrokerError):
+            future.result(LONG_S)
 
 
 def test_a_closed_link_takes_nothing_and_ends_its_thread(stomp_broker: RunningBroker) -> None:
     before = set(threading.enumerate())
-    link = Link([f"{stomp_broker.host}:{stomp_broker.port}"])
+    link = connect(stomp_broker)
     inbox = link.subscribe(stomp_broker.queue("closed"))
     link.close()
     link.close()

@@ -157,6 +157,7 @@ def test_a_job_can_be_stopped_while_its_database_is_away(described: Described, s
     assert found.error is None
 
 
+@pytest.mark.stomp_requires("ack", "client-individual", "receipt")
 def test_a_job_between_brokers_can_be_stopped_while_one_is_away(
     described: Described, shop: Shop, nobody: str, stomp_broker: RunningBroker
 ) -> None:
@@ -220,6 +221,7 @@ def test_the_status_of_a_job_whose_source_is_away_says_so(
         assert found.job.status().phase == "streaming"
 
 
+@pytest.mark.stomp_requires("ack", "client-individual", "receipt")
 def test_what_comes_from_a_broker_is_selected_and_masked(
     described: Described, shop: Shop, tmp_path: Path, stomp_broker: RunningBroker
 ) -> None:

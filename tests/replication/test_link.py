@@ -17,6 +17,9 @@ from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.proxy import Proxy
 from tests.replication.brokers import connect
 
+#: Brokers without these have tests of their own: those of consumers, in tests/replication/broker.
+pytestmark = pytest.mark.stomp_requires("ack", "client-individual", "receipt")
+
 LONG_S = 30.0
 
 

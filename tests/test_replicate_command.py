@@ -272,6 +272,27 @@ def test_a_target_that_fails_is_told_without_its_password(
     assert "bad: failed" in output
 
 
+@pytest.mark.parametrize(
+    ("library", "arguments", "extra"),
+    [
+        ("redis", ["--from", "outbox+sqlite:///x.db", "--to", "redis://x/0"], "redis"),
+        ("psycopg", ["--from", "postgresql://x/y", "--to", "print"], "postgresql"),
+        ("pymysqlreplication", ["--from", "mysql://x/y", "--to", "print"], "mysql"),
+    ],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    library: str, arguments: list[str], extra: str, state: Path
+) -> None:
+    """And what a job does not need is not asked for: SQLAlchemy alone comes without greenlet."""
+    missing = f"sys.modules.update({{'greenlet': None, {library!r}: None}})"
+    program = f"import sys; {missing}; from stompkit._commands import main; "
+    given = ["replicate", "--state-dir", str(state), "--quiet", *arguments]
+    command = [sys.executable, "-c", f"{program} sys.exit(main({given!r}))"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.endswith(f"this needs {library}: pip install 'stompkit[{extra}]'\n")
+
+
 def test_a_table_has_another_name_there(run: Run, shop: Shop, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with sqlite3.connect(copy) as database:

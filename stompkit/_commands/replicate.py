@@ -265,8 +265,21 @@ def _run(job: Job, options: argparse.Namespace) -> int:
     return 0
 
 
+#: What brings the libraries that only some jobs need.
+_EXTRAS: Final = {
+    "psycopg": "postgresql",
+    "pymysql": "mysql",
+    "pymysqlreplication": "mysql",
+    "redis": "redis",
+}
+
+
 def _secretless(error: Exception, job: Job) -> str:
     """What has happened; libraries may quote a URL."""
+    if isinstance(error, ModuleNotFoundError):
+        library = (error.name or "").partition(".")[0]
+        if library in _EXTRAS:
+            return f"this needs {library}: pip install 'stompkit[{_EXTRAS[library]}]'"
     return job.without_secrets(str(error) or type(error).__name__)
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, MetaData, Table, insert, update
 from sqlalchemy.exc import InvalidRequestError
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from stompkit.replication.events import RowChange, Source, encode, make_changeset
@@ -22,6 +22,10 @@ from stompkit.replication.publishers._outbox_tables import OutboxTables, databas
 from stompkit.replication.publishers.session._recording import Bulk, Recording
 from stompkit.replication.publishers.session._statements import UnseenChange
 from stompkit.replication.publishers.session._watch import SessionFactory, Watch
+
+if TYPE_CHECKING:
+    # It needs a library that only those have who use it.
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 __all__ = ["Outbox", "UnseenChange"]
 
@@ -75,8 +79,9 @@ class Outbox:
         They come after what was flushed before. Raises :class:`~sqlalchemy.exc.InvalidRequestError`
         for a session that is not watched; that of an ``AsyncSession`` has to have a connection.
         """
-        inner = session.sync_session if isinstance(session, AsyncSession) else session
-        if not isinstance(session, AsyncSession):
+        # An AsyncSession has one of the other kind inside.
+        inner: Session = session if isinstance(session, Session) else session.sync_session
+        if inner is session:
             inner.flush()
             inner.connection()
         recording = self._watch.recording(inner)

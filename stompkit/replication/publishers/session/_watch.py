@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, event
-from sqlalchemy.ext.asyncio import (
-    AsyncSession,
-    async_scoped_session,
-    async_sessionmaker,
-)
 from sqlalchemy.orm import Mapper, Session, SessionTransaction, object_session, sessionmaker
 from sqlalchemy.orm.scoping import scoped_session
 
@@ -253,11 +249,15 @@ def table_names(tables: Iterable[str]) -> frozenset[str]:
 
 def _target(factory: SessionFactory) -> object:
     """What the hooks of a factory's sessions are put on."""
-    if isinstance(factory, (scoped_session, async_scoped_session)):
+    # Not imported here: it needs a library that only those have who use it.
+    asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
+    if isinstance(factory, scoped_session):
         return _target(factory.session_factory)
-    if isinstance(factory, AsyncSession):
+    if asynchronous is not None and isinstance(factory, asynchronous.async_scoped_session):
+        return _target(factory.session_factory)
+    if asynchronous is not None and isinstance(factory, asynchronous.AsyncSession):
         return factory.sync_session
-    if isinstance(factory, async_sessionmaker):
+    if asynchronous is not None and isinstance(factory, asynchronous.async_sessionmaker):
         made_by = factory.kw.get("sync_session_class")
         if made_by is None:
             # Without a class of its own it would share one with all others.

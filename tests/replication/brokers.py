@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from stompkit.replication.link import Link
 from stompkit.testing import RunningBroker
-from stompkit.testing.proxy import Proxy
 
-__all__ = ["broker_url", "connect"]
+__all__ = ["Address", "broker_url", "connect"]
 
 
-def connect(broker: RunningBroker, *before: str, via: Proxy | None = None, **settings: Any) -> Link:
-    """Connect, or to one of the hosts that are ``before`` the broker."""
-    where = broker if via is None else via
+class Address(Protocol):
+    """Where a broker, or a proxy in front of it, listens."""
+
+    @property
+    def host(self) -> str:
+        """The address."""
+
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+
+
+def connect(
+    broker: RunningBroker, *before: str, at: Sequence[Address] = (), **settings: Any
+) -> Link:
+    """Connect to the broker, or ``at`` other addresses; to hosts that are ``before`` it first."""
     return Link(
-        [*before, f"{where.host}:{where.port}"],
+        [*before, *(f"{each.host}:{each.port}" for each in at or (broker,))],
         login=broker.login,
         passcode=broker.passcode,
         virtual_host=broker.vhost,
@@ -24,10 +37,10 @@ def connect(broker: RunningBroker, *before: str, via: Proxy | None = None, **set
     )
 
 
-def broker_url(broker: RunningBroker, destination: str) -> str:
-    """The URL of a destination, with the login and the virtual host."""
+def broker_url(broker: RunningBroker, destination: str, *addresses: Address) -> str:
+    """The URL of a destination, with the login and the virtual host, perhaps at other addresses."""
     user = ""
     if broker.login is not None:
         user = f"{quote(broker.login, safe='')}:{quote(broker.passcode or '', safe='')}@"
-    host = f"{broker.host}:{broker.port}{quote(destination)}"
-    return f"stomp://{user}{host}?vhost={quote(broker.vhost, safe='')}"
+    hosts = ",".join(f"{each.host}:{each.port}" for each in addresses or (broker,))
+    return f"stomp://{user}{hosts}{quote(destination)}?vhost={quote(broker.vhost, safe='')}"

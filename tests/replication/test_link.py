@@ -152,7 +152,7 @@ def test_what_was_sent_survives_a_lost_connection(
     stomp_broker: RunningBroker, stomp_proxy: Proxy
 ) -> None:
     queue = stomp_broker.queue("again")
-    with connect(stomp_broker, via=stomp_proxy) as link:
+    with connect(stomp_broker, at=[stomp_proxy]) as link:
         inbox = link.subscribe(queue)
         link.send(queue, [packet(b"1")]).result(LONG_S)
         assert bodies(inbox, 1) == [b"1"]

@@ -133,11 +133,6 @@ class Link:
         """Whether there is a connection that is logged in."""
         return self._client.is_connected
 
-    @property
-    def connected_headers(self) -> dict[str, str]:
-        """The headers of CONNECTED; see :attr:`stompkit.client.Client.connected_headers`."""
-        return self._client.connected_headers
-
     def wait_connected(self, timeout_s: float | None = None) -> None:
         """Wait for the first connection.
 

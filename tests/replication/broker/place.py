@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
 
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
@@ -16,6 +15,7 @@ from stompkit.replication.link import Link
 from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
+from tests.replication.brokers import Address, broker_url, connect
 
 __all__ = ["LONG_S", "Dead", "Place", "Running", "changeset", "until", "write", "writes"]
 
@@ -23,18 +23,6 @@ __all__ = ["LONG_S", "Dead", "Place", "Running", "changeset", "until", "write", 
 LONG_S = 60.0
 _SOURCE = Source(kind="test")
 _Given = TypeVar("_Given")
-
-
-class Address(Protocol):
-    """Where a broker, or a proxy in front of it, listens."""
-
-    @property
-    def host(self) -> str:
-        """The address."""
-
-    @property
-    def port(self) -> int:
-        """The TCP port."""
 
 
 @dataclass(frozen=True)
@@ -111,13 +99,7 @@ class Place:
 
     def url(self, destination: str, *addresses: Address) -> str:
         """The URL of the broker, or of what is in front of it."""
-        user = ""
-        if self.broker.login is not None:
-            passcode = quote(self.broker.passcode or "", safe="")
-            user = f"{quote(self.broker.login, safe='')}:{passcode}@"
-        hosts = ",".join(f"{each.host}:{each.port}" for each in addresses or (self.broker,))
-        vhost = quote(self.broker.vhost, safe="")
-        return f"stomp://{user}{hosts}{quote(destination)}?vhost={vhost}"
+        return broker_url(self.broker, destination, *addresses)
 
     def sub(self, where: str, *addresses: Address, **settings: Any) -> StompSub:
         """Publish to a destination."""
@@ -126,14 +108,7 @@ class Place:
 
     def link(self, *addresses: Address, **settings: Any) -> Link:
         """Connect."""
-        return Link(
-            [f"{each.host}:{each.port}" for each in addresses or (self.broker,)],
-            login=self.broker.login,
-            passcode=self.broker.passcode,
-            virtual_host=self.broker.vhost,
-            receipts=self.has_receipts,
-            **settings,
-        )
+        return connect(self.broker, at=addresses, receipts=self.has_receipts, **settings)
 
     def publish(
         self,

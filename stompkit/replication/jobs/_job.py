@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
@@ -49,7 +48,6 @@ from stompkit.replication.tables import Tables
 
 __all__ = ["Job"]
 
-_log: Final = logging.getLogger(__name__)
 #: How often a target is tried again by a job that is to end.
 _RETRIES: Final = 3
 #: How long a target is waited for in the end, in seconds: the source, which keeps the checkpoint,

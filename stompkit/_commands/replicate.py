@@ -6,7 +6,6 @@ import argparse
 import fcntl
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -14,12 +13,12 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
 
 from stompkit._commands._replicate_status import Display, lock_of, print_status, write
+from stompkit._commands._signals import ended_by_signals
 from stompkit.replication.events import Changeset
 from stompkit.replication.jobs import Job, JobProblem, JobSettings
 
@@ -254,7 +253,7 @@ def _looked_up(name: str, url: str) -> str:
 
 def _run(job: Job, options: argparse.Namespace) -> int:
     try:
-        with _alone(job), _told(job, options), _stopped_by_signals(job):
+        with _alone(job), _told(job, options), ended_by_signals(job.stop):
             job.run()
     except KeyboardInterrupt:
         raise
@@ -301,19 +300,6 @@ def _alone(job: Job) -> Iterator[None]:
                     ) from None
             time.sleep(_LOCK_LOOK_S)
         yield
-
-
-@contextmanager
-def _stopped_by_signals(job: Job) -> Iterator[None]:
-    def stop(number: int, frame: FrameType | None) -> None:
-        job.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from stompkit.replication.link import Link
+from stompkit.link import Link
 from stompkit.testing import RunningBroker
 
 __all__ = ["Address", "broker_url", "connect"]

@@ -22,6 +22,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Final, TypeVar
 
+from stompkit.link import Delivery, Link, LinkClosed, durable_subscription
 from stompkit.replication.consumer._gaps import GapPolicy, GapWatch
 from stompkit.replication.consumer._letters import DeadLetters, Kind
 from stompkit.replication.consumer._line import Gap, Line, Ready
@@ -35,9 +36,8 @@ from stompkit.replication.consumer._reports import (
     SequenceGap,
     WindowTooSmall,
 )
-from stompkit.replication.consumer._windows import Windows, durable_subscription
+from stompkit.replication.consumer._windows import Windows
 from stompkit.replication.events import Changeset, EventProblem
-from stompkit.replication.link import Delivery, Link, LinkClosed
 from stompkit.replication.sinks import ApplyProblem, Sink
 
 __all__ = [
@@ -50,7 +50,6 @@ __all__ = [
     "Problem",
     "SequenceGap",
     "WindowTooSmall",
-    "durable_subscription",
 ]
 
 _log: Final = logging.getLogger(__name__)
@@ -98,7 +97,8 @@ class Consumer:
         """Make a consumer; :meth:`run` runs it.
 
         ``ack`` is what Vesper called ``send_stomp_ack``. ``durable`` names a durable subscription
-        to a topic, see :func:`durable_subscription`; ``headers`` are further ones of SUBSCRIBE.
+        to a topic, see :func:`~stompkit.link.durable_subscription`; ``headers`` are further ones of
+        SUBSCRIBE.
 
         Up to ``batch`` changesets are applied in one transaction; where fewer have come
         ``batch_wait_s`` seconds are waited for more.
@@ -166,7 +166,7 @@ class Consumer:
 
         What has not been applied then is left to the broker. Raises :class:`ConsumerProblem`,
         :class:`~stompkit.replication.sinks.ApplyProblem`, what the sink has raised last, and
-        :class:`~stompkit.replication.link.LinkClosed`.
+        :class:`~stompkit.link.LinkClosed`.
         """
         self._stopping = Stopping(self._stop, stop)
         self._earlier_repeats += self._line.repeats

@@ -17,7 +17,7 @@ _UNBOUNDED: Final = 2**62
 
 
 class Arrival(Protocol):
-    """A frame that has arrived; :class:`stompkit.replication.link.Delivery` is one."""
+    """A frame that has arrived; :class:`stompkit.link.Delivery` is one."""
 
     @property
     def headers(self) -> Mapping[str, str]:

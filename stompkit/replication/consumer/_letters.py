@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, Literal
 
+from stompkit.link import Link
 from stompkit.replication.consumer._copies import Arrival
 from stompkit.replication.consumer._patience import LOOK_S, Stopped, Stopping
 from stompkit.replication.consumer._reports import PoisonFrame, Teller
 from stompkit.replication.events import Changeset
 from stompkit.replication.frames import Packet
-from stompkit.replication.link import Link
 from stompkit.replication.sinks import ApplyProblem
 
 __all__ = ["DeadLetters", "Kind"]

@@ -4,28 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from stompkit.link import Delivery, Inbox, Link
 from stompkit.replication.consumer._patience import Stopped, Stopping
-from stompkit.replication.link import Delivery, Inbox, Link
 
-__all__ = ["Windows", "durable_subscription"]
-
-
-def durable_subscription(name: str) -> dict[str, str]:
-    """The headers of SUBSCRIBE that make a subscription to a topic durable, in all spellings.
-
-    RabbitMQ's and stompkit's brokers need nothing else. For ActiveMQ and Artemis the connection has
-    to have a ``client-id``, which no other has at the same time::
-
-        Link(hosts, connect_headers={"client-id": name})
-    """
-    return {
-        "id": name,
-        "activemq.subscriptionName": name,
-        "durable-subscriber-name": name,
-        "durable-subscription-name": name,
-        "durable": "true",
-        "auto-delete": "false",
-    }
+__all__ = ["Windows"]
 
 
 class Windows:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 from sqlalchemy import Engine
 
+from stompkit.link import Link, LinkClosed
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset
 from stompkit.replication.feeder import Feeder, FeederClosed
@@ -36,7 +37,6 @@ from stompkit.replication.jobs._urls import (
     scheme_of,
     secrets_of,
 )
-from stompkit.replication.link import Link, LinkClosed
 from stompkit.replication.offsets import FileOffsets
 from stompkit.replication.publication import Publication
 from stompkit.replication.signals import emit

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from sqlalchemy import Engine, create_engine, make_url
 
+from stompkit.link import BrokerUrl
 from stompkit.replication.jobs._settings import JobProblem, JobSettings
-from stompkit.replication.link import BrokerUrl
 
 __all__ = [
     "BROKERS",

@@ -212,7 +212,7 @@ class Replicator:
     ) -> list[Unfinished]:
         """As :meth:`run`, with keys from a broker; raises what the source raises, too.
 
-        ``source`` is an :class:`~stompkit.replication.link.Inbox` for example; the messages are
+        ``source`` is an :class:`~stompkit.link.Inbox` for example; the messages are
         changesets, as :func:`~stompkit.replication.frames.packets` makes them, or those of
         :mod:`~stompkit.replication.replicators.messages`. Each is acknowledged when callbacks are
         done with all its keys. One that can't be read is handed to ``poison`` with the reason, and

@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.2
 
 
 class BrokerMessage(Protocol):
-    """A message, such as :class:`stompkit.replication.link.Delivery`."""
+    """A message, such as :class:`stompkit.link.Delivery`."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -42,7 +42,7 @@ class BrokerMessage(Protocol):
 
 
 class BrokerSource(Protocol):
-    """Where messages come from, such as :class:`stompkit.replication.link.Inbox`."""
+    """Where messages come from, such as :class:`stompkit.link.Inbox`."""
 
     def get(self, timeout_s: float | None = None) -> BrokerMessage | None:
         """The next one; ``None`` where none comes in that many seconds."""

@@ -11,9 +11,9 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from stompkit.link import BrokerUrl, Link
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.frames import MAX_BODY_BYTES, Packet, packets
-from stompkit.replication.link import BrokerUrl, Link
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.tables import Tables
 
@@ -40,8 +40,8 @@ def stomp_sub(
     """Connect to a broker, and send it each changeset from now on.
 
     ``url_or_hosts`` is ``stomp://login:passcode@a:61613,b:61613/queue/x``, see
-    :class:`~stompkit.replication.link.BrokerUrl`, or ``["a:61613", "b:61613"]``: further hosts are
-    for failover. ``settings`` are further ones of :class:`~stompkit.replication.link.Link`, among
+    :class:`~stompkit.link.BrokerUrl`, or ``["a:61613", "b:61613"]``: further hosts are
+    for failover. ``settings`` are further ones of :class:`~stompkit.link.Link`, among
     them ``login``, ``passcode`` and ``virtual_host`` for those without a URL.
 
     ``destination`` goes before that of the URL. In a text ``{origin}`` stands for the origin, with
@@ -122,7 +122,7 @@ class StompSub:
         """Send a changeset; gives what is done when a broker has confirmed all of its frames.
 
         It fails with the first of what their sending fails with. Waits while too much waits for
-        the broker. Raises :class:`~stompkit.replication.link.LinkClosed`.
+        the broker. Raises :class:`~stompkit.link.LinkClosed`.
         """
         template = self._destination
         if callable(template):

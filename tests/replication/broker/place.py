@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stompkit.link import Link
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.link import Link
 from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until

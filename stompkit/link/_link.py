@@ -10,12 +10,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
 from stompkit.client import (
+    AckMode,
     BufferLimits,
     Client,
     ClientClosed,
@@ -23,9 +24,8 @@ from stompkit.client import (
     LoginRefused,
     ReconnectPolicy,
 )
-from stompkit.replication.frames import Packet
-from stompkit.replication.link._inbox import Inbox
-from stompkit.replication.link._thread import LinkClosed, ReactorThread, exception_of
+from stompkit.link._inbox import Inbox
+from stompkit.link._thread import LinkClosed, ReactorThread, exception_of
 
 __all__ = ["Link"]
 
@@ -44,6 +44,18 @@ _INBOX_BYTES: Final = 16 * 1024 * 1024
 #: it has to read on: a subscription ends at 16 times of this, and a thousand frames of 1 MiB may
 #: stand in front of the answer.
 _QUEUE_BYTES: Final = 64 * 1024 * 1024
+
+
+class Packet(Protocol):
+    """What goes into one SEND frame beside its destination."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+
+    @property
+    def body(self) -> bytes:
+        """Its body."""
 
 
 @dataclass(slots=True)
@@ -77,14 +89,21 @@ class Link:
         reconnect: ReconnectPolicy = _RECONNECT,
         max_messages: int = _MAX_MESSAGES,
         max_bytes: int = _MAX_BYTES,
+        on_connected: Callable[[], object] | None = None,
+        on_disconnected: Callable[[Exception], object] | None = None,
     ) -> None:
         """Begin to connect, which goes on in the background.
 
         ``hosts``, ``login``, ``passcode``, ``virtual_host``, ``connect_headers`` and ``reconnect``
         are those of :class:`stompkit.client.Client`. Without ``receipts``, for brokers that have
         none, a message counts as taken when it is written: it may be lost with its connection.
-        ``max_messages`` and ``max_bytes`` bound what waits for the broker. Raises ``ValueError``
-        for a host that can't be understood.
+        ``max_messages`` and ``max_bytes`` bound what waits for the broker.
+
+        ``on_connected`` is called after each login, when the subscriptions that there are have been
+        sent, and ``on_disconnected`` with the reason whenever such a connection has ended; both in
+        the link's own thread, where they can't wait for the link, and perhaps before the link has
+        been made. What they raise is logged. Raises ``ValueError`` for a host that can't be
+        understood.
         """
         self._receipts = receipts
         self._most = (max_messages, max_bytes)
@@ -108,6 +127,8 @@ class Link:
                 connect_headers=connect_headers,
                 reconnect=reconnect,
                 buffers=buffers,
+                on_connected=None if on_connected is None else lambda headers: on_connected(),
+                on_disconnected=on_disconnected,
                 reactor=self._thread.reactor,
             )
         except BaseException:
@@ -182,19 +203,25 @@ class Link:
         self,
         destination: str,
         *,
-        ack: bool = True,
+        ack: bool | AckMode = True,
         prefetch: int = 1000,
         max_bytes: int = _INBOX_BYTES,
         headers: Mapping[str, str] | None = None,
+        on_arrival: Callable[[], object] = lambda: None,
         timeout_s: float | None = 30.0,
         stop: Callable[[], bool] | None = None,
     ) -> Inbox:
         """Subscribe on this connection and all later ones.
 
-        Without ``ack``, for brokers that know no acknowledgements, what has been received can be
-        lost. ``prefetch`` bounds what has come and is not acknowledged, in messages. ``max_bytes``
-        bounds the octets that wait in the inbox, but for a single message: what the broker sends
-        beyond that is left to the client, which reads no more when it has enough.
+        ``ack`` is STOMP's: true is ``client-individual``, and false ``auto``, for brokers that know
+        no acknowledgements, where what has been received can be lost. In the mode ``client`` an
+        acknowledgement is for all that has come before, too. ``prefetch`` bounds what has come and
+        is not acknowledged, in messages. ``max_bytes`` bounds the octets that wait in the inbox,
+        but for a single message: what the broker sends beyond that is left to the client, which
+        reads no more when it has enough.
+
+        ``on_arrival`` is called in the link's thread when there is something in an inbox that was
+        empty, and when the subscription has ended: for who waits for several.
 
         While no broker answers it waits for ``timeout_s`` seconds, or until ``stop`` gives true,
         which is called often; then it raises TimeoutError, and nothing is left of the attempt.
@@ -202,13 +229,14 @@ class Link:
         refuses.
         """
         begun: list[Deferred[Inbox]] = []
+        mode: AckMode = ack if isinstance(ack, str) else "client-individual" if ack else "auto"
 
         def subscribe() -> Deferred[Inbox]:
             made = self._client.subscribe(
                 destination,
-                ack="client-individual" if ack else "auto",
+                ack=mode,
                 headers=headers,
-                prefetch=prefetch if ack else None,
+                prefetch=prefetch if mode != "auto" else None,
                 receipt=self._receipts,
             )
             begun.append(
@@ -218,7 +246,9 @@ class Link:
                         each,
                         max_messages=prefetch,
                         max_bytes=max_bytes,
-                        acknowledges=ack,
+                        # STOMP 1.0 leaves open what ACK in the mode client is for.
+                        is_cumulative=lambda: mode == "client" and self._client.version != "1.0",
+                        on_arrival=on_arrival,
                     )
                 )
             )

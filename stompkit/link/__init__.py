@@ -7,9 +7,10 @@ process has to know Twisted, and a program that runs a reactor can use it, too.
 
 from __future__ import annotations
 
-from stompkit.replication.link._inbox import Delivery, Inbox
-from stompkit.replication.link._link import Link
-from stompkit.replication.link._thread import LinkClosed
-from stompkit.replication.link._url import BrokerUrl
+from stompkit.link._durable import durable_subscription
+from stompkit.link._inbox import Delivery, Inbox
+from stompkit.link._link import Link
+from stompkit.link._thread import LinkClosed
+from stompkit.link._url import BrokerUrl
 
-__all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosed"]
+__all__ = ["BrokerUrl", "Delivery", "Inbox", "Link", "LinkClosed", "durable_subscription"]

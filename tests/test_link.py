@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from queue import Queue
 
 import pytest
 
 from stompkit.client import BrokerError, ClientClosed, LoginRefused
+from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed
 from stompkit.replication.frames import Packet
-from stompkit.replication.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.proxy import Proxy
+from tests.ports import free_ports
 from tests.replication.brokers import connect
 
 #: Brokers without these have tests of their own: those of consumers, in tests/replication/broker.
 pytestmark = pytest.mark.stomp_requires("ack", "client-individual", "receipt")
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_without_acknowledgements_nothing_is_kept(stomp_broker: RunningBroker) -
         assert delivery is not None
         assert not delivery.is_stale
         delivery.ack()
-    stomp_broker.frames.wait_for("DISCONNECT")
+    stomp_broker.frames.wait_for("DISCONNECT", timeout_s=LONG_S)
     stomp_broker.frames.expect_none("ACK")
 
 
@@ -140,9 +141,7 @@ def test_sending_waits_for_room_and_goes_on(stomp_broker: RunningBroker) -> None
 
 
 def test_the_next_host_is_taken_where_the_first_is_dead(stomp_broker: RunningBroker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        dead = f"127.0.0.1:{taken.getsockname()[1]}"
-    with connect(stomp_broker, dead) as link:
+    with free_ports() as (port,), connect(stomp_broker, f"127.0.0.1:{port}") as link:
         link.wait_connected(LONG_S)
         assert link.is_connected
         link.send(stomp_broker.queue("failover"), [packet(b"1")]).result(LONG_S)
@@ -196,10 +195,15 @@ def test_a_closed_link_takes_nothing_and_ends_its_thread(stomp_broker: RunningBr
     assert set(threading.enumerate()) == before
 
 
-def test_waiting_for_a_broker_that_never_comes_ends_in_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        dead = f"127.0.0.1:{taken.getsockname()[1]}"
-    link = Link([dead])
+@pytest.fixture
+def unreachable() -> Iterator[str]:
+    """Where nobody listens."""
+    with free_ports() as (port,):
+        yield f"127.0.0.1:{port}"
+
+
+def test_waiting_for_a_broker_that_never_comes_ends_in_time(unreachable: str) -> None:
+    link = Link([unreachable])
     with pytest.raises(TimeoutError):
         link.wait_connected(0.01)
     link.send("/queue/a", [packet(b"")])
@@ -254,6 +258,59 @@ def test_an_inbox_holds_no_more_octets_than_are_wanted(
     assert bodies(inbox, 19) == [bytes([number]) * 1000 for number in range(1, 20)]
 
 
+def test_what_has_come_is_taken_at_once(link: Link, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("taken")
+    arrived = threading.Event()
+    inbox = link.subscribe(queue, on_arrival=arrived.set)
+    assert inbox.take(10) == []
+    link.send(queue, [packet(str(number).encode()) for number in range(300)]).result(LONG_S)
+    assert arrived.wait(LONG_S)
+    found: list[Delivery] = []
+    while len(found) < 300:
+        taken = inbox.take(70, LONG_S)
+        assert 1 <= len(taken) <= 70
+        found += taken
+    assert [each.body for each in found] == [str(number).encode() for number in range(300)]
+    assert inbox.take(10, 0.01) == []
+    inbox.ack(found)
+    link.close()
+    with connect(stomp_broker) as other:
+        assert other.subscribe(queue).get(1.0) is None
+    with pytest.raises(LinkClosed):
+        inbox.take(10, LONG_S)
+
+
+def test_taking_makes_room_for_more(link: Link, stomp_broker: RunningBroker) -> None:
+    queue = stomp_broker.queue("room")
+    inbox = link.subscribe(queue, prefetch=20, max_bytes=500)
+    for number in range(100):
+        link.send(queue, [packet(str(number).encode().ljust(100))])
+    found: list[bytes] = []
+    while len(found) < 100:
+        taken = inbox.take(15, LONG_S)
+        assert taken, f"{len(found)} have come"
+        inbox.ack(taken)
+        found += [each.body.strip() for each in taken]
+    assert found == [str(number).encode() for number in range(100)]
+
+
+@pytest.mark.stomp_requires("cumulative-ack", "1.1")
+def test_one_acknowledgement_of_many_is_enough_in_the_mode_client(
+    link: Link, stomp_broker: RunningBroker
+) -> None:
+    queue = stomp_broker.queue("cumulative")
+    inbox = link.subscribe(queue, ack="client")
+    link.send(queue, [packet(str(number).encode()) for number in range(50)]).result(LONG_S)
+    found: list[Delivery] = []
+    while len(found) < 50:
+        found += inbox.take(50, LONG_S)
+    inbox.ack(found)
+    link.close()
+    assert len(stomp_broker.frames.find("ACK")) == 1
+    with connect(stomp_broker) as other:
+        assert other.subscribe(queue).get(1.0) is None
+
+
 def test_a_message_larger_than_the_bound_of_an_inbox_arrives(
     link: Link, stomp_broker: RunningBroker
 ) -> None:
@@ -264,14 +321,8 @@ def test_a_message_larger_than_the_bound_of_an_inbox_arrives(
     assert bodies(inbox, 3) == [b"1" * 1000, b"2" * 1000, b"3" * 1000]
 
 
-def unreachable() -> str:
-    """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-def test_who_waits_for_room_can_be_told_to_stop() -> None:
-    link = Link([unreachable()], max_messages=1)
+def test_who_waits_for_room_can_be_told_to_stop(unreachable: str) -> None:
+    link = Link([unreachable], max_messages=1)
     sent = link.send("/queue/a", [packet(b"")])
     failure: Future[None] = Future()
 
@@ -291,8 +342,8 @@ def test_who_waits_for_room_can_be_told_to_stop() -> None:
         sent.result(0)
 
 
-def test_several_threads_can_close_a_link() -> None:
-    link = Link([unreachable()])
+def test_several_threads_can_close_a_link(unreachable: str) -> None:
+    link = Link([unreachable])
     threads = [
         threading.Thread(target=link.close, kwargs={"timeout_s": 0.1}, daemon=True)
         for _ in range(8)
@@ -351,3 +402,25 @@ def test_a_passcode_that_is_not_encoded_is_not_quoted(passcode: str) -> None:
     with pytest.raises(ValueError, match="percent-encoded") as refused:
         BrokerUrl.parse(f"stomp://me:{passcode}@mq/queue/a")
     assert "s3cr3t" not in str(refused.value)
+
+
+def test_who_wants_to_know_is_told_of_each_connection(
+    stomp_broker: RunningBroker, stomp_proxy: Proxy
+) -> None:
+    """After the subscriptions: what is sent then can be answered to them."""
+    heard: Queue[Exception | None] = Queue()
+    queue = stomp_broker.queue("told")
+    with connect(
+        stomp_broker,
+        at=[stomp_proxy],
+        on_connected=lambda: heard.put(None),
+        on_disconnected=heard.put,
+    ) as link:
+        assert heard.get(timeout=LONG_S) is None
+        inbox = link.subscribe(queue)
+        stomp_proxy.disconnect()
+        assert isinstance(heard.get(timeout=LONG_S), Exception)
+        assert heard.get(timeout=LONG_S) is None
+        link.send(queue, [packet(b"1")])
+        assert bodies(inbox, 1) == [b"1"]
+    assert isinstance(heard.get(timeout=LONG_S), ClientClosed)

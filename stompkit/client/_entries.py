@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
@@ -24,6 +25,9 @@ class Wire(Protocol):
 
     def write(self, frame: Frame) -> None:
         """Send a frame; raises ``LocalProtocolError`` for one that can't be sent."""
+
+    def write_all(self, frames: Sequence[Frame]) -> None:
+        """Send frames at once; raises ``LocalProtocolError``, and then nothing is sent."""
 
 
 class Entry:

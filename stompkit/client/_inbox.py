@@ -57,17 +57,25 @@ class Inbox:
         if self._messages:
             message, size = self._messages.popleft()
             self._bytes -= size
-            if (
-                len(self._messages) <= self._max_messages // 2
-                and self._bytes <= self._max_bytes // 2
-            ):
-                self._gate.set_full(self, full=False)
+            self._open_if_low()
             return succeed(message)
         if self._end is not None:
             return fail(self._end)
         reader: Deferred[Message] = Deferred(self._readers.remove)
         self._readers.append(reader)
         return reader
+
+    def take(self, max_messages: int, max_bytes: int) -> list[Message]:
+        """What waits already: so many messages, and no more once they have so many octets."""
+        taken: list[Message] = []
+        octets = 0
+        while self._messages and len(taken) < max_messages and octets < max_bytes:
+            message, size = self._messages.popleft()
+            taken.append(message)
+            octets += size
+        self._bytes -= octets
+        self._open_if_low()
+        return taken
 
     def clear(self) -> None:
         """Drop all that is waiting."""
@@ -81,3 +89,7 @@ class Inbox:
         self._gate.set_full(self, full=False)
         while self._readers:
             self._readers.popleft().errback(end)
+
+    def _open_if_low(self) -> None:
+        if len(self._messages) <= self._max_messages // 2 and self._bytes <= self._max_bytes // 2:
+            self._gate.set_full(self, full=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from twisted.internet.defer import Deferred, succeed
@@ -129,6 +129,17 @@ class Acknowledger:
             self._sent, self._not_sent, callbackArgs=(message,), errbackArgs=(message,)
         )
         return settled
+
+    def ack_all(self, messages: Iterable[Message]) -> int:
+        """Send ACK for those that are open; see :meth:`Subscription.ack_all`."""
+        still_open = [message for message in dict.fromkeys(messages) if self.is_open(message)]
+        frames = [self._frame(message, "ACK", {}) for message in still_open]
+        if not frames or not self._outbox.send_all_now(frames):
+            return 0
+        for message in still_open:
+            message._is_settled = True
+            self.settled(message)
+        return len(frames)
 
     def _sent(self, _: None, message: Message) -> bool:
         self.settled(message)

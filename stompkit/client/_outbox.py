@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
@@ -158,6 +159,16 @@ class Outbox:
         entry = self._entry(frame, receipt=receipt, survives=False, size=0)
         self._write(self._wire, entry)
         return entry.done
+
+    def send_all_now(self, frames: Sequence[Frame]) -> bool:
+        """Send frames without receipts ahead of the line; false where there is no connection.
+
+        Raises ``LocalProtocolError`` where one can't be sent, and then none is.
+        """
+        if self._wire is None or self._refusal is not None:
+            return False
+        self._wire.write_all(frames)
+        return True
 
     def send_last(self, frame: Frame, error: ClientClosed) -> Deferred[None]:
         """Send a frame behind all that has been taken, on this connection only; take no more.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 from typing import Protocol as TypingProtocol
 
@@ -82,6 +82,11 @@ class ClientProtocol(Protocol):
     def write(self, frame: Frame) -> None:
         """Send a frame; raises ``LocalProtocolError`` for one that can't be sent."""
         self._stream.write(self._session.send(frame, self._clock.seconds()))
+
+    def write_all(self, frames: Sequence[Frame]) -> None:
+        """Send frames at once; raises ``LocalProtocolError``, and then nothing is sent."""
+        now = self._clock.seconds()
+        self._stream.write(b"".join([self._session.send(frame, now) for frame in frames]))
 
     def pause_reading(self) -> None:
         """Leave what the broker sends in the network's buffers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -113,6 +113,26 @@ class Subscription:
         if self._terms.handler is not None:
             raise RuntimeError("the messages of this subscription go to its handler")
         return self._inbox.get()
+
+    def take(self, max_messages: int, max_bytes: int) -> list[Message]:
+        """What has come and waits already, without waiting for more.
+
+        At most ``max_messages``, and no more once they have ``max_bytes`` octets, headers included.
+        For who has much to take: :meth:`get` for each costs more. Raises ``RuntimeError`` where a
+        handler gets the messages.
+        """
+        if self._terms.handler is not None:
+            raise RuntimeError("the messages of this subscription go to its handler")
+        return self._inbox.take(max_messages, max_bytes)
+
+    def ack_all(self, messages: Iterable[Message]) -> int:
+        """Acknowledge messages of this subscription, without receipts, and say how many.
+
+        The others :attr:`~Message.is_settled` already. It is the same as :meth:`Message.ack` for
+        each, and costs less. Raises ``LocalProtocolError`` where a message lacks what ACK has to
+        repeat, and then none is acknowledged.
+        """
+        return self._acknowledger.ack_all(messages)
 
     def __aiter__(self) -> Self:
         """Iterate over the messages, until the subscription ends."""

@@ -104,6 +104,45 @@ def test_in_the_mode_client_an_ack_is_for_all_before_it_too(net: Network) -> Non
     assert [frame.headers["id"] for frame in endpoint.peer.take()] == ["a3", "a4"]
 
 
+def test_many_are_acknowledged_at_once(net: Network) -> None:
+    _, endpoint, subscription, messages = received(net, count=4)
+    assert result(messages[1].ack()) is True
+    assert subscription.ack_all([*messages, messages[0]]) == 3
+    assert all(message.is_settled for message in messages)
+    assert subscription.ack_all(messages) == 0
+    net.run()
+    assert [frame.headers["id"] for frame in endpoint.peer.take("ACK")] == ["a2", "a1", "a3", "a4"]
+
+
+def test_many_are_acknowledged_one_by_one_in_the_mode_client_too(net: Network) -> None:
+    """For brokers of 1.0, where an acknowledgement may be for one message only."""
+    _, endpoint, subscription, messages = received(net, "1.0", ack="client", count=3)
+    assert subscription.ack_all(messages) == 3
+    net.run()
+    ids = [frame.headers["message-id"] for frame in endpoint.peer.take("ACK")]
+    assert ids == ["m1", "m2", "m3"]
+
+
+def test_where_one_of_many_can_not_be_acknowledged_none_is(net: Network) -> None:
+    client, endpoint, subscription, [message] = received(net)
+    headers = {"subscription": subscription.id, "destination": QUEUE, "message-id": "m"}
+    endpoint.peer.send("MESSAGE", headers)
+    nameless = net.wait(subscription.get())
+    with pytest.raises(LocalProtocolError):
+        subscription.ack_all([message, nameless])
+    assert not message.is_settled
+    assert endpoint.peer.take() == []
+    assert online(client)
+    assert subscription.ack_all([message]) == 1
+
+
+def test_what_a_lost_connection_has_brought_is_not_acknowledged(net: Network) -> None:
+    _, endpoint, subscription, messages = received(net, count=2)
+    endpoint.peer.drop()
+    net.run()
+    assert subscription.ack_all(messages) == 0
+
+
 def test_in_the_mode_client_individual_an_ack_is_for_one(net: Network) -> None:
     _, endpoint, _, messages = received(net, count=2)
     assert result(messages[1].ack()) is True

@@ -256,6 +256,18 @@ def test_messages_are_got_in_the_order_of_their_coming(net: Network) -> None:
     assert not result(early[0]).redelivered
 
 
+def test_what_waits_is_taken_at_once(net: Network) -> None:
+    endpoint = net.scripted()
+    subscription, frame = subscribe(net, net.connected(endpoint), endpoint)
+    assert subscription.take(10, 1000) == []
+    deliver(net, endpoint.peer, frame, *range(10))
+    assert [message.body for message in subscription.take(3, 10**6)] == [b"0", b"1", b"2"]
+    assert [message.body for message in subscription.take(3, 1)] == [b"3"]
+    assert subscription.take(3, 0) == []
+    assert [result(subscription.get()).body for _ in range(2)] == [b"4", b"5"]
+    assert len(subscription.take(10, 10**6)) == 4
+
+
 def test_iteration_ends_with_the_subscription(net: Network) -> None:
     async def read() -> list[bytes]:
         return [message.body async for message in subscription]
@@ -294,6 +306,8 @@ def test_a_handler_and_an_iterator_exclude_each_other(net: Network) -> None:
     subscription = net.wait(client.subscribe(QUEUE, lambda _: None))
     with pytest.raises(RuntimeError, match="handler"):
         subscription.get()
+    with pytest.raises(RuntimeError, match="handler"):
+        subscription.take(1, 1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -8,6 +8,7 @@ from stompkit.frames._commands import COMMANDS, Command, Role
 from stompkit.frames._decoder import FrameDecoder
 from stompkit.frames._encoder import encode
 from stompkit.frames._errors import LocalProtocolError, ProtocolError, RemoteProtocolError, refusal
+from stompkit.frames._escapes import escape, unescape
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import (
     AFTER_LOGIN,
@@ -16,8 +17,6 @@ from stompkit.frames._grammar import (
     Limits,
     Tolerance,
     Version,
-    escape,
-    unescape,
 )
 from stompkit.frames._heartbeat import HeartBeat, HeartBeatOffer, parse_heart_beat
 from stompkit.frames._session import Session

@@ -7,10 +7,11 @@ from typing import Final
 
 from stompkit.frames._commands import COMMANDS
 from stompkit.frames._errors import RemoteProtocolError, refusal
+from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import AFTER_LOGIN, BEFORE_LOGIN, Limits, Tolerance, Version
 from stompkit.frames._head import Head, parse_head, receipt_in
 
-__all__ = ["BODYLESS", "Checks", "check_nul", "no_blank_line"]
+__all__ = ["BODYLESS", "Checks", "check_nul", "first_unusual", "no_blank_line"]
 
 #: Commands of frames that may not have a body.
 BODYLESS: Final = frozenset(name for name, row in COMMANDS.items() if not row.body)
@@ -29,7 +30,16 @@ class Checks:
     Whatever breaks them raises :class:`RemoteProtocolError`. Nothing of the stream is kept here.
     """
 
-    __slots__ = ("crlf", "limits", "small_head", "small_line", "tolerance", "version")
+    __slots__ = (
+        "crlf",
+        "limits",
+        "max_body",
+        "max_frame",
+        "small_head",
+        "small_line",
+        "tolerance",
+        "version",
+    )
 
     def __init__(
         self, version: Version | None, limits: Limits | None, tolerance: Tolerance
@@ -40,6 +50,8 @@ class Checks:
         if limits is None:
             limits = BEFORE_LOGIN if version is None else AFTER_LOGIN
         self.limits = limits
+        self.max_body = limits.max_body_bytes
+        self.max_frame = limits.max_frame_bytes
         #: Whether lines may end in CR LF.
         self.crlf = version in (None, "1.2") or bool(tolerance & Tolerance.CRLF)
         #: A head no longer than this can't break a limit: a header line has two octets at least,
@@ -152,3 +164,20 @@ def check_nul(octet: int, receipt: str | None) -> None:
             "bad-content-length",
             receipt=receipt,
         )
+
+
+def first_unusual(frames: list[Frame], start: int, usual: dict[str, tuple[str, ...]]) -> int:
+    """The index of the first frame, from one on, that is not of a usual kind; their number if none.
+
+    ``usual`` are commands, with the headers that each needs.
+    """
+    for index in range(start, len(frames)):
+        frame = frames[index]
+        names = usual.get(frame.command)
+        if names is None:
+            return index
+        headers = frame.headers
+        for name in names:
+            if name not in headers:
+                return index
+    return len(frames)

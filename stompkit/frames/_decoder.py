@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 from stompkit.frames._checks import BODYLESS, Checks, check_nul, no_blank_line
 from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import Limits, Tolerance, Version
 from stompkit.frames._head import parse_head, receipt_in
+from stompkit.frames._likeness import Likeness, likeness
 
 __all__ = ["FrameDecoder"]
 
+#: So many heads that are like no other, and only every so manieth is noted any more.
+_FUTILE: Final = 32
 _NUL: Final = 0
 _LF: Final = 10
 _CR: Final = 13
 
 
+@final
 class FrameDecoder:
     """Turns a stream of octets into frames; any chunking gives the same frames.
 
@@ -36,8 +40,10 @@ class FrameDecoder:
         "_checks",
         "_error",
         "_frame",
+        "_known",
         "_line_start",
         "_lines",
+        "_misses",
         "_need",
         "_pending",
         "_receipt",
@@ -58,6 +64,9 @@ class FrameDecoder:
         #: Line ends seen between frames so far: heart-beats, mostly.
         self.eols = 0
         self._checks = Checks(version, limits, tolerance)
+        #: Heads of complete frames, by their first octets: most peers repeat themselves.
+        self._known: dict[int, Likeness] = {}
+        self._misses = 0  # heads since the last that was like another
         self._forget_progress()
 
     def _forget_progress(self) -> None:
@@ -83,6 +92,7 @@ class FrameDecoder:
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
         """End the handshake: what follows is read by the rules of ``version``."""
         self._checks = Checks(version, limits, self._checks.tolerance)
+        self._known.clear()
         self._forget_progress()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -134,10 +144,9 @@ class FrameDecoder:
         """Append the complete frames in ``data`` and return how many octets were used."""
         checks = self._checks
         version, tolerance, small_head = checks.version, checks.tolerance, checks.small_head
-        max_body, max_frame = checks.limits.max_body_bytes, checks.limits.max_frame_bytes
+        max_body, max_frame = checks.max_body, checks.max_frame
         has_cr = checks.crlf and b"\r" in data
         find = data.find
-        decoded = Frame.decoded
         size = len(data)
         start = 0
         while start < size:
@@ -152,6 +161,12 @@ class FrameDecoder:
                     return start
                 start += skipped
                 continue
+            like = self._known.get(octet)
+            if like is not None:
+                end = self._take_alike(data, start, like, frames)
+                if end:
+                    start = end
+                    continue
             nul = find(b"\0", start)
             if nul < 0:
                 return start
@@ -167,12 +182,17 @@ class FrameDecoder:
             try:
                 command, headers, repeated = parse_head(head, version, tolerance)
             except RemoteProtocolError:
-                checks.check_head(head)  # a broken limit goes first, as where the head comes slowly
+                # A broken limit goes first, as where the head comes slowly.
+                checks.check_head(head)
                 raise
             end = nul
+            length = -1
             declared = headers.get("content-length")
-            if declared is not None and declared != str(nul - body_start):
-                end = body_start + checks.declared(headers)
+            if declared is not None:
+                length = nul - body_start
+                if declared != str(length):
+                    length = checks.declared(headers)
+                end = body_start + length
                 if end != nul:
                     if body_start == gap + 1:
                         raise no_blank_line(head)
@@ -186,11 +206,58 @@ class FrameDecoder:
             body = data[body_start:end]
             if body and command in BODYLESS:
                 body = checks.dropped_body(command, headers)
-            frames.append(decoded(command, headers, body, repeated, head))
+            model = None
+            if version is not None and body_start == gap + 2 and not repeated:
+                model = self._note(command, headers, head, length, version)
+            frames.append(Frame(command, headers, body, repeated, head, model))
             start = end + 1
             if version is None:
                 break
         return start
+
+    def _take_alike(self, data: bytes, start: int, like: Likeness, frames: list[Frame]) -> int:
+        """Append the frame at ``start`` if its head is like another; gives its end, or else 0.
+
+        What is out of the ordinary in any way is left to :meth:`_decode`.
+        """
+        checks = self._checks
+        body_start = like.body_start(data, start)
+        if not body_start or body_start - start > checks.small_head:
+            return 0
+        end = body_start + like.length if like.length > 0 else body_start
+        if end >= len(data):
+            return 0
+        if data[end] != _NUL:
+            end = -1 if like.length >= 0 else data.find(b"\0", body_start)
+            if end < 0:
+                return 0
+        if end - body_start > checks.max_body or end - start > checks.max_frame:
+            return 0
+        if end > body_start and like.command in BODYLESS:
+            return 0
+        head, headers = like.head, like.headers.copy()
+        if like.varies:
+            head = data[start : body_start - 2]
+            headers[like.varies] = like.value
+        frames.append(Frame(like.command, headers, data[body_start:end], (), head, like.head))
+        self._misses = 0
+        return end + 1
+
+    def _note(
+        self, command: str, headers: dict[str, str], head: bytes, length: int, version: Version
+    ) -> bytes | None:
+        """Have a head be what others are compared with that begin with the same octet."""
+        if len(head) > self._checks.small_head:
+            return None
+        self._misses += 1
+        if self._misses > _FUTILE and self._misses % _FUTILE:
+            # No two heads of this peer are alike.
+            return None
+        like = likeness(command, headers, head, length, version)
+        if like is None:
+            return None
+        self._known[head[0]] = like
+        return head
 
     def _skip(self, data: bytes, start: int) -> int:
         """Octets to skip at ``start``, where no frame begins; 0 if more are needed to tell."""
@@ -234,7 +301,7 @@ class FrameDecoder:
             return False
         head = bytes(pending[:gap])
         command, headers, repeated = checks.parsed(head)
-        self._frame = Frame.decoded(command, headers, b"", repeated, head)
+        self._frame = Frame(command, headers, b"", repeated, head)
         self._body_start = self._searched = body_start
         self._receipt = headers.get("receipt")
         if "content-length" in headers:

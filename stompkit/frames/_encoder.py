@@ -6,8 +6,9 @@ from typing import Final
 
 from stompkit.frames._commands import COMMANDS
 from stompkit.frames._errors import LocalProtocolError
+from stompkit.frames._escapes import escape
 from stompkit.frames._frame import Frame
-from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version, escape
+from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version
 
 __all__ = ["encode"]
 

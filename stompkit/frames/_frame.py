@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import final
 
 __all__ = ["Frame"]
 
@@ -11,6 +12,7 @@ _SECRET = frozenset({"passcode"})
 _SHOWN_BODY_BYTES = 64
 
 
+@final
 class Frame:
     """A command, its headers and a body.
 
@@ -24,9 +26,13 @@ class Frame:
     blank line, without the last line feed, still escaped.  It is ``None`` on a frame that was not
     decoded from the wire, takes no part in comparisons, and is not updated when ``headers`` is
     changed; the encoder does not look at it.
+
+    ``model`` is one object for all frames of a connection whose heads differ in nothing but the
+    value of ``receipt``, or of what ACK and NACK name, as far as the decoder has noticed: the
+    head of the first of them.
     """
 
-    __slots__ = ("body", "command", "head", "headers", "repeated")
+    __slots__ = ("body", "command", "head", "headers", "model", "repeated")
 
     def __init__(
         self,
@@ -34,31 +40,24 @@ class Frame:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         repeated: tuple[tuple[str, str], ...] = (),
+        head: bytes | None = None,
+        model: bytes | None = None,
     ) -> None:
-        """Make a frame; ``headers`` is copied, so that it can be changed afterwards."""
+        """Make a frame; ``headers`` is copied, so that it can be changed afterwards.
+
+        A decoder gives ``head`` and ``model``, too, and a dict that nobody else holds: that is
+        not copied.
+        """
         self.command = command
-        self.headers: dict[str, str] = {} if headers is None else dict(headers)
+        self.headers: dict[str, str]
+        if head is not None and isinstance(headers, dict):
+            self.headers = headers
+        else:
+            self.headers = {} if headers is None else dict(headers)
         self.body = body
         self.repeated = repeated
-        self.head: bytes | None = None
-
-    @classmethod
-    def decoded(
-        cls,
-        command: str,
-        headers: dict[str, str],
-        body: bytes,
-        repeated: tuple[tuple[str, str], ...],
-        head: bytes,
-    ) -> Frame:
-        """Make a frame of parts that nobody else holds, without copying them."""
-        frame = cls.__new__(cls)
-        frame.command = command
-        frame.headers = headers
-        frame.body = body
-        frame.repeated = repeated
-        frame.head = head
-        return frame
+        self.head = head
+        self.model = model
 
     def values(self, name: str) -> list[str]:
         """All values of one header, the valid one first; empty where there is none."""

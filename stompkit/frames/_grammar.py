@@ -1,8 +1,7 @@
-"""The words of the three specifications: versions, tolerances, limits and escapes."""
+"""The words of the three specifications: versions, tolerances and limits."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Final, Literal, get_args
@@ -14,8 +13,6 @@ __all__ = [
     "Limits",
     "Tolerance",
     "Version",
-    "escape",
-    "unescape",
 ]
 
 Version = Literal["1.0", "1.1", "1.2"]
@@ -81,47 +78,3 @@ BEFORE_LOGIN: Final = Limits(
     max_header_line_bytes=8_192, max_headers=100, max_body_bytes=1_024, max_frame_bytes=65_536
 )
 AFTER_LOGIN: Final = Limits()
-
-_UNESCAPES_1_1 = {"\\n": "\n", "\\c": ":", "\\\\": "\\"}
-_UNESCAPES: dict[Version, dict[str, str]] = {
-    "1.0": {},
-    "1.1": _UNESCAPES_1_1,
-    "1.2": {"\\r": "\r", **_UNESCAPES_1_1},
-}
-#: The backslash comes first: those that the others bring stay as they are.
-_ESCAPES: dict[Version, list[tuple[str, str]]] = {
-    version: [(plain, sequence) for sequence, plain in reversed(table.items())]
-    for version, table in _UNESCAPES.items()
-}
-_SEQUENCE = re.compile(r"\\.?", re.DOTALL)
-
-
-def escape(text: str, version: Version) -> str:
-    """Encode a header name or value for the wire (1.1 and 1.2, "Value Encoding")."""
-    # In few texts there is anything to replace, and to find nothing is cheap.
-    for plain, sequence in _ESCAPES[version]:
-        text = text.replace(plain, sequence)
-    return text
-
-
-def unescape(text: str, version: Version, *, keep_unknown: bool = False) -> str:
-    r"""Decode a header name or value.
-
-    A sequence that the version does not define, such as ``\t`` (or ``\r`` on 1.1), is a fatal
-    error by both specifications: ``ValueError``, with the sequence as its only argument, unless
-    ``keep_unknown`` leaves it as it stands.  1.0 has no escapes: the text comes back unchanged.
-    """
-    table = _UNESCAPES[version]
-    if not table or "\\" not in text:
-        return text
-
-    def replace(match: re.Match[str]) -> str:
-        sequence = match[0]
-        plain = table.get(sequence)
-        if plain is None:
-            if keep_unknown:
-                return sequence
-            raise ValueError(sequence)
-        return plain
-
-    return _SEQUENCE.sub(replace, text)

@@ -6,7 +6,8 @@ from typing import Final
 
 from stompkit.frames._commands import COMMANDS
 from stompkit.frames._errors import RemoteProtocolError, refusal
-from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version, unescape
+from stompkit.frames._escapes import unescape
+from stompkit.frames._grammar import UNESCAPED_COMMANDS, Tolerance, Version
 
 __all__ = ["Head", "parse_head"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stompkit.frames._checks import first_unusual
 from stompkit.frames._commands import COMMANDS, Role
 from stompkit.frames._decoder import FrameDecoder
 from stompkit.frames._encoder import encode
@@ -139,11 +140,9 @@ class Session:
         return []
 
     def _checked(self, frames: list[Frame]) -> list[Frame]:
-        usual = self._usual
-        for index, frame in enumerate(frames):
-            names = usual.get(frame.command)
-            if names is not None and all(map(frame.headers.__contains__, names)):
-                continue
+        index = first_unusual(frames, 0, self._usual)
+        while index < len(frames):
+            frame = frames[index]
             try:
                 self._check(frame)
             except RemoteProtocolError as error:
@@ -151,8 +150,10 @@ class Session:
                 if index == 0:
                     raise
                 return frames[:index]
+            index += 1
             if self._is_deaf():
-                return frames[: index + 1]
+                return frames[:index]
+            index = first_unusual(frames, index, self._usual)
         return frames
 
     def _check(self, frame: Frame) -> None:

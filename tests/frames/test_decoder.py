@@ -59,6 +59,14 @@ def test_frames_follow_each_other_without_a_gap(version: Version) -> None:
     assert decode(data, version) == [Frame("SEND", {"a": "1"}, b"x"), Frame("BEGIN"), Frame("SEND")]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_frames_with_the_same_head_have_headers_of_their_own(version: Version) -> None:
+    frames = decode(b"SEND\na:1\n\nx\0" * 3 + b"SEND\na:2\n\ny\0", version)
+    frames[0].headers["a"] = "changed"
+    del frames[1].headers["a"]
+    assert frames[2:] == [Frame("SEND", {"a": "1"}, b"x"), Frame("SEND", {"a": "2"}, b"y")]
+
+
 def test_the_octets_of_the_head_are_kept_as_they_came() -> None:
     frame = decode_one(b"SEND\r\na:b\\c\r\nc:d\r\n\r\nbody\0")
     assert frame.head == b"SEND\r\na:b\\c\r\nc:d\r"

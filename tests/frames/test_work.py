@@ -19,6 +19,8 @@ from stompkit.frames import Frame, FrameDecoder, Limits, Role, Session, Toleranc
 from stompkit.frames import _session as session_module
 from tests.frames.helpers import octets, read
 
+pytestmark = pytest.mark.pure
+
 _ENOUGH = 1 << 40
 UNLIMITED = Limits(_ENOUGH, _ENOUGH, _ENOUGH, _ENOUGH, _ENOUGH)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from stompkit.frames import Frame, Version
 from stompkit.server._errors import Refused
 from stompkit.server._subscriptions import AckMode
@@ -19,6 +21,7 @@ __all__ = ["Ledger"]
 _MOST_LAPSED: Final = 10_000
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ledger:
     """Finds a delivery by what ACK names it with, which differs between the versions.
 

@@ -17,11 +17,11 @@ import msgspec
 from stompkit.frames import Frame
 from stompkit.server._config import BrokerConfig
 from stompkit.server._destinations import Destination
-from stompkit.server._durables import DurableRecord
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
-from stompkit.server._hosts import DURABLE_RECORDS, VirtualHost
+from stompkit.server._hosts import VirtualHost
 from stompkit.server._journal import Journal
+from stompkit.server._records import DURABLE_RECORDS, DurableRecord
 from stompkit.server._subscriptions import Subscription
 from stompkit.server.interfaces import (
     Authenticator,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeVar
+
+from mypy_extensions import mypyc_attr
 
 from stompkit.frames import (
     Frame,
@@ -36,6 +37,7 @@ _T = TypeVar("_T")
 _NO_RECEIPT = ("CONNECT", "STOMP")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Connection:
     """Turns what one client sends into calls of the broker, and answers it.
 
@@ -79,6 +81,7 @@ class Connection:
         self.is_limited = config.flow == "one-in-flight"
         self.slots = config.max_in_flight if self.is_limited else sys.maxsize
         self.is_logged = broker.frame_log is not None
+        self._does = self.handlers
         self._turns = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -88,7 +91,7 @@ class Connection:
         self._leaving: Frame | None = None
         #: While input is suspended: what has been read already, and the frame to be tried again.
         self._suspended = False
-        self._held: deque[Frame] = deque()
+        self._held: list[Frame] = []
         self._unread: list[bytes] = []
         self._blocked: Frame | None = None
         self._blocked_by: Queue | None = None
@@ -116,7 +119,7 @@ class Connection:
         try:
             while frames := self.session.receive(data, self.broker.now):
                 data = b""
-                self._held.extend(frames)
+                self._held = frames
                 if not self._work():
                     return
         except RemoteProtocolError as error:
@@ -124,18 +127,19 @@ class Connection:
 
     def _work(self) -> bool:
         """Handle the frames that have been read; says whether more can be."""
-        held = self._held
-        while held:
+        held, self._held = self._held, []
+        for index, frame in enumerate(held):
             if self._closing or self._suspended:
+                self._held = held[index:]
                 return False
-            self._handle(held.popleft())
+            self._handle(frame)
         return not (self._closing or self._suspended)
 
     def _handle(self, frame: Frame) -> None:
         if self.is_logged:
             self._log("<", frame)
         try:
-            self.handlers[frame.command](self, frame)
+            self._does[frame.command](self, frame)
         except Blocked as blocked:
             self._wait_for_room(frame, blocked)
             return
@@ -148,19 +152,19 @@ class Connection:
     def _handled(self, frame: Frame) -> None:
         """Answer a frame, once its effect is safe."""
         receipt = frame.headers.get("receipt")
-        if frame.command in _NO_RECEIPT:
+        if receipt is not None and frame.command in _NO_RECEIPT:
             receipt = None
         if self._leaving is not None:
             return
         journal = self.broker.journal
-        if journal is not None and journal.cut(lambda error: self._committed(receipt, error)):
+        if journal is not None and journal.cut(self, receipt):
             self._uncommitted += 1
             if self.broker.wait_for_store(self):
                 self._suspend()
         elif receipt is not None:
             self._send_receipt(receipt)
 
-    def _committed(self, receipt: str | None, error: StoreError | None) -> None:
+    def committed(self, receipt: str | None, error: StoreError | None) -> None:
         """Answer a frame whose effect the store has kept, or has not."""
         self._uncommitted -= 1
         if error is not None:
@@ -363,9 +367,13 @@ class Connection:
 
     @staticmethod
     def _pull_from(subscription: Subscription) -> bool:
-        for queue in list(subscription.waiting):
+        waiting = subscription.waiting
+        for _ in range(len(waiting)):
+            queue = next(iter(waiting), None)
+            if queue is None:
+                break
             # It comes back as the last one if there is more in it.
-            subscription.waiting.pop(queue, None)
+            del waiting[queue]
             if queue.serve(subscription):
                 return True
         return False
@@ -375,12 +383,15 @@ class Connection:
         self._turns += 1
         subscription.turn = self._turns
 
-    def emit(self, *pieces: bytes) -> None:
+    def emit(self, head: bytes, lines: bytes = b"", tail: bytes = b"") -> None:
         """Write octets at the end of the turn, or as soon as there are enough for a write."""
-        if not self._out:
+        out = self._out
+        if not out:
             self.broker.wrote(self)
-        self._out.extend(pieces)
-        self._out_bytes += sum(map(len, pieces))
+        out.append(head)
+        out.append(lines)
+        out.append(tail)
+        self._out_bytes += len(head) + len(lines) + len(tail)
         if self._out_bytes >= self.broker.config.write_batch_bytes:
             self.write_out()
 
@@ -450,7 +461,7 @@ class Connection:
         # Unsettled deliveries keep the subscription, and should not keep what it never delivered.
         subscription.backlog.clear()
         subscription.backlog_bytes = 0
-        self.host.patterns.pop(subscription, None)
+        self.host.unsubscribe_pattern(subscription)
         for home in list(subscription.homes):
             home.remove(subscription)
             self.broker.touch(home)

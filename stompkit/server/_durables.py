@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import msgspec
-
 from stompkit.server._config import Policy
 from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
 from stompkit.server._names import Pattern, is_pattern
 from stompkit.server._queues import Queue
+from stompkit.server._records import DurableRecord
 from stompkit.server._selectors import Selector
 from stompkit.server._subscriptions import Subscription
 from stompkit.server.interfaces import LaneState
@@ -21,18 +20,7 @@ if TYPE_CHECKING:
 
     from stompkit.server._hosts import VirtualHost
 
-__all__ = ["DurableQueue", "DurableRecord", "durable_key", "durable_name"]
-
-
-class DurableRecord(msgspec.Struct, frozen=True):
-    """What the store keeps of a durable subscription besides its messages."""
-
-    host: str
-    key: str
-    topic: str
-    selector: str
-    is_shared: bool
-    used_at: float
+__all__ = ["DurableQueue", "durable_key", "durable_name"]
 
 
 #: Headers of SUBSCRIBE that name a durable subscription of a client that has said client-id.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -10,12 +10,14 @@ import msgspec
 
 from stompkit.server._config import DestinationConfig, Policy
 from stompkit.server._destinations import Destination
-from stompkit.server._durables import DurableQueue, DurableRecord, durable_name
+from stompkit.server._durables import DurableQueue, durable_name
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
 from stompkit.server._names import DEAD_LETTERS, Kind, Pattern, is_pattern, kind_of
+from stompkit.server._pattern_tree import PatternTree
 from stompkit.server._queues import Queue
+from stompkit.server._records import DURABLE_RECORDS, DurableRecord
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Fanout, Topic
 from stompkit.server.interfaces import DropLane, LaneState, SetRecord
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualHost"]
 
-#: What the keys of durable subscriptions begin with among the store's records.
-DURABLE_RECORDS: Final = "durable/"
 #: Seconds between two looks for durable subscriptions that nobody uses.
 _EXPIRY_CHECK_S: Final = 60.0
 #: Seconds between two looks for destinations that could make room for another.
@@ -47,10 +47,11 @@ class VirtualHost:
         self.broker = broker
         self.destinations: dict[str, Destination] = {}
         #: Subscriptions to patterns, which get destinations that are made later as well.
-        self.patterns: dict[Subscription, None] = {}
+        self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
+        #: Those of them that are subscribed to patterns.
+        self._durable_patterns: PatternTree[DurableQueue] = PatternTree()
         self._evicted_at = float("-inf")
-        self._exact: dict[str, DestinationConfig] = {}
         self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
         self._is_checking = False
         self.configure()
@@ -87,6 +88,7 @@ class VirtualHost:
         """
         self.destinations.clear()
         self.durables.clear()
+        self._durable_patterns.clear()
         self._evicted_at = float("-inf")
         self._is_checking = False
         self.configure()
@@ -171,14 +173,11 @@ class VirtualHost:
             raise Refused(f"too many destinations: at most {limit}", "too-many-destinations")
         name = destination.name
         self.destinations[name] = destination
-        for subscription in self.patterns:
-            assert subscription.pattern is not None  # what makes it one of these
-            if subscription.pattern.matches(name):
-                destination.add(subscription)
+        for subscription in self._patterns.find(name):
+            destination.add(subscription)
         if isinstance(destination, Topic):
-            destination.durables.update(
-                (each, None) for each in self.durables.values() if each.covers(name)
-            )
+            # A durable subscription of one topic is its topic's from the beginning, and keeps it.
+            destination.durables.update(dict.fromkeys(self._durable_patterns.find(name)))
         return destination
 
     def check_name(self, name: str) -> Kind:
@@ -231,11 +230,19 @@ class VirtualHost:
         """Subscribe to all destinations that match, now and later."""
         pattern = subscription.pattern
         assert pattern is not None  # what the method is for
-        self.patterns[subscription] = None
+        self._patterns.add(pattern, subscription)
+        # Very many queues may wait, and they are taken out from the front: a plain dict would have
+        # to look further for its first one each time.
+        subscription.waiting = OrderedDict()
         for name, destination in self.destinations.items():
             if pattern.matches(name) and destination.owner is None:
                 destination.add(subscription)
                 self.broker.touch(destination)
+
+    def unsubscribe_pattern(self, subscription: Subscription) -> None:
+        """Give a subscription no destination that is made from now on."""
+        if subscription.pattern is not None:
+            self._patterns.remove(subscription.pattern, subscription)
 
     def durable(self, key: str, topic: str, selector: str, *, is_shared: bool) -> DurableQueue:
         """The durable subscription of that name; made, or made again if it was another one.
@@ -286,6 +293,7 @@ class VirtualHost:
             assert isinstance(found, Topic)  # only topics can be subscribed to durably
             found.durables[queue] = None
             return
+        self._durable_patterns.add(queue.pattern, queue)
         for destination in self.destinations.values():
             if isinstance(destination, Topic) and queue.covers(destination.name):
                 destination.durables[queue] = None
@@ -304,6 +312,8 @@ class VirtualHost:
     def remove_durable(self, queue: DurableQueue) -> None:
         """Remove a durable subscription with what it has collected."""
         del self.durables[queue.record.key]
+        if queue.pattern is not None:
+            self._durable_patterns.remove(queue.pattern, queue)
         for destination in list(self.destinations.values()):
             if isinstance(destination, Topic) and queue in destination.durables:
                 del destination.durables[queue]

@@ -28,6 +28,7 @@ from stompkit.server.interfaces import (
 )
 
 if TYPE_CHECKING:
+    from stompkit.server._connection import Connection
     from stompkit.server._entries import Entry
 
 __all__ = ["Journal", "Unit"]
@@ -44,10 +45,11 @@ class Unit:
     """Operations that are done together, and what depends on them.
 
     ``puts`` are the entries that can be delivered once the unit is done; ``taken`` those that a
-    transaction has settled, and that go back to their queues if it can't be done.
+    transaction has settled, and that go back to their queues if it can't be done. ``sender`` is
+    the connection to tell, with the receipt that it wants.
     """
 
-    __slots__ = ("done", "octets", "operations", "puts", "taken")
+    __slots__ = ("octets", "operations", "puts", "receipt", "sender", "taken")
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -55,7 +57,8 @@ class Unit:
         self.puts: list[Entry] = []
         self.taken: list[Entry] = []
         self.octets = 0
-        self.done: Callable[[StoreError | None], None] | None = None
+        self.sender: Connection | None = None
+        self.receipt: str | None = None
 
 
 class Journal:
@@ -128,13 +131,14 @@ class Journal:
         """Have an operation done with the next unit; it may be lost if the process dies."""
         self._lazy.append(operation)
 
-    def cut(self, done: Callable[[StoreError | None], None] | None = None) -> bool:
-        """End the unit; ``done`` is called later, and only if there was one."""
+    def cut(self, sender: Connection | None = None, receipt: str | None = None) -> bool:
+        """End the unit; its sender is told when it is done, if there was one."""
         unit = self._unit
         if unit is None:
             return False
         self._unit = None
-        unit.done = done
+        unit.sender = sender
+        unit.receipt = receipt
         self._pending.append(unit)
         return True
 
@@ -205,8 +209,8 @@ class Journal:
         if error is not None:
             for entry in unit.taken:
                 entry.home.taken_back(entry)
-        if unit.done is not None:
-            unit.done(error)
+        if unit.sender is not None:
+            unit.sender.committed(unit.receipt, error)
 
     # When the store fails.
 

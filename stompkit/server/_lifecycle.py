@@ -12,7 +12,6 @@ from typing import Final, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import (
     IDelayedCall,
     IListeningPort,
@@ -25,6 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit.server._assembly import Access, MakeFactory, access, factory
+from stompkit.server._listening import endpoint_of
 from stompkit.server._lock import DirectoryLock
 from stompkit.server._logs import log_frame
 from stompkit.server._protocol import BrokerFactory
@@ -178,7 +178,7 @@ class Lifecycle:
     async def _listen(self) -> None:
         for description in self.settings.descriptions:
             try:
-                endpoint = serverFromString(self._reactor, description)  # type: ignore[no-untyped-call]  # Twisted's
+                endpoint = endpoint_of(cast("IReactorCore", self._reactor), description)
                 port = await endpoint.listen(self.factory)
             except Exception as error:
                 raise _StartError(f"can't listen on {description}: {error}") from error

@@ -35,7 +35,6 @@ _OF_TIME_AND_RANK: Final = frozenset(
         "JMSXGroupID",
     }
 )
-_ORDINARY: Final = _NOT_PASSED_ON | _OF_TIME_AND_RANK
 _USUAL_PRIORITY: Final = 4
 _HIGHEST_PRIORITY: Final = 9
 _MOST_DIGITS: Final = 15
@@ -53,7 +52,26 @@ def header_line(name: str, value: str, version: Version) -> bytes:
             return f"{name}:{value}\n".encode("utf-8", "surrogateescape")
         version = "1.1"
     line = f"{escape(name, version)}:{escape(value, version)}\n"
-    return line.encode("utf-8", "surrogateescape")
+    return line.encode() if line.isascii() else line.encode("utf-8", "surrogateescape")
+
+
+class _Known:
+    """What became of a head, for messages of frames that are like its own.
+
+    Most senders say the same each time, and the decoder tells by giving the same model.
+    """
+
+    __slots__ = ("headers", "lines", "model", "octets")
+
+    def __init__(self) -> None:
+        """Begin with what is like no frame."""
+        self.model = b""
+        self.headers: dict[str, str] = {}
+        self.lines = b""
+        self.octets = 0
+
+
+_last: Final = _Known()
 
 
 class Message:
@@ -65,85 +83,102 @@ class Message:
     """
 
     __slots__ = (
-        "_headers",
+        "_is_plain",
         "_lines",
-        "_tails",
+        "_tail",
+        "_tail_version",
         "body",
         "destination",
         "due",
         "expires",
         "group",
+        "headers",
         "id",
         "priority",
         "size",
     )
 
-    def __init__(self, message_id: str, headers: dict[str, str], body: bytes) -> None:
-        """Make a message; ``headers`` has ``destination`` and is not changed any more."""
+    def __init__(
+        self,
+        message_id: str,
+        destination: str,
+        headers: dict[str, str],
+        lines: bytes | None,
+        body: bytes,
+        size: int,
+    ) -> None:
+        """Make a message of its headers, and of their lines as 1.2 has them, if they are known.
+
+        ``size`` are the octets that count against the limits of a queue.
+        """
         self.id = message_id
-        self.destination = headers["destination"]
+        self.destination = destination
         self.body = body
+        self.size = size
         self.expires = 0.0
         self.due = 0.0
         self.priority = _USUAL_PRIORITY
         #: Messages of one group go to one consumer; empty for none.
         self.group = ""
-        self._headers: dict[str, str] | None = headers
-        self._lines: bytes | None = None
-        self._tails: dict[Version, bytes] = {}
-        #: Octets that count against the limits of a queue.
-        self.size = len(body) + sum(map(len, headers)) + sum(map(len, headers.values()))
+        #: What is passed on to subscribers.
+        self.headers = headers
+        self._lines = lines
+        #: The tail that was asked for last, whose it is, and whether all versions have the same.
+        self._tail: bytes | None = None
+        self._tail_version: Version = "1.2"
+        self._is_plain = False
 
-    @classmethod
+    @staticmethod
     def from_send(
-        cls, frame: Frame, destination: str, message_id: str, version: Version, now: float
+        frame: Frame, destination: str, message_id: str, version: Version, now: float
     ) -> Message:
         """Make a message of a SEND frame that arrived on a session of ``version``.
 
         ``destination`` is where it goes; the header says so in the words of its sender.
         Raises :class:`Refused` for a header that should be a number and is not.
         """
-        headers = frame.headers
-        ordinary = headers.keys().isdisjoint(_ORDINARY)
-        untouched = not frame.repeated
-        if not ordinary and not headers.keys().isdisjoint(_NOT_PASSED_ON):
-            headers = {k: v for k, v in headers.items() if k not in _NOT_PASSED_ON}
-            untouched = False
+        known = _last
         body = frame.body
+        if frame.model is known.model and version != "1.0":
+            size = known.octets + len(body)
+            message = Message(message_id, destination, known.headers, known.lines, body, size)
+            message._is_plain = True
+            return message
+        headers = frame.headers
+        lines = None if version == "1.0" else _lines_as_sent(frame)
+        has_length = "content-length" in headers
+        timed = not headers.keys().isdisjoint(_OF_TIME_AND_RANK)
+        if not headers.keys().isdisjoint(_NOT_PASSED_ON):
+            if lines is not None:
+                each = zip(headers, lines.splitlines(keepends=True), strict=True)
+                lines = b"".join([line for name, line in each if name not in _NOT_PASSED_ON])
+            headers = {k: v for k, v in headers.items() if k not in _NOT_PASSED_ON}
         if body and "content-length" not in headers:
-            headers["content-length"] = str(len(body))
-            untouched = False
-        message = cls(message_id, headers, body)
-        message.destination = destination
-        if not ordinary:
+            length = headers["content-length"] = str(len(body))
+            if lines is not None:
+                lines += f"content-length:{length}\n".encode()
+        octets = _octets(headers)
+        message = Message(message_id, destination, headers, lines, body, octets + len(body))
+        message._is_plain = lines is not None
+        if timed:
             message._read_time_and_rank(now)
-        if untouched and frame.head is not None:
-            # Where nothing needed an escape, the octets that came can go out again as they are.
-            _, _, lines = frame.head.partition(b"\n")
-            if (
-                b"\\" not in lines
-                and b"\r" not in lines
-                and lines.count(b":") == len(headers)
-                and version != "1.0"
-            ):
-                message._lines = lines + b"\n"
+        elif has_length and lines is not None and frame.model is not None:
+            known.model, known.headers, known.lines, known.octets = (
+                frame.model,
+                headers,
+                lines,
+                octets,
+            )
         return message
 
-    @classmethod
-    def from_store(cls, stored: StoredMessage) -> Message:
+    @staticmethod
+    def from_store(stored: StoredMessage) -> Message:
         """Make a message of what the store has kept."""
-        message = cls.__new__(cls)
-        message.id = stored.id
-        message.body = stored.body
-        message.size = stored.size
+        headers = _parsed(stored.lines)
+        name, lines = headers["destination"], stored.lines
+        message = Message(stored.id, name, headers, lines, stored.body, stored.size)
         message.expires = stored.expires_ms / 1000
         message.due = stored.due_ms / 1000
-        message._lines = stored.lines
-        message._headers = None
-        message._tails = {}
-        headers = message.headers
-        message.destination = headers["destination"]
-        message.priority = _USUAL_PRIORITY
         message.group = headers.get("JMSXGroupID", "")
         if "priority" in headers:
             message.priority = _priority(headers["priority"])
@@ -168,15 +203,6 @@ class Message:
         self.group = headers.get("JMSXGroupID", "")
 
     @property
-    def headers(self) -> dict[str, str]:
-        """What is passed on to subscribers."""
-        headers = self._headers
-        if headers is None:
-            assert self._lines is not None  # a message has one or the other
-            headers = self._headers = _parsed(self._lines)
-        return headers
-
-    @property
     def lines(self) -> bytes:
         """The passed-on headers as header lines of 1.2, each with its line feed."""
         lines = self._lines
@@ -196,25 +222,43 @@ class Message:
         """
         headers = {"destination": destination, **more}
         headers.update((k, v) for k, v in self.headers.items() if k not in headers)
-        copy = Message(self.id, headers, self.body)
+        size = _octets(headers) + len(self.body)
+        copy = Message(self.id, destination, headers, None, self.body, size)
         copy.priority = self.priority
         copy.group = self.group
         return copy
 
     def tail(self, version: Version) -> bytes:
         """The end of a MESSAGE frame: passed-on header lines, blank line, body and NUL."""
-        tail = self._tails.get(version)
-        if tail is None:
-            lines = self.lines
-            if b"\\" not in lines:
-                # Where nothing is escaped, all versions have the same octets.
-                tail = b"%b\n%b\0" % (lines, self.body)
-                self._tails = {"1.0": tail, "1.1": tail, "1.2": tail}
-                return tail
-            if version != "1.2":
-                lines = b"".join(header_line(k, v, version) for k, v in self.headers.items())
-            tail = self._tails[version] = b"%b\n%b\0" % (lines, self.body)
+        tail = self._tail
+        if tail is not None and (self._is_plain or self._tail_version == version):
+            return tail
+        lines = self.lines
+        # Where nothing is escaped, all versions have the same octets.
+        self._is_plain = self._is_plain or b"\\" not in lines
+        self._tail_version = version
+        if not self._is_plain and version != "1.2":
+            lines = b"".join([header_line(k, v, version) for k, v in self.headers.items()])
+        tail = self._tail = b"".join((lines, b"\n", self.body, b"\0"))
         return tail
+
+
+def _octets(headers: dict[str, str]) -> int:
+    """What headers count for: their characters."""
+    octets = 0
+    for name, value in headers.items():
+        octets += len(name) + len(value)
+    return octets
+
+
+def _lines_as_sent(frame: Frame) -> bytes | None:
+    """The header lines that came, where nothing in them needed an escape: they can go out again."""
+    if frame.head is None or frame.repeated:
+        return None
+    _, _, lines = frame.head.partition(b"\n")
+    if b"\\" in lines or b"\r" in lines or lines.count(b":") != len(frame.headers):
+        return None
+    return lines + b"\n"
 
 
 def _parsed(lines: bytes) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from itertools import takewhile
 from typing import Final
 
 from stompkit.server._config import Dialect
@@ -63,7 +64,7 @@ class Pattern:
     of them or none. The wildcards stand for nothing but whole levels.
     """
 
-    __slots__ = ("_fixed", "_least", "_open", "kind", "text")
+    __slots__ = ("_begin", "_fixed", "_least", "_open", "kind", "text")
 
     def __init__(self, text: str) -> None:
         """Read a pattern; raises :class:`Refused` for ``>`` or ``#`` before the last level."""
@@ -78,13 +79,19 @@ class Pattern:
         self._open = levels[-1] in (">", "#")
         self._least = 1 if levels[-1] == ">" else 0
         self._fixed = levels[:-1] if self._open else levels
+        #: What every name that matches begins with: it tells most others apart at once.
+        self._begin = self.kind.value + ".".join(takewhile(lambda level: level != "*", self._fixed))
+
+    @property
+    def levels(self) -> list[str]:
+        """Its levels, wildcards and all."""
+        return _levels(self.text)
 
     def matches(self, name: str) -> bool:
         """Whether a destination's name, without wildcards, is one of those meant."""
-        prefix = self.kind.value
-        if not name.startswith(prefix):
+        if not name.startswith(self._begin):
             return False
-        levels = name[len(prefix) :].split(".")
+        levels = name[len(self.kind.value) :].split(".")
         more = len(levels) - len(self._fixed)
         if more < self._least if self._open else more != 0:
             return False

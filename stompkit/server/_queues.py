@@ -62,6 +62,7 @@ class Queue(Destination):
         if is_persistent is None:
             is_persistent = policy.storage == "persistent"
         self.is_persistent = is_persistent and host.broker.journal is not None
+        self._read_policy()
         self._sharing = Sharing(policy)
         self.subscriptions = self._sharing.subscriptions
         #: Those that only look, and whether they have begun to.
@@ -89,6 +90,19 @@ class Queue(Destination):
         """Go by other settings from now on."""
         super().configure(policy)
         self._sharing.take(policy)
+        self._read_policy()
+
+    def _read_policy(self) -> None:
+        """Have at hand what every message asks for."""
+        policy = self.policy
+        self._max_messages = policy.max_queue_messages
+        #: The limit that goes for the place where its messages are.
+        self._max_octets = policy.max_queue_bytes
+        if not self.is_persistent:
+            self._max_octets = min(policy.max_queue_bytes, policy.max_memory_queue_bytes)
+        self._drops_oldest = policy.when_full == "drop-oldest"
+        self._ttl_s = policy.message_ttl_s
+        self._has_priorities = policy.priority
 
     # What is in it.
 
@@ -119,14 +133,6 @@ class Queue(Destination):
             subscription.pattern is not None for subscription in self.subscriptions
         )
 
-    @property
-    def max_octets(self) -> int:
-        """The limit that goes for the place where its messages are."""
-        policy = self.policy
-        if self.is_persistent:
-            return policy.max_queue_bytes
-        return min(policy.max_queue_bytes, policy.max_memory_queue_bytes)
-
     def check(self, message: Message) -> None:
         """Raise :class:`Refused` for a message that would have to wait for too long."""
         if message.due:
@@ -141,12 +147,12 @@ class Queue(Destination):
         is_loading = self._load_low_lanes()
         if self._expiry.make_room() and self._fits(messages, size):
             return
-        possible = messages <= policy.max_queue_messages and size <= self.max_octets
-        drops = possible and policy.when_full == "drop-oldest"
+        possible = messages <= self._max_messages and size <= self._max_octets
+        drops = possible and self._drops_oldest
         if drops and self._would_fit(messages, size):
             return
         has = f"{self.messages} messages"
-        if self.messages + messages <= policy.max_queue_messages:
+        if self.messages + messages <= self._max_messages:
             has = f"{self.octets} octets"
         text = f"{self.name} is full: it has {has}"
         if (possible and policy.when_full == "block") or (drops and is_loading):
@@ -155,8 +161,8 @@ class Queue(Destination):
 
     def _fits(self, messages: int, size: int) -> bool:
         return (
-            self.messages + messages <= self.policy.max_queue_messages
-            and self.octets + size <= self.max_octets
+            self.messages + messages <= self._max_messages
+            and self.octets + size <= self._max_octets
         )
 
     def _would_fit(self, messages: int, size: int) -> bool:
@@ -167,8 +173,7 @@ class Queue(Destination):
                 lane.restore()
             kept -= len(lane.ready)
             octets -= lane.window_octets
-        policy = self.policy
-        return kept + messages <= policy.max_queue_messages and octets + size <= self.max_octets
+        return kept + messages <= self._max_messages and octets + size <= self._max_octets
 
     def _drop_oldest(self, messages: int, size: int) -> None:
         for lane in reversed(self.lanes):
@@ -230,14 +235,13 @@ class Queue(Destination):
 
     def put(self, message: Message) -> None:
         """Append a message; the caller has checked that there is room, or can be."""
-        if self.policy.when_full == "drop-oldest" and not self._fits(1, message.size):
+        if self._drops_oldest and not self._fits(1, message.size):
             self._drop_oldest(1, message.size)
         self.messages += 1
         self.octets += message.size
         now = self.host.broker.now
-        ttl_s = self.policy.message_ttl_s
-        if ttl_s and not message.expires:
-            message.expires = max(now, message.due) + ttl_s
+        if self._ttl_s and not message.expires:
+            message.expires = max(now, message.due) + self._ttl_s
         if message.due > now:
             self._delays.put(message)
         else:
@@ -246,12 +250,13 @@ class Queue(Destination):
     def enqueue(self, message: Message) -> None:
         """Append a message that is counted already."""
         index = _HIGHEST_PRIORITY
-        index -= message.priority if self.policy.priority else _USUAL_PRIORITY
+        index -= message.priority if self._has_priorities else _USUAL_PRIORITY
         lane = self._lane(index)
         lane.last_place += 1
         entry = Entry(message, self, lane.last_place)
         entry.lane = lane
-        self._sharing.notice(message)
+        if message.group:
+            self._sharing.notice(message)
         if message.expires:
             self._expiry.expect()
         if self.is_persistent:
@@ -274,8 +279,8 @@ class Queue(Destination):
                 lane.number,
                 entry.place,
                 message.size,
-                round(message.expires * 1000),
-                round(message.due * 1000),
+                round(message.expires * 1000) if message.expires else 0,
+                round(message.due * 1000) if message.due else 0,
                 message.id,
                 message.lines,
                 message.body,
@@ -388,15 +393,17 @@ class Queue(Destination):
         ready = lane.ready
         now = self.host.broker.now
         delivered = reached = unable = 0
+        is_alone = len(takers) == 1
         while ready and unable < len(takers) and delivered < most:
             subscription = takers[0]
-            takers.rotate(-1)
+            if not is_alone:
+                takers.rotate(-1)
             if not subscription.wants():
                 unable += 1
                 continue
             unable = 0
             entry = lane.popleft()
-            if entry.message.is_expired(now):
+            if entry.message.expires and entry.message.is_expired(now):
                 self._expiry.expire(entry)
                 continue
             subscription.deliver(entry)

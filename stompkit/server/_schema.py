@@ -49,22 +49,26 @@ REQUIRED: Final = _Required()
 
 
 class Field(NamedTuple):
-    """A key of a table: its name in the file and in the struct, type, default and meaning."""
+    """A key of a table: its name in the file and in the struct, type, default and owner."""
 
     name: str
     attribute: str
     hint: Any
     default: object
-    text: str
+    owner: type
+
+    @property
+    def text(self) -> str:
+        """What it means; read from the source when it is asked for, as a start never does."""
+        return documentation(self.owner).get(self.attribute, "")
 
 
 @cache
 def fields(cls: type) -> tuple[Field, ...]:
     """The keys of the table that a struct or dataclass stands for, in the order of the class."""
     hints = get_type_hints(cls, include_extras=True)
-    texts = documentation(cls)
     return tuple(
-        Field(name, attribute, hints[attribute], default, texts.get(attribute, ""))
+        Field(name, attribute, hints[attribute], default, cls)
         for name, attribute, default in _names_and_defaults(cls)
     )
 
@@ -92,6 +96,7 @@ def _default(value: object, factory: Any, missing: object) -> object:
 # Documentation.
 
 
+@cache
 def documentation(cls: type) -> dict[str, str]:
     """What the source says of each attribute, in one line each, those of base classes included.
 

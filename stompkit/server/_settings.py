@@ -92,7 +92,8 @@ class Endpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     endpoint: str
     """What Twisted calls a server endpoint description: ``tcp:61613``,
     ``tcp:61613:interface=127.0.0.1``, ``unix:/run/stompkit.sock``, or ``stomps:61614`` with
-    ``:certificate=FILE`` for TLS."""
+    ``:certificate=FILE`` for TLS. ``:backlog=100`` says how many connections may wait to be
+    accepted: 4096 where it is left out, and never more than the kernel's ``somaxconn``."""
 
 
 class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

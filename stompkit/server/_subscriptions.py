@@ -132,4 +132,4 @@ class Subscription:
         """Write the MESSAGE that tells a browser that it has seen all."""
         name = next((home.name for home in self.homes), "")
         line = header_line("destination", name, self.connection.version)
-        self.connection.emit(self._head, b"message-id:end\nbrowser:end\n", line, b"\n\0")
+        self.connection.emit(self._head, b"message-id:end\nbrowser:end\n", line + b"\n\0")

@@ -19,6 +19,7 @@ from stompkit.frames import AFTER_LOGIN, parse_heart_beat
 from stompkit.server._assembly import MakeFactory
 from stompkit.server._auth import checkers_from
 from stompkit.server._checks import check_endpoint, check_sync
+from stompkit.server._collector import CollectorSettings
 from stompkit.server._lifecycle import Lifecycle
 from stompkit.server._logs import LogSwitch
 from stompkit.server._protocol import BrokerFactory
@@ -240,6 +241,7 @@ class BrokerService(Service):
         self._lifecycle = lifecycle
         self._log = log
         self._reloader = reloader
+        self._collector = CollectorSettings()
 
     @property
     def factory(self) -> BrokerFactory:
@@ -266,6 +268,8 @@ class BrokerService(Service):
         super().startService()
         if self._reloader is not None:
             self._reloader.install()
+        # First, since whoever is told that it listens may send it a signal at once.
+        self._collector.apply()
         self._lifecycle.start()
 
     def stopService(self) -> Deferred[None]:
@@ -273,6 +277,7 @@ class BrokerService(Service):
         super().stopService()
         if self._reloader is not None:
             self._reloader.remove()
+        self._collector.undo()
         return Deferred.fromCoroutine(self._lifecycle.stop())
 
 

@@ -311,6 +311,7 @@ def test_expired_messages_that_wait_for_room_have_not_left_their_queue(
     assert [refusal(producer), refusal(last)] == [None, "queue-full"]
 
 
+@pytest.mark.pure
 def test_full_dead_letters_cost_no_more_than_a_look_now_and_then(
     broker_with: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stompkit.frames import VERSIONS, Tolerance, Version, escape
 from stompkit.server import BrokerConfig
@@ -139,6 +141,37 @@ def test_headers_of_the_application_are_passed_on_in_their_order() -> None:
         ("persistent", "true"),
         ("priority", "4"),
     ]
+
+
+#: Few of each, so that heads are often the same.
+HEADERS = st.dictionaries(
+    st.sampled_from(["x", "receipt", "a:b", "transaction-id"]),
+    st.sampled_from(["", "1", "a b", "\\", ":", "\r", "ü\n"]),
+)
+SENT = st.lists(st.tuples(HEADERS, st.sampled_from([b"", b"1", b"12"]), st.booleans()), max_size=8)
+
+
+@given(SENT)
+def test_messages_sent_at_once_arrive_with_their_own_headers(
+    sent: list[tuple[dict[str, str], bytes, bool]],
+) -> None:
+    producer, consumer = pair("1.2", "1.2")
+    octets, wanted = b"", []
+    for headers, body, is_counted in sent:
+        told = {"destination": DESTINATION, **headers}
+        if is_counted:
+            told["content-length"] = str(len(body))
+        lines = [f"{escape(name, '1.2')}:{escape(told[name], '1.2')}\n" for name in told]
+        octets += b"SEND\n" + "".join(lines).encode() + b"\n" + body + b"\0"
+        kept = {name: value for name, value in told.items() if name != "receipt"}
+        wanted.append((kept | ({"content-length": str(len(body))} if body else {}), body))
+    producer.write(octets)
+    made = {"message-id", "subscription"}
+    found = [
+        ({name: value for name, value in each.headers.items() if name not in made}, each.body)
+        for each in consumer.take("MESSAGE")
+    ]
+    assert found == wanted
 
 
 def test_nothing_is_made_up_for_a_message_without_a_body() -> None:

@@ -1,0 +1,38 @@
+"""Endpoints to listen on, made of their descriptions."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IReactorCore, IStreamServerEndpoint
+
+__all__ = ["BACKLOG", "described_with_backlog", "endpoint_of"]
+
+#: Connections that may wait to be accepted where a description does not say how many. Clients
+#: that all come back after a restart wait here; one that finds no room tries again after a second.
+#: The kernel takes no more than net.core.somaxconn, which is as many on Linux.
+BACKLOG: Final = 4096
+
+#: The endpoints that take a backlog, and how many arguments without a name come before it.
+_BEFORE_BACKLOG: Final = {"tcp": 2, "tcp6": 1, "unix": 2, "ssl": 5, "stomps": 1}
+_ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
+
+
+def endpoint_of(reactor: IReactorCore, description: str) -> IStreamServerEndpoint:
+    """Make an endpoint; raises what Twisted, or the plug-in for it, has against a description."""
+    endpoint: IStreamServerEndpoint = serverFromString(  # type: ignore[no-untyped-call]  # Twisted's
+        reactor, described_with_backlog(description)
+    )
+    return endpoint
+
+
+def described_with_backlog(description: str) -> str:
+    """Add the backlog, unless it is said already or the endpoint takes none."""
+    kind, *arguments = _ESCAPED.sub("_", description).split(":")
+    names = [name for name, is_named, _ in (each.partition("=") for each in arguments) if is_named]
+    before = _BEFORE_BACKLOG.get(kind)
+    if before is None or "backlog" in names or len(arguments) - len(names) > before:
+        return description
+    return f"{description}:backlog={BACKLOG}"

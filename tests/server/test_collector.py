@@ -1,0 +1,54 @@
+"""The collector of cycles looks less often while a broker serves, and is as before afterwards."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from stompkit.server._collector import CollectorSettings
+
+
+@pytest.fixture
+def collector() -> Iterator[CollectorSettings]:
+    settings = CollectorSettings()
+    yield settings
+    settings.undo()
+
+
+def test_it_looks_less_often_and_not_at_what_was_there(collector: CollectorSettings) -> None:
+    before = gc.get_threshold()
+    collector.apply()
+    assert gc.get_threshold() > before
+    assert gc.get_freeze_count() > 0
+
+
+def test_what_is_left_in_cycles_is_still_found(collector: CollectorSettings) -> None:
+    class Left:
+        """Something that points to itself."""
+
+        count = 0
+
+        def __init__(self) -> None:
+            self.self = self
+
+        def __del__(self) -> None:
+            Left.count += 1
+
+    collector.apply()
+    for _ in range(100_000):
+        Left()
+    assert Left.count > 0
+
+
+def test_all_is_as_before_afterwards() -> None:
+    before = gc.get_threshold()
+    settings = CollectorSettings()
+    settings.apply()
+    settings.apply()
+    settings.undo()
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+    settings.undo()
+    assert gc.get_threshold() == before

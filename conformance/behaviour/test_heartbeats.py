@@ -6,7 +6,7 @@ Those that the target sends may be late by half their interval, and by what a bu
 import time
 from itertools import pairwise
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, frame_octets, trial
+from stompkit.conformance import Failed, Peer, Target, Unsupported, frame_octets, trial, tried_again
 from stompkit.frames import parse_heart_beat
 
 SECTION = "Heart-beating"
@@ -71,6 +71,7 @@ def first_beat(peer: Peer, seconds: float) -> float:
     level="FACT",
     section=SECTION,
 )
+@tried_again
 def test_beats_go_on(target: Target) -> None:
     """Ask for a beat each half second and be idle for six of them; all come in time."""
     peer, _, seconds = connected_with(target, 0, 500)
@@ -86,6 +87,7 @@ def test_beats_go_on(target: Target) -> None:
     level="FACT",
     section=SECTION,
 )
+@tried_again
 def test_beats_come_to_a_busy_client(target: Target) -> None:
     """Ask for beats and send messages all the time, for four intervals; they come all the same."""
     peer, _, seconds = connected_with(target, 0, 500)
@@ -104,6 +106,7 @@ def test_beats_come_to_a_busy_client(target: Target) -> None:
     level="FACT",
     section=SECTION,
 )
+@tried_again
 def test_both_sides_beat(target: Target) -> None:
     """Beat at 1.1 times the interval for five of them; the target beats as well, and answers."""
     peer, ours, its = connected_with(target, 600, 600)
@@ -123,6 +126,7 @@ def test_both_sides_beat(target: Target) -> None:
     level="FACT",
     section=SECTION,
 )
+@tried_again
 def test_slow_clients(target: Target) -> None:
     """Promise a beat every two seconds, and send each a tenth of that late; the session lasts."""
     peer, seconds, _ = connected_with(target, 2_000, 0)

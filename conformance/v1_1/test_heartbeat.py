@@ -8,7 +8,7 @@ import re
 import time
 from itertools import pairwise
 
-from stompkit.conformance import Failed, Peer, Target, Unsupported, case
+from stompkit.conformance import Failed, Peer, Target, Unsupported, case, tried_again
 from stompkit.frames import HeartBeatOffer, parse_heart_beat
 
 #: The longest interval that there is time to watch, in milliseconds.
@@ -98,6 +98,7 @@ def test_silent_clients(target: Target) -> None:
     "1.1/heartbeat/eol-when-idle",
     "1.2/heartbeat/eol-when-idle",
 )
+@tried_again
 def test_beats_come_in_time(target: Target) -> None:
     """Ask for beats; a line end comes in each interval, also in the one after a RECEIPT."""
     peer, (can_ms, _) = connected_with(target, "0,1000")
@@ -120,6 +121,7 @@ def test_beats_come_in_time(target: Target) -> None:
 
 
 @case("1.1/heartbeat/any-data-counts", "1.2/heartbeat/any-data-counts")
+@tried_again
 def test_any_data_is_a_sign_of_life(target: Target) -> None:
     """Offer beats; send only frames, and only line ends, for four intervals; the sessions last."""
     framing, (_, wants_ms) = connected_with(target, "500,0")
@@ -146,6 +148,7 @@ def test_any_data_is_a_sign_of_life(target: Target) -> None:
     "1.1/heartbeat/sx0-or-cy0-none",
     "1.2/heartbeat/sx0-or-cy0-none",
 )
+@tried_again
 def test_late_beats_are_forgiven(target: Target) -> None:
     """Send each beat a tenth of its interval late; the session lasts. No beats come back."""
     peer, (_, wants_ms) = connected_with(target, "800,0")

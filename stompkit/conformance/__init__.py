@@ -6,6 +6,7 @@
 from stompkit.conformance.case import case, trial
 from stompkit.conformance.peer import Peer, frame_octets, raw_value
 from stompkit.conformance.target import Target
+from stompkit.conformance.timing import tried_again
 from stompkit.conformance.verdict import Failed, Outcome, Unsupported
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "frame_octets",
     "raw_value",
     "trial",
+    "tried_again",
 ]

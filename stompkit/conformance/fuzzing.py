@@ -59,6 +59,10 @@ class Transcript:
         return f"{'after' if self.logs_in else 'instead of'} CONNECT: {shown}"
 
 
+#: Sessions by their numbers.
+_Numbered = dict[int, Transcript]
+
+
 # Making them up.
 
 
@@ -191,15 +195,18 @@ def fuzz(target: Target) -> None:
     queue = target.queue()
     bystander = Bystander(target)
     tried = 0
+    before: _Numbered = {}
     while tried < count and time.monotonic() < until:
         numbers = range(tried, min(tried + _BATCH, count))
-        batch = [transcript(seed, number, queue) for number in numbers]
+        batch = {number: transcript(seed, number, queue) for number in numbers}
         try:
-            _play(target, batch)
+            _play(target, list(batch.values()))
             bystander.check("them")
             target.connect().close()
         except Failed as error:
-            _explain(target, seed, numbers, batch, error)
+            # A target that is slow may have come to the sessions before only now.
+            _explain(target, seed, batch, before, error)
+        before = batch
         tried = numbers[-1] + 1
     target.note(f"{tried} sessions of seed {seed}: --seed {seed} --fuzz {tried} makes the same")
 
@@ -266,22 +273,20 @@ class _Harm:
         return not self.is_over
 
 
-def _explain(
-    target: Target, seed: int, numbers: range, batch: Sequence[Transcript], error: Failed
-) -> None:
+def _explain(target: Target, seed: int, batch: _Numbered, before: _Numbered, error: Failed) -> None:
     """Find the session that did the harm, and what in it; raises :class:`Failed` with that."""
     harm = _Harm(target)
-    for number, each in zip(numbers, batch, strict=True):
+    for number, each in (batch | before).items():
         if harm.is_done_by(each):
             smallest = _shrunk(each, harm)
             target.recorder.say(0, f"the smallest part that does it, {smallest}")
             target.note(f"session {number} of seed {seed}, {each}")
             harm.revive()
             raise Failed(f"{harm.reason}; session {number} of seed {seed} does it, {smallest}")
-    for number, each in zip(numbers, batch, strict=True):
+    for number, each in batch.items():
         target.note(f"session {number}, {each}")
     alone = "the target does not come back" if harm.is_over else "none of them does it alone"
-    first, last = numbers[0], numbers[-1]
+    first, last = min(batch), max(batch)
     raise Failed(f"sessions {first} to {last} of seed {seed}: {error}; {alone}")
 
 

@@ -49,6 +49,8 @@ class Target:
         #: What it does where it is free to choose; see :meth:`profile`.
         self.chosen: dict[str, str] = {}
         self.peers: list[Peer] = []
+        #: How many there were before the case started over.
+        self._left_behind = 0
         self._capabilities = capabilities
         self._control = control
         self._deadline = time.monotonic() + address.case_timeout_s
@@ -65,7 +67,8 @@ class Target:
         if self.version not in self.versions:
             raise Unsupported(f"the target does not speak STOMP {self.version}")
         address = self.address.node(node)
-        peer = dial(address, len(self.peers) + 1, self.recorder, self._deadline)
+        number = self._left_behind + len(self.peers) + 1
+        peer = dial(address, number, self.recorder, self._deadline)
         peer.version = self.version
         peer.has_ack = self.address.has_ack
         if not self.address.has_receipts:
@@ -153,6 +156,12 @@ class Target:
         began = time.monotonic()
         self._control.restart()
         self.extend_deadline(time.monotonic() - began)
+
+    def start_over(self) -> None:
+        """Close everything; how it ended counts no more."""
+        self.finish()
+        self._left_behind += len(self.peers)
+        self.peers.clear()
 
     def should(self, holds: bool, text: str) -> None:  # noqa: FBT001 (reads like assert)
         """Record a broken recommendation where ``holds`` is false; ``text`` says what was seen."""

@@ -13,6 +13,9 @@ from tests.conformance.raw import Raw
 #: The headers of a durable subscription that name it.
 NAMES = ("activemq.subscriptionName", "durable-subscriber-name", "durable-subscription-name")
 
+#: What a message may take at most on its way to the fault, in seconds.
+LATE_S = 60.0
+
 
 def is_durable(frame: Raw) -> bool:
     """Whether a frame speaks of a durable subscription."""
@@ -84,5 +87,6 @@ def ten_minutes_are_too_long(frame: Raw) -> None:
 @requests("SEND", "behaviour/expiry/waiting")
 def looks_once(frame: Raw) -> None:
     """Looks at the time of a message only when it arrives."""
-    if int(frame.get("expires") or 0) > time.time() * 1_000:
+    # What has come late, since the machine is busy, was not too late when it was sent.
+    if int(frame.get("expires") or 0) > (time.time() - LATE_S) * 1_000:
         frame.drop("expires", "expiration")

@@ -123,8 +123,12 @@ Fuzzed = Callable[..., Target]
 
 
 @pytest.fixture
-def fuzzed() -> Iterator[Fuzzed]:
-    """A case's view of a server at a port, with the control of it if there is one."""
+def fuzzed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fuzzed]:
+    """A case's view of a server at a port, with the control of it if there is one.
+
+    A busy machine takes long to make an input small.
+    """
+    monkeypatch.setattr("stompkit.conformance.fuzzing._SHRINKING_S", 600.0)
     made = []
 
     def make(
@@ -174,6 +178,38 @@ def test_the_smallest_session_is_found_that_ends_others(
     (whole,) = target.notes
     said = re.search(r"session \d+ of seed 0, (after|instead of) CONNECT: .{30}", whole)
     assert said is not None, whole
+
+
+class PanicsLate(PanicsOnExpires):
+    """Does so the first time not before the sessions after those have been there, too."""
+
+    _checks = 0
+    _is_armed = False
+
+    def octets_from_client(self, octets: bytes) -> Iterable[bytes]:
+        """Count how often the session beside the others is looked after."""
+        own = type(self)
+        if own._is_armed and b"bystander " in octets:
+            own._checks += 1
+            # Each time it sends two messages.
+            if own._checks == 3:
+                super().crash()
+        return super().octets_from_client(octets)
+
+    def crash(self) -> None:
+        """End all sessions, the first time later."""
+        if self._checks >= 3:
+            super().crash()
+        type(self)._is_armed = True
+
+
+def test_a_session_is_found_that_a_slow_target_comes_to_late(
+    broker: RunningBroker, fuzzed: Fuzzed
+) -> None:
+    with ScriptedServer(behind(PanicsLate, broker.host, broker.port)) as server:
+        with pytest.raises(Failed) as caught:
+            fuzz(fuzzed(server.port))
+    assert str(caught.value).endswith("of seed 0 does it, instead of CONNECT: b'expires:-'")
 
 
 def test_what_is_found_is_found_again_by_the_seed(broker: RunningBroker, fuzzed: Fuzzed) -> None:

@@ -13,7 +13,7 @@ def test_value_without_the_carriage_return_that_ends_its_line() -> None:
     """But with one that is part of it, as on 1.1, where lines end in LF."""
 
     def of(head: bytes) -> Frame:
-        return Frame.decoded("MESSAGE", {}, b"", (), head)
+        return Frame("MESSAGE", {}, b"", (), head)
 
     assert raw_value(of(b"MESSAGE\r\na:b\r\nc:d\r"), "a") == b"b"
     assert raw_value(of(b"MESSAGE\r\na:b\r\nc:d"), "c") == b"d"

@@ -79,7 +79,7 @@ def test_target_lost_in_the_middle(jobs: int, serve: Serve, suite: Suite, tmp_pa
 
     cases(tmp_path)
     server = serve(behaviour)
-    patience = ("--timeout", "0.3", "--quiet-time", "0.1")
+    patience = ("--timeout", "5", "--quiet-time", "0.1")
     done = suite(
         *("--mq", server.address, *patience, "--cases", ".", "--jobs", jobs, "--json", "r.json")
     )

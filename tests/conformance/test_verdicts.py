@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.conformance import Failed, Target, Unsupported, case
+from stompkit.conformance import Failed, Target, Unsupported, case, tried_again
 from stompkit.conformance.address import Address
 from stompkit.conformance.case import Case, cases_of
 from stompkit.conformance.peer import Recorder
@@ -93,3 +93,29 @@ def test_endings_are_ordered() -> None:
 def test_outcomes_end_a_sentence() -> None:
     """As in: a header with an empty name is ..."""
     assert all(each.value[0].islower() and each.value[-1] not in ".\n" for each in Outcome)
+
+
+def test_a_case_about_time_is_tried_once_more(target: Target) -> None:
+    """What failed at first is a note, where it succeeds then."""
+    failures = [Failed("too late")]
+
+    @tried_again
+    def function(_: Target) -> None:
+        if failures:
+            raise failures.pop()
+
+    function(target)
+    assert target.notes == ["tried once more, since at first: too late"]
+
+
+def test_a_case_about_time_fails_if_it_does_so_twice(target: Target) -> None:
+    attempts = []
+
+    @tried_again
+    def function(target: Target) -> None:
+        attempts.append(target)
+        raise Failed(f"attempt {len(attempts)}")
+
+    with pytest.raises(Failed, match="attempt 2"):
+        function(target)
+    assert len(attempts) == 2

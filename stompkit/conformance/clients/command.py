@@ -165,10 +165,12 @@ def _serve(options: argparse.Namespace, cases: Sequence[ClientCase], patience: P
         raise UsageError(f"--port: can't have the ports from there on: {error}") from None
     with service, _terminable():
         width = max(len(_ports(place.nodes)) for place in service.places)
-        for place in service.places:
-            print(f"{_ports(place.nodes):<{width}}  {place.case.id}")
-        _say(f"Connect to {options.host} at these ports, a client for each case. Ctrl-C ends it.")
         try:
+            for place in service.places:
+                print(f"{_ports(place.nodes):<{width}}  {place.case.id}")
+            _say(
+                f"Connect to {options.host} at these ports, a client for each case. Ctrl-C ends it."
+            )
             service.serve()
         except KeyboardInterrupt:
             print(flush=True)

@@ -13,7 +13,7 @@ import stompkit
 from stompkit.testing import LaunchConfig, RunningBroker
 from stompkit.testing._launching.brokers import LAUNCHERS, Prepared
 
-LONG_S = 30.0
+LONG_S = 60.0
 ROOT = Path(stompkit.__file__).resolve().parents[1]
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc"

@@ -14,7 +14,7 @@ from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._frames.matching import Direction
 from stompkit.testing.transcripts import Closed, Event, ReplayServer, SeenFrame, Transcript
 
-LONG_S = 30.0
+LONG_S = 60.0
 SHORT_S = 0.2
 
 

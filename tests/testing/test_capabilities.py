@@ -15,7 +15,7 @@ from stompkit.testing.client import StompClient
 from stompkit.testing.plugin import BrokerFactory
 from tests.conformance.scripted import Behaviour, Line, ScriptedServer, connected, frame
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 #: What every broker that can be launched has, and what a test can do to it.
 COMMON = {

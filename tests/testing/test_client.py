@@ -27,7 +27,7 @@ from stompkit.testing.plugin import BrokerFactory
 from tests.conformance.scripted import Line, ScriptedServer, connected, frame
 from tests.server.certificates import Authority
 
-LONG_S = 30.0
+LONG_S = 60.0
 #: What must not be waited for: it won't come.
 SHORT_S = 0.1
 REAL = ("stompkit", "coilmq", "activemq", "rabbitmq")

@@ -122,7 +122,7 @@ def test_a_frame_that_nothing_overtakes_goes_when_the_fault_is_removed(
     with proxy.reorder("MESSAGE", nth=2) as fault:
         wire.broker.sendall(messages(1, 2))
         assert take(wire.client, len(message(1))) == message(1)
-        fault.wait()
+        fault.wait(timeout_s=LONG_S)
     assert take(wire.client, len(message(2))) == message(2)
 
 
@@ -269,7 +269,7 @@ def test_when_everything_is_held_nothing_passes_not_even_the_end(
     wire.client.sendall(CONNECT[:10])
     wire.client.sendall(b"\n" + CONNECT)
     wire.client.shutdown(socket.SHUT_WR)
-    fault.wait()
+    fault.wait(timeout_s=LONG_S)
     other = bench.wire(proxy)
     other.client.sendall(b"x")
     assert take(other.broker, 1) == b"x"
@@ -308,7 +308,7 @@ def test_receipts_are_withheld(proxy: Proxy, wire: Wire) -> None:
 def test_two_faults_that_hold_a_frame_both_have_to_let_it_go(proxy: Proxy, wire: Wire) -> None:
     first, second = proxy.hold("MESSAGE"), proxy.hold("MESSAGE")
     wire.broker.sendall(message(1))
-    second.wait()
+    second.wait(timeout_s=LONG_S)
     first.remove()
     wire.broker.sendall(END)
     assert take(wire.client, len(END)) == END
@@ -530,7 +530,7 @@ def test_a_side_that_does_not_read_makes_the_other_one_wait(
 def test_later_connections_do_not_read_if_they_are_not_to(bench: Bench, proxy: Proxy) -> None:
     fault = proxy.stop_reading("broker", later=True)
     wire = bench.wire(proxy)
-    fault.wait()
+    fault.wait(timeout_s=LONG_S)
     wire.client.sendall(b"x")
     wire.broker.sendall(b"y")
     assert take(wire.client, 1) == b"y"
@@ -653,7 +653,7 @@ def test_a_frame_that_is_under_way_when_a_fault_is_removed_passes_as_it_comes(
     wire = bench.wire(proxy)
     fault = proxy.drop("SEND")
     wire.client.sendall(send(1) + send(2)[:20])
-    fault.wait()
+    fault.wait(timeout_s=LONG_S)
     fault.remove()
     assert take(wire.broker, 20) == send(2)[:20]
     wire.client.sendall(send(2)[20:] + send(3))
@@ -798,7 +798,7 @@ def test_a_fault_can_be_waited_for(proxy: Proxy, wire: Wire) -> None:
 def test_a_fault_goes_with_its_block_and_can_be_removed_twice(proxy: Proxy, wire: Wire) -> None:
     with proxy.drop("MESSAGE") as fault:
         wire.broker.sendall(message(1))
-        fault.wait()
+        fault.wait(timeout_s=LONG_S)
     wire.broker.sendall(message(2))
     assert take(wire.client, len(message(2))) == message(2)
     fault.remove()

@@ -14,7 +14,7 @@ from stompkit.frames import Frame
 from stompkit.testing._frames.events import Octets
 from stompkit.testing._frames.log import FrameLog, FrameNotSeen, UnexpectedFrame
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 def message(destination: str = "/queue/a", body: bytes = b"", **headers: str) -> Frame:

@@ -473,6 +473,20 @@ def test_ports_that_were_taken_are_not_given_twice() -> None:
         second.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is not held")
+def test_a_port_is_free_at_all_addresses_and_stays_so() -> None:
+    """A connection from another address of this machine would keep RabbitMQ from it."""
+    ports = Ports("127.0.0.1")
+    try:
+        port = ports.take()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.9", port))
+        with socket.create_server(("", port)) as server:
+            assert server.getsockname()[1] == port
+    finally:
+        ports.close()
+
+
 # Who stops what.
 
 

@@ -17,7 +17,7 @@ from tests.testing.plugin_runs import alone, run
 
 __all__ = ["alone"]
 
-LONG_S = 30.0
+LONG_S = 60.0
 USAGE_ERROR = 4
 
 

@@ -29,7 +29,7 @@ from stompkit.testing.proxy import FrameLog, Proxy
 from stompkit.testing.strategies import chunkings, client_frames, frames, mutations, wire_garbage
 from tests.server.certificates import Authority
 
-LONG_S = 30.0
+LONG_S = 60.0
 NO_LINGER = struct.pack("ii", 1, 0)
 #: More than all buffers between two sockets hold.
 MANY_BYTES = 256 * 1024 * 1024

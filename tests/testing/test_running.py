@@ -390,7 +390,7 @@ def test_frames_are_recorded_in_front_of_the_broker(tapped: RunningBroker) -> No
     assert tapped.server_address[1] != tapped.port
     with tapped.client() as client:
         client.send(tapped.queue("a"), "hello")
-    frame = tapped.frames.wait_for("SEND", destination=tapped.queue("a"))
+    frame = tapped.frames.wait_for("SEND", destination=tapped.queue("a"), timeout_s=LONG_S)
     assert (frame.direction, frame.body) == ("received", b"hello")
     assert tapped.frames.find("RECEIPT")[0].direction == "sent"
     assert "s3cret" not in tapped.frames.text()
@@ -419,7 +419,7 @@ def test_nobody_gets_through_to_a_killed_broker(tapped: RunningBroker) -> None:
     assert tapped.server_address == before
     tapped.frames.clear()
     tapped.client().close()
-    tapped.frames.wait_for("CONNECTED")
+    tapped.frames.wait_for("CONNECTED", timeout_s=LONG_S)
 
 
 @needs_proc
@@ -445,7 +445,7 @@ def test_a_reset_cuts_connections_and_forgets_frames(tapped: RunningBroker) -> N
 def test_frames_can_be_looked_at_when_the_broker_has_stopped(tapped: RunningBroker) -> None:
     tapped.client().close()
     tapped.stop()
-    tapped.frames.wait_for("CONNECTED")
+    tapped.frames.wait_for("CONNECTED", timeout_s=LONG_S)
     assert not is_listening(tapped.host, tapped.port)
 
 

@@ -10,14 +10,17 @@ __all__ = ["Ports", "is_listening", "is_taken"]
 
 #: How long a connection may take to be made, in seconds.
 _CONNECT_S = 2.0
+#: All addresses of IPv4.
+_EVERYWHERE = "0.0.0.0"
 
 
 class Ports:
     """Takes free ports of one address, and keeps them free for a broker that is to use them.
 
-    On Linux a socket stays bound to each port, without listening: nobody else gets the port, from
+    On Linux sockets stay bound to each port, without listening: nobody else gets the port, from
     the kernel or by choosing one in the same way, but a server that sets SO_REUSEADDR, as they
-    all do, can listen on it.  Elsewhere a port is only known to have been free.
+    all do, can listen on it.  That is so at all addresses of IPv4, since RabbitMQ looks whether it
+    can have a port at all of them.  Elsewhere a port is only known to have been free.
     """
 
     def __init__(self, host: str) -> None:
@@ -30,6 +33,13 @@ class Ports:
 
         Raises OSError where the address is not one of this machine's.
         """
+        while True:
+            port = self._take_here()
+            # One that somebody uses at another address stays held, so that it is not given again.
+            if sys.platform != "linux" or self._take_everywhere(port):
+                return port
+
+    def _take_here(self) -> int:
         held = _socket(self._host)
         try:
             held.bind((self._host, 0))
@@ -43,6 +53,20 @@ class Ports:
             if held not in self._held:
                 held.close()
         return port
+
+    def _take_everywhere(self, port: int) -> bool:
+        """Hold a port that is held here at all other addresses; tell whether it is free there."""
+        held = _socket(_EVERYWHERE)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind((_EVERYWHERE, port))
+        except OSError as error:
+            held.close()
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+        self._held.append(held)
+        return True
 
     def close(self) -> None:
         """Give the ports up."""

@@ -11,13 +11,14 @@ from uuid import uuid4
 
 import msgspec
 
-from stompkit.replication.values import Row, Value, ValueProblem, row_from_json, row_to_json
+from stompkit.replication.values import Row, Value, ValueProblem, from_json, row_to_json
 
 __all__ = [
     "FORMAT",
     "Action",
     "Changeset",
     "EventProblem",
+    "Revision",
     "RowChange",
     "Source",
     "decode",
@@ -84,6 +85,27 @@ class RowChange(msgspec.Struct, frozen=True, kw_only=True):
         return _ENCODER.encode([self.schema, self.table, row_to_json(self.key)])
 
 
+class Revision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a changeset stands in the history of data that several nodes write."""
+
+    #: The name of these data: the same at all nodes.
+    trunk: str
+    #: Hybrid logical time: microseconds since 1970, or more where something later was seen.
+    hlc: int
+    #: What the author has come to know since its changeset before: the last sequence of each other
+    #: origin that it had applied, of those where that has become more.
+    context: dict[str, int]
+    #: The first 16 digits of the ids of the changesets that the context names, where known.
+    seen: dict[str, str] = {}
+    #: The first 16 digits of the id of the origin's changeset before; empty for its first.
+    previous: str = ""
+    #: Other numbers under which its author has told the same before, each with the first 16 digits
+    #: of that changeset's id.
+    replaces: tuple[tuple[str, int, str], ...] = ()
+    author: str = ""
+    comment: str = ""
+
+
 class Changeset(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of one transaction, in their order."""
 
@@ -98,6 +120,8 @@ class Changeset(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     #: Ids of the changesets that this one was made on top of, where that is tracked.
     parents: tuple[str, ...] = ()
+    #: Only of data that several nodes write.
+    revision: Revision | None = None
 
     @property
     def hash(self) -> str:
@@ -114,6 +138,7 @@ def make_changeset(
     id: str | None = None,
     timestamp: datetime | None = None,
     parents: Iterable[str] = (),
+    revision: Revision | None = None,
 ) -> Changeset:
     """Make a changeset of now; ``id`` is a random one where the source has none to give."""
     return Changeset(
@@ -124,6 +149,7 @@ def make_changeset(
         changes=tuple(changes),
         source=source,
         parents=tuple(parents),
+        revision=revision,
     )
 
 
@@ -152,7 +178,8 @@ class _Envelope(msgspec.Struct, kw_only=True, omit_defaults=True):
     timestamp: datetime
     source: Source
     changes: list[_Change]
-    parents: list[str] = []
+    parents: tuple[str, ...] = ()
+    revision: Revision | None = None
 
 
 class _Format(msgspec.Struct):
@@ -164,8 +191,9 @@ def encode(changeset: Changeset) -> bytes:
 
     Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
     """
-    (whole,) = encode_parts(changeset)
-    return whole
+    return _ENCODER.encode(
+        _envelope(changeset, [_change_to_json(each) for each in changeset.changes])
+    )
 
 
 def encode_parts(changeset: Changeset, most: int | None = None) -> list[bytes]:
@@ -173,18 +201,10 @@ def encode_parts(changeset: Changeset, most: int | None = None) -> list[bytes]:
 
     Each has at most ``most`` octets, or one change that is larger; without it there is one.
     """
-    envelope = _Envelope(
-        format=FORMAT,
-        id=changeset.id,
-        origin=changeset.origin,
-        sequence=changeset.sequence,
-        timestamp=changeset.timestamp,
-        source=changeset.source,
-        changes=[],
-        parents=list(changeset.parents),
-    )
+    if most is None:
+        return [encode(changeset)]
     # No text in JSON can look like that: its quotation marks are escaped.
-    before, found, after = _ENCODER.encode(envelope).partition(b'"changes":[')
+    before, found, after = _ENCODER.encode(_envelope(changeset, [])).partition(b'"changes":[')
     before += found
     group: list[bytes] = []
     groups = [group]
@@ -192,15 +212,29 @@ def encode_parts(changeset: Changeset, most: int | None = None) -> list[bytes]:
     for change in changeset.changes:
         octets = _ENCODER.encode(_change_to_json(change))
         size += len(octets) + 1  # a comma
-        if most is not None and group and size > most + 1:
+        if group and size > most + 1:
             groups.append(group := [])
             size = around + len(octets) + 1
         group.append(octets)
     return [b"".join((before, b",".join(each), after)) for each in groups]
 
 
+def _envelope(changeset: Changeset, changes: list[_Change]) -> _Envelope:
+    return _Envelope(
+        format=FORMAT,
+        id=changeset.id,
+        origin=changeset.origin,
+        sequence=changeset.sequence,
+        timestamp=changeset.timestamp,
+        source=changeset.source,
+        changes=changes,
+        parents=changeset.parents,
+        revision=changeset.revision,
+    )
+
+
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-_DECODER: Final = msgspec.json.Decoder(_Envelope)
+_DECODER: Final = msgspec.json.Decoder(Changeset)
 _FORMAT_DECODER: Final = msgspec.json.Decoder(_Format)
 
 
@@ -229,31 +263,26 @@ def decode(octets: bytes) -> Changeset:
         number = _FORMAT_DECODER.decode(octets).format
         if number != FORMAT:
             raise EventProblem(f"this is format {number} of a changeset, and {FORMAT} is known")
-        envelope = _DECODER.decode(octets)
-        changes = tuple(map(_change_from_json, envelope.changes))
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueProblem) as error:
+        changeset = _DECODER.decode(octets)
+        for change in changeset.changes:
+            for row in (change.key, change.before, change.after, change.old_key):
+                if row:
+                    _read_values(row)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueProblem) as error:
         raise EventProblem(f"this is no changeset: {error}") from None
-    return Changeset(
-        id=envelope.id,
-        origin=envelope.origin,
-        sequence=envelope.sequence,
-        timestamp=envelope.timestamp,
-        changes=changes,
-        source=envelope.source,
-        parents=tuple(envelope.parents),
-    )
+    return changeset
 
 
-def _change_from_json(change: _Change) -> RowChange:
-    return RowChange(
-        table=change.table,
-        action=change.action,
-        key=row_from_json(change.key),
-        before=None if change.before is None else row_from_json(change.before),
-        after=None if change.after is None else row_from_json(change.after),
-        old_key=None if change.old_key is None else row_from_json(change.old_key),
-        schema=change.schema,
-    )
+def _read_values(row: dict[str, Any]) -> None:
+    """Put values in the place of what JSON has for them: most need nothing at all."""
+    name = ""
+    try:
+        for name, value in row.items():
+            kind = type(value)
+            if kind is dict or kind is list:
+                row[name] = from_json(value)
+    except ValueProblem as problem:
+        raise ValueProblem(f"column {name}: {problem}") from None
 
 
 def schema() -> str:

@@ -57,12 +57,17 @@ local first = ARGV[2] == 'inf' and '-inf' or '(' .. written(now - tonumber(ARGV[
 return redis.call('ZRANGEBYSCORE', KEYS[1], first, ARGV[1], 'WITHSCORES')
 """
 )
-#: Keys: notes.
+#: Keys: notes. Arguments: the time to live. What Redis has yet to delete is gone as well.
 _LOAD: Final = Script(
     """
 local notes = {}
 for place, key in ipairs(KEYS) do
-  notes[place] = redis.call('HMGET', key, 'time', 'committed', 'body')
+  local note = redis.call('HMGET', key, 'time', 'committed', 'body')
+  local time = tonumber(note[1] or nil)
+  if time and time <= now - number(ARGV[1]) then
+    note = {false, false, false}
+  end
+  notes[place] = note
 end
 return notes
 """
@@ -116,7 +121,7 @@ class RedisPrepareCommit(PrepareCommit):
         return [(id.decode(), float(time)) for id, time in pairs]
 
     def _load(self, ids: Sequence[str]) -> list[Prepared | None]:
-        (found,) = self._server.run((_LOAD, list(map(self._note, ids)), ()))
+        (found,) = self._server.run((_LOAD, list(map(self._note, ids)), (self._ttl,)))
         return [
             None if body is None else self._read(id, float(time), committed is not None, body)
             for id, (time, committed, body) in zip(ids, found, strict=True)

@@ -1,0 +1,102 @@
+"""The graph of changesets in characters, for ``stompkit replica log --graph``.
+
+A lane is a column of lines that leads down to one changeset, that is older. It keeps its place for
+as long as it is there, so that lines are only vertical and horizontal::
+
+    *      has been made on top of two
+    |-.
+    | *
+    * |
+    |-'
+    *      what both were made on top of
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+__all__ = ["Drawn", "draw"]
+
+
+class Drawn(NamedTuple):
+    """What stands in front of one changeset."""
+
+    line: str
+    """In front of its own line."""
+    below: str
+    """In a line of its own under that; empty where lines only go on."""
+
+
+def draw(nodes: Iterable[tuple[str, Sequence[str]]]) -> Iterator[Drawn]:
+    """Draw changesets: each with its id and the ids of its parents, children before parents.
+
+    Parents that do not follow get no line.
+    """
+    listed = list(nodes)
+    follows = {name: number for number, (name, _) in enumerate(listed)}
+    lanes: list[str | None] = []
+    #: Right above; a lane that begins there would look like one that leads to it.
+    ended = -1
+    for number, (name, parents) in enumerate(listed):
+        if name not in lanes:
+            _open(lanes, name, but=ended)
+        own = lanes.index(name)
+        line = " ".join(
+            "*" if column == own else "|" if lane else " " for column, lane in enumerate(lanes)
+        )
+        known = [each for each in set(parents) if follows.get(each, -1) > number]
+        # The lane goes on to the one that is furthest away.
+        known.sort(key=follows.__getitem__, reverse=True)
+        below = _below(lanes, own, known)
+        yield Drawn(line, below)
+        ended = own if lanes[own] is None and not below else -1
+        while lanes and lanes[-1] is None:
+            lanes.pop()
+
+
+def _open(lanes: list[str | None], name: str, *, first: int = 0, but: int = -1) -> int:
+    """Give a changeset a lane, from column ``first`` on ``but`` that one; gives its column."""
+    column = first
+    while column == but or (column < len(lanes) and lanes[column] is not None):
+        column += 1
+    lanes += [None] * (column + 1 - len(lanes))
+    lanes[column] = name
+    return column
+
+
+def _below(lanes: list[str | None], own: int, parents: Sequence[str]) -> str:
+    """Let lanes lead to the parents of the changeset in lane ``own``, and draw how."""
+    joined = [lanes.index(each) for each in parents if each in lanes]
+    new = [each for each in parents if each not in lanes]
+    lanes[own] = new[0] if new else None
+    opened = [_open(lanes, each, first=own + 1) for each in new[1:]]
+    ends = [*joined, *opened]
+    if not ends:
+        return ""
+    first, last = min(own, *ends), max(own, *ends)
+    return "".join(
+        _cell(column, lane, own=own, ends=ends, opened=opened, span=range(first, last))
+        for column, lane in enumerate(lanes)
+    ).rstrip()
+
+
+def _cell(
+    column: int,
+    lane: str | None,
+    *,
+    own: int,
+    ends: Sequence[int],
+    opened: Sequence[int],
+    span: range,
+) -> str:
+    """Two characters of the line that leads from lane ``own`` to ``ends``, and over what else."""
+    if column in opened:
+        mark = "."
+    elif column == own and lane is None:
+        mark = "'"
+    elif column in span and column != own and column not in ends:
+        mark = "-"  # a lane that is crossed goes on below
+    else:
+        mark = "|" if lane is not None else " "
+    return mark + ("-" if column in span else " ")

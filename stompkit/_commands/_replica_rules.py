@@ -1,0 +1,109 @@
+"""Rules of merging, as a file for ``stompkit replica --config`` has them.
+
+That is a table of the file::
+
+    [rules]
+    default = "last-writer"
+    on_delete = "update-wins"
+
+    [rules.tables.accounts]
+    on_delete = "delete-wins"
+    columns = {balance = "counter", tags = "members", owner = "origin-priority A B"}
+
+Or ``rules = "shop.replication:RULES"``: what a module of the program calls so, which is what custom
+rules need.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from stompkit.replication.replica.rules import (
+    Rule,
+    RuleProblem,
+    Rules,
+    TableRules,
+    counter,
+    first_writer,
+    last_writer,
+    members,
+    origin_priority,
+)
+
+__all__ = ["rules_of"]
+
+_NAMED: Final[Mapping[str, Callable[[], Rule]]] = {
+    "last-writer": last_writer,
+    "first-writer": first_writer,
+    "counter": counter,
+    "members": members,
+}
+_PRIORITY: Final = "origin-priority"
+
+
+def rules_of(said: object) -> Rules:
+    """The rules that a file says; raises :class:`RuleProblem`."""
+    if isinstance(said, str):
+        return _imported(said)
+    found = _mapping("rules", said, ("default", "on_delete", "tables"))
+    tables = _mapping("rules.tables", found.pop("tables", {}))
+    return Rules(
+        **_choices("rules", found),
+        tables={name: _of_table(f"rules.tables.{name}", each) for name, each in tables.items()},
+    )
+
+
+def _of_table(place: str, said: object) -> TableRules:
+    found = _mapping(place, said, ("default", "on_delete", "columns"))
+    columns = _mapping(f"{place}.columns", found.pop("columns", {}))
+    return TableRules(
+        **_choices(place, found),
+        columns={name: _rule(f"{place}.columns.{name}", each) for name, each in columns.items()},
+    )
+
+
+def _choices(place: str, found: dict[str, Any]) -> dict[str, Any]:
+    if "default" in found:
+        found["default"] = _rule(f"{place}.default", found["default"])
+    return found
+
+
+def _mapping(place: str, said: object, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    if not isinstance(said, Mapping):
+        raise RuleProblem(f"{place} is a table of the file")
+    for name in said:
+        if known and name not in known:
+            raise RuleProblem(f"{place} has {', '.join(known)}, and not {name!r}")
+    return dict(said)
+
+
+def _rule(place: str, said: object) -> Rule:
+    if isinstance(said, str):
+        name, *branches = said.split() or [""]
+        if name in _NAMED and not branches:
+            return _NAMED[name]()
+        if name == _PRIORITY:
+            return origin_priority(*branches)
+    raise RuleProblem(
+        f"{place} is one of {', '.join(_NAMED)} or '{_PRIORITY} A B', and not {said!r}"
+    )
+
+
+def _imported(said: str) -> Rules:
+    module, found, name = said.partition(":")
+    if not found or not name:
+        raise RuleProblem(f"rules = {said!r}: it is MODULE:NAME, or a table of the file")
+    # A command is not run in its directory, but its users think of that.
+    sys.path.insert(0, "")
+    try:
+        rules = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise RuleProblem(f"rules = {said!r}: {error}") from None
+    finally:
+        sys.path.remove("")
+    if not isinstance(rules, Rules):
+        raise RuleProblem(f"rules = {said!r} is a {type(rules).__name__}, and no Rules")
+    return rules

@@ -1,0 +1,99 @@
+"""Replicas: stores that all write, go offline, and converge.
+
+Each is imported when it is asked for: most need the extra ``replication``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stompkit.replication.replica._lease import LeaseLost, ReplicaInUse
+    from stompkit.replication.replica._port import SettingsProblem
+    from stompkit.replication.replica.applier import Refuse, WriteRefused
+    from stompkit.replication.replica.capture import ReadOnlyReplica
+    from stompkit.replication.replica.data.documents import DocumentProblem
+    from stompkit.replication.replica.history import RevisionProblem
+    from stompkit.replication.replica.nodes import IdentityProblem
+    from stompkit.replication.replica.replica import Replica
+    from stompkit.replication.replica.rules import (
+        Candidate,
+        RuleProblem,
+        Rules,
+        TableRules,
+        counter,
+        custom,
+        first_writer,
+        last_writer,
+        members,
+        origin_priority,
+    )
+    from stompkit.replication.replica.runner import ReplicaStopped
+    from stompkit.replication.replica.settings import ReplicaSettings
+    from stompkit.replication.replica.signing import KeyProblem, generate_key
+    from stompkit.replication.replica.store import StoreBusy, StoreProblem, StoreUnavailable
+
+__all__ = [
+    "Candidate",
+    "DocumentProblem",
+    "IdentityProblem",
+    "KeyProblem",
+    "LeaseLost",
+    "ReadOnlyReplica",
+    "Refuse",
+    "Replica",
+    "ReplicaInUse",
+    "ReplicaSettings",
+    "ReplicaStopped",
+    "RevisionProblem",
+    "RuleProblem",
+    "Rules",
+    "SettingsProblem",
+    "StoreBusy",
+    "StoreProblem",
+    "StoreUnavailable",
+    "TableRules",
+    "WriteRefused",
+    "counter",
+    "custom",
+    "first_writer",
+    "generate_key",
+    "last_writer",
+    "members",
+    "origin_priority",
+]
+
+_MODULES = {
+    "_lease": ("LeaseLost", "ReplicaInUse"),
+    "_port": ("SettingsProblem",),
+    "applier": ("Refuse", "WriteRefused"),
+    "capture": ("ReadOnlyReplica",),
+    "data.documents": ("DocumentProblem",),
+    "history": ("RevisionProblem",),
+    "nodes": ("IdentityProblem",),
+    "replica": ("Replica",),
+    "rules": (
+        "Candidate",
+        "RuleProblem",
+        "Rules",
+        "TableRules",
+        "counter",
+        "custom",
+        "first_writer",
+        "last_writer",
+        "members",
+        "origin_priority",
+    ),
+    "runner": ("ReplicaStopped",),
+    "settings": ("ReplicaSettings",),
+    "signing": ("KeyProblem", "generate_key"),
+    "store": ("StoreBusy", "StoreProblem", "StoreUnavailable"),
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

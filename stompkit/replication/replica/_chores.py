@@ -1,0 +1,41 @@
+"""What a replica does now and then beside replication."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Chores"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Chores:
+    """Calls a function every so often, in a thread of its own."""
+
+    def __init__(self, chore: Callable[[], object], interval_s: float) -> None:
+        """Begin; with 0 seconds it is never called."""
+        self._chore = chore
+        self._interval_s = interval_s
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="stompkit-replica chores", daemon=True
+        )
+        if interval_s:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End it; waits for what is being done."""
+        self._is_stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_stopping.wait(self._interval_s):
+            try:
+                self._chore()
+            except Exception:
+                # It is tried again the next time, and nothing depends on it.
+                _log.exception("what a replica does now and then has failed")

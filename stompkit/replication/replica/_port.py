@@ -1,0 +1,101 @@
+"""Where a replica is connected to: brokers, and a channel there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stompkit.link import BrokerUrl, Link
+
+__all__ = ["Hosts", "Port", "SettingsProblem", "read_port"]
+
+#: ``(host, port)`` or ``"host:port"`` each; ``"host:port,host:port"``; or a URL as of
+#: :class:`~stompkit.link.BrokerUrl`, with login, TLS and the virtual host.
+Hosts = str | Sequence[str | tuple[str, int]]
+
+#: What a host can't have in its name, and a URL has for something else.
+_NOT_OF_HOSTS: Final = frozenset("/?@,# \t\r\n")
+
+
+class SettingsProblem(ValueError):
+    """A setting that can't be what it is; ``str()`` says which, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """A broker, or several to fail over between, and a channel there."""
+
+    broker: BrokerUrl
+    channel: str
+    """As it is called in the settings."""
+    send_stomp_ack: bool = True
+    receipts: bool = True
+    durable: bool = False
+
+    @property
+    def destination(self) -> str:
+        """What the channel is to a broker: a topic, unless it is a destination already."""
+        return self.channel if self.channel.startswith("/") else f"/topic/{self.channel}"
+
+    def link(self, **settings: Any) -> Link:
+        """Connect; ``settings`` are further ones of :class:`~stompkit.link.Link`."""
+        return self.broker.link(receipts=self.receipts, **settings)
+
+
+def read_port(place: str, said: Mapping[str, Any]) -> Port | None:
+    """What hosts and a channel come to; ``None`` where neither is said."""
+    hosts, channel = said.get("replication_hosts"), said.get("replication_channel")
+    if not hosts and not channel:
+        return None
+    if not hosts:
+        raise SettingsProblem(
+            f"{place}replication_channel is {channel!r}, and there are no replication_hosts: name"
+            " the broker, or leave both out to replicate with nobody"
+        )
+    try:
+        broker = BrokerUrl.parse(_url(hosts))
+    except ValueError as problem:
+        raise SettingsProblem(f"{place}replication_hosts: {problem}") from None
+    if broker.destination and channel:
+        raise SettingsProblem(
+            f"{place}replication_hosts names the destination {broker.destination!r}, and"
+            f" replication_channel another one, {channel!r}: leave one of them out"
+        )
+    channel = channel or broker.destination
+    if not channel:
+        raise SettingsProblem(
+            f"{place}there are replication_hosts, and no replication_channel: name the topic that"
+            " all nodes share"
+        )
+    if not isinstance(channel, str) or not channel.isprintable() or " " in channel:
+        raise SettingsProblem(
+            f"{place}replication_channel {channel!r} can't be the name of a topic"
+        )
+    flags = {name: said[name] for name in ("send_stomp_ack", "receipts", "durable")}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise SettingsProblem(f"{place}{name} is True or False, not {value!r}")
+    return Port(broker=broker, channel=channel, **flags)
+
+
+def _url(hosts: Hosts) -> str:
+    if isinstance(hosts, str):
+        return hosts if "://" in hosts else f"stomp://{_plain_hosts(hosts.split(','))}"
+    return f"stomp://{_plain_hosts(hosts)}"
+
+
+def _plain_hosts(hosts: Iterable[str | Sequence[Any]]) -> str:
+    """Hosts as a URL has them; raises ValueError."""
+    texts = []
+    for each in hosts:
+        text = ""
+        if isinstance(each, str):
+            text = each.strip()
+        elif isinstance(each, Sequence) and len(each) == 2:
+            name, port = str(each[0]), each[1]
+            text = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        if not text or _NOT_OF_HOSTS & set(text):
+            raise ValueError("it is a list of (host, port), or 'host:port,host:port', or a URL")
+        texts.append(text)
+    return ",".join(texts)

@@ -1,0 +1,83 @@
+"""What a local transaction has changed, in the terms in which it is told to other replicas.
+
+A session says which columns it has written and which it had loaded, and can change one row several
+times. Told is what differs from what the replica's merged state showed before: that is the common
+ancestor of this edit and of others that are made elsewhere at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from stompkit.replication.events import Action, RowChange
+from stompkit.replication.values import Value, to_json
+
+__all__ = ["expanded", "told"]
+
+
+def expanded(change: RowChange, old: Mapping[str, Value] | None = None) -> Iterator[RowChange]:
+    """A change as changes that are about one row each.
+
+    A row whose key has changed is another row: the one under the old key goes, of which ``old`` was
+    to be seen. Raises ValueError for what is about all rows of a table.
+    """
+    if change.action == "schema":
+        return
+    if change.action == "truncate":
+        raise ValueError(f"{change.name}: a replica can tell changes of single rows only")
+    if change.old_key is None or change.old_key == change.key:
+        yield change
+        return
+    yield _made(change, "delete", key=change.old_key)
+    after = {**(old or {}), **(change.before or {}), **(change.after or {})}
+    yield _made(change, "write", after={n: v for n, v in after.items() if n not in change.old_key})
+
+
+def told(change: RowChange, visible: Mapping[str, Value] | None) -> RowChange | None:
+    """A change of a row of which ``visible`` was to be seen; ``None`` where nothing differs."""
+    if change.action == "delete":
+        if visible is None:
+            return None
+        return _made(change, "delete", before=dict(visible))
+    after = {name: value for name, value in (change.after or {}).items() if name not in change.key}
+    if visible is None:
+        before = {
+            name: value for name, value in (change.before or {}).items() if name not in change.key
+        }
+        return _made(change, "write", after={**before, **after})
+    # A column that is not in the state is one that nobody has ever written.
+    differing = {
+        name: value for name, value in after.items() if not _are_same(visible.get(name), value)
+    }
+    if not differing:
+        return None
+    return _made(
+        change,
+        "update",
+        before={name: visible.get(name) for name in differing},
+        after=differing,
+    )
+
+
+def _are_same(one: Value, other: Value) -> bool:
+    """Whether two values say the same: 1.5 and 1.50 do, 1 and True do not."""
+    if isinstance(one, (Mapping, list, tuple)) or isinstance(one, bool) != isinstance(other, bool):
+        return to_json(one) == to_json(other) and repr(one) == repr(other)
+    return bool(one == other)
+
+
+def _made(
+    change: RowChange,
+    action: Action,
+    before: dict[str, Value] | None = None,
+    after: dict[str, Value] | None = None,
+    key: dict[str, Value] | None = None,
+) -> RowChange:
+    return RowChange(
+        table=change.table,
+        schema=change.schema,
+        action=action,
+        key=change.key if key is None else key,
+        before=before,
+        after=after,
+    )

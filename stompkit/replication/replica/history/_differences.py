@@ -1,0 +1,56 @@
+"""What differs between rows at two revisions, as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from stompkit.replication.events import RowChange
+from stompkit.replication.values import Value, row_to_json, to_json
+
+__all__ = ["difference", "in_order"]
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def difference(
+    change: RowChange, before: Mapping[str, Value] | None, after: Mapping[str, Value] | None
+) -> RowChange | None:
+    """What makes one row of another, of the row that ``change`` is about; ``None`` for nothing.
+
+    It is as replicas tell changes: an update has the columns that differ, and no others.
+    """
+    if before is None:
+        return None if after is None else _made(change, "write", None, dict(after))
+    if after is None:
+        return _made(change, "delete", dict(before), None)
+    columns = [name for name in {**before, **after} if _differ(before.get(name), after.get(name))]
+    if not columns:
+        return None
+    return _made(
+        change,
+        "update",
+        {name: before.get(name) for name in columns},
+        {name: after.get(name) for name in columns},
+    )
+
+
+def _differ(one: Value, other: Value) -> bool:
+    """Whether values are different as JSON, by which 1, 1.0 and true are."""
+    return one is not other and _ENCODER.encode(to_json(one)) != _ENCODER.encode(to_json(other))
+
+
+def _made(
+    change: RowChange,
+    action: str,
+    before: dict[str, Value] | None,
+    after: dict[str, Value] | None,
+) -> RowChange:
+    return msgspec.structs.replace(change, action=action, before=before, after=after, old_key=None)
+
+
+def in_order(changes: Iterable[RowChange]) -> list[RowChange]:
+    """Changes by table and key."""
+    return sorted(changes, key=lambda each: (each.name, _ENCODER.encode(row_to_json(each.key))))

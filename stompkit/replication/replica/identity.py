@@ -1,0 +1,46 @@
+"""Names of nodes and of what they write.
+
+A node is called by its **branch**, which people choose. Its changesets are numbered by **origin**:
+the branch and eight hexadecimal digits, which are made with the store, as in ``laptop~1f2e3d4c``.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random, SystemRandom
+from typing import Final
+
+__all__ = ["MARK", "branch_of", "check_branch_id", "is_origin", "new_origin"]
+
+_BRANCH: Final = r"[A-Za-z0-9._-]{1,64}"
+_IS_BRANCH: Final = re.compile(_BRANCH).fullmatch
+_IS_ORIGIN: Final = re.compile(_BRANCH + "~[0-9a-f]{8}").fullmatch
+MARK: Final = "~"
+
+
+def check_branch_id(text: str) -> str:
+    """Give a name back that a node may have; otherwise raises ValueError, which says what may."""
+    if _IS_BRANCH(text) is None:
+        raise ValueError(
+            f"{text[:80]!r} is no branch id: that is 1 to 64 letters from a to z, digits and any of"
+            " '.', '_' and '-'"
+        )
+    return text
+
+
+def new_origin(branch_id: str, chance: Random | None = None) -> str:
+    """A name for what a new store of this branch writes; raises ValueError."""
+    digits = (SystemRandom() if chance is None else chance).getrandbits(32)
+    return f"{check_branch_id(branch_id)}{MARK}{digits:08x}"
+
+
+def is_origin(text: str) -> bool:
+    """Whether :func:`new_origin` could have made this."""
+    return _IS_ORIGIN(text) is not None
+
+
+def branch_of(origin: str) -> str:
+    """The node's branch; raises ValueError for what is no origin."""
+    if not is_origin(origin):
+        raise ValueError(f"{origin[:80]!r} is no origin, as in 'laptop~1f2e3d4c'")
+    return origin.partition(MARK)[0]

@@ -1,0 +1,43 @@
+"""What else writes rows into SQL databases as the sink does: its tables, values and errors."""
+
+from __future__ import annotations
+
+from stompkit.replication.sinks.sql._database import Database, ForeignKeys, Rejected
+from stompkit.replication.sinks.sql._plan import Batch, Kind
+from stompkit.replication.sinks.sql._rows import apply_batch
+from stompkit.replication.sinks.sql._schema import (
+    SchemaProblem,
+    SourceColumn,
+    make_columns,
+    make_table,
+)
+from stompkit.replication.sinks.sql._statements import Statements
+from stompkit.replication.sinks.sql._tables import (
+    Catalog,
+    TargetColumn,
+    TargetTable,
+    groups_of,
+    table_options,
+)
+from stompkit.replication.sinks.sql._values import CannotStore, adapter
+
+__all__ = [
+    "Batch",
+    "CannotStore",
+    "Catalog",
+    "Database",
+    "ForeignKeys",
+    "Kind",
+    "Rejected",
+    "SchemaProblem",
+    "SourceColumn",
+    "Statements",
+    "TargetColumn",
+    "TargetTable",
+    "adapter",
+    "apply_batch",
+    "groups_of",
+    "make_columns",
+    "make_table",
+    "table_options",
+]

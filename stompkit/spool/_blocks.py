@@ -1,0 +1,253 @@
+"""Blocks: the messages of one partition that were appended together, by columns.
+
+Readers make arrays of a block without looking at single messages, so its parts are laid out as
+Arrow has them. All numbers are little-endian::
+
+    magic "STB1", u32 length of the rest, u32 CRC-32 of the rest
+    the rest: u32 count, u64 first ordinal, then each part as u64 length, octets, padding to 8:
+        received                                          i64 for each message
+        destination, message_id, event_id, content_type   texts
+        headers                                           u32 row offsets, one more than messages
+        names and values of headers                       texts, one for each header
+        body                                              texts, except that they are octets
+
+where texts are u32 offsets, one more than there are texts, and then the octets of all of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from stompkit.spool._records import Record
+
+__all__ = ["FIXED", "TEXTS", "Block", "Damaged", "Headers", "Heading", "Texts", "decode", "encode"]
+
+_MAGIC: Final = b"STB1"
+_HEADING: Final = struct.Struct("<4sIIIQ")
+#: What of the heading is not counted by its length.
+_OUTSIDE: Final = 12
+_LENGTH: Final = struct.Struct("<Q")
+#: The names of those parts that have one text for each message, in their order.
+TEXTS: Final = ("destination", "message_id", "event_id", "content_type")
+#: Octets that show a block's heading and when its first message was received.
+FIXED: Final = _HEADING.size + _LENGTH.size + 8
+#: Offsets are 32 bits with a sign to those who read them.
+_MOST_OCTETS: Final = 2**31 - 1
+
+
+class Damaged(ValueError):
+    """These octets are no block."""
+
+
+class Heading(NamedTuple):
+    """What a block says before its parts."""
+
+    #: Octets of the whole block.
+    length: int
+    crc: int
+    messages: int
+    first: int
+
+    @classmethod
+    def read(cls, octets: bytes | memoryview) -> Heading:
+        """Read the beginning of a block; raises :class:`Damaged`."""
+        if len(octets) < _HEADING.size:
+            raise Damaged("the heading of a block is cut off")
+        magic, length, crc, count, first = _HEADING.unpack_from(octets)
+        if magic != _MAGIC:
+            raise Damaged("no block begins here")
+        if count == 0 or length % 8 != 4 or length < count * 8:
+            raise Damaged("the heading of the block makes no sense")
+        return cls(_OUTSIDE + length, crc, count, first)
+
+
+class Texts(NamedTuple):
+    """Texts, or octets: one is ``data[offsets[i]:offsets[i + 1]]``."""
+
+    #: Of unsigned 32-bit numbers; one more than there are texts, and the first need not be 0.
+    offsets: memoryview
+    data: memoryview
+
+    def octets(self) -> list[bytes]:
+        """All of them, copied."""
+        offsets, data = self.offsets, self.data
+        return [bytes(data[start:end]) for start, end in pairwise(offsets)]
+
+    def strings(self) -> list[str]:
+        """All of them, decoded."""
+        offsets = self.offsets.tolist()
+        first, last = offsets[0], offsets[-1]
+        text = str(self.data[first:last], "utf-8")
+        if len(text) == last - first:
+            return [text[start - first : end - first] for start, end in pairwise(offsets)]
+        return [octets.decode() for octets in self.octets()]
+
+
+class Headers(NamedTuple):
+    """Headers: those of a message are ``rows[i]`` to ``rows[i + 1]`` of names and values."""
+
+    rows: memoryview
+    names: Texts
+    values: Texts
+
+
+class Block:
+    """Messages of one partition that follow each other, by columns, which are not copied."""
+
+    __slots__ = ("_texts", "body", "count", "first", "headers", "received")
+
+    def __init__(
+        self,
+        first: int,
+        received: memoryview,
+        texts: Sequence[Texts],
+        headers: Headers,
+        body: Texts,
+    ) -> None:
+        """Take columns; ``texts`` in the order of :data:`TEXTS`."""
+        self.first: Final = first
+        self.count: Final = len(received)
+        #: Microseconds since 1970, as 64-bit numbers.
+        self.received: Final = received
+        self._texts: Final = texts
+        self.headers: Final = headers
+        self.body: Final = body
+
+    @property
+    def end(self) -> int:
+        """The ordinal after the last one."""
+        return self.first + self.count
+
+    def text(self, name: str) -> Texts:
+        """A column of those in :data:`TEXTS`; raises ValueError for any other name."""
+        return self._texts[TEXTS.index(name)]
+
+    @property
+    def octets(self) -> int:
+        """About how many octets it has, headings and padding apart."""
+        return sum(column.nbytes for column in self._columns())
+
+    def checksum(self) -> int:
+        """The CRC-32 of its columns."""
+        crc = 0
+        for column in self._columns():
+            crc = crc32(column, crc)
+        return crc
+
+    def slice(self, start: int, end: int) -> Block:
+        """What of it has ordinals from ``start`` on and before ``end``."""
+        low = min(max(start - self.first, 0), self.count)
+        high = max(min(end - self.first, self.count), low)
+        if (low, high) == (0, self.count):
+            return self
+        headers = self.headers
+        return Block(
+            self.first + low,
+            self.received[low:high],
+            [_cut(texts, low, high) for texts in self._texts],
+            Headers(headers.rows[low : high + 1], headers.names, headers.values),
+            _cut(self.body, low, high),
+        )
+
+    def _columns(self) -> Iterator[memoryview]:
+        yield self.received
+        yield self.headers.rows
+        for texts in (*self._texts, self.headers.names, self.headers.values, self.body):
+            yield texts.offsets
+            yield texts.data
+
+    def records(self) -> Iterator[Record]:
+        """The messages one by one, which is slow."""
+        rows = self.headers.rows
+        pairs = tuple(zip(self.headers.names.strings(), self.headers.values.strings(), strict=True))
+        headers = (pairs[start:end] for start, end in pairwise(rows))
+        texts = (column.strings() for column in self._texts)
+        columns = zip(self.received, *texts, headers, self.body.octets(), strict=True)
+        return map(Record._make, columns)
+
+
+def encode(first: int, records: Sequence[Record]) -> bytes:
+    """The octets of a block; raises ValueError where there is too much for one, or no message."""
+    if not records:
+        raise ValueError("a block has at least one message")
+    received, *texts, headers, bodies = zip(*records, strict=True)
+    count = len(records)
+    rows = _offsets(map(len, headers), count)
+    pairs = list(chain.from_iterable(headers))
+    names, values = zip(*pairs, strict=True) if pairs else ((), ())
+    parts = [struct.pack("<IQ", count, first)]
+    _add(parts, struct.pack(f"<{count}q", *received))
+    for column in (*texts, rows, names, values):
+        _add(parts, column if isinstance(column, bytes) else _of_strings(column))
+    _add(parts, _of_octets(bodies))
+    length = sum(map(len, parts))
+    if length > _MOST_OCTETS:
+        raise ValueError(f"{length} octets of messages are too much for one block")
+    crc = 0
+    for part in parts:
+        crc = crc32(part, crc)
+    return b"".join((struct.pack("<4sII", _MAGIC, length, crc), *parts))
+
+
+def decode(octets: bytes | memoryview) -> Block:
+    """The block that octets are; raises :class:`Damaged` for anything else."""
+    view = memoryview(octets)
+    heading = Heading.read(view)
+    if heading.length != len(view):
+        raise Damaged(f"the block has {len(view)} octets instead of {heading.length}")
+    if crc32(view[_OUTSIDE:]) != heading.crc:
+        raise Damaged("the checksum of the block does not match")
+    parts = _parts(view)
+    count = heading.messages
+    received = next(parts).cast("q")
+    texts = [_texts(next(parts), count) for _ in TEXTS]
+    rows = next(parts).cast("I")
+    names = _texts(next(parts), rows[count])
+    values = _texts(next(parts), rows[count])
+    return Block(
+        heading.first, received, texts, Headers(rows, names, values), _texts(next(parts), count)
+    )
+
+
+def _cut(texts: Texts, low: int, high: int) -> Texts:
+    return Texts(texts.offsets[low : high + 1], texts.data)
+
+
+def _add(parts: list[bytes], octets: bytes) -> None:
+    parts += (_LENGTH.pack(len(octets)), octets, bytes(-len(octets) % 8))
+
+
+def _offsets(lengths: Iterable[int], count: int) -> bytes:
+    try:
+        return struct.pack(f"<{count + 1}I", *accumulate(lengths, initial=0))
+    except struct.error:
+        raise ValueError("too many octets of messages for one block") from None
+
+
+def _of_strings(texts: Sequence[str]) -> bytes:
+    together = "".join(texts)
+    if together.isascii():
+        return _offsets(map(len, texts), len(texts)) + together.encode()
+    return _of_octets([text.encode() for text in texts])
+
+
+def _of_octets(items: Sequence[bytes]) -> bytes:
+    return b"".join((_offsets(map(len, items), len(items)), *items))
+
+
+def _parts(view: memoryview) -> Iterator[memoryview]:
+    at = _HEADING.size
+    while at < len(view):
+        (length,) = _LENGTH.unpack_from(view, at)
+        at += _LENGTH.size
+        yield view[at : at + length]
+        at += length + -length % 8
+
+
+def _texts(part: memoryview, count: int) -> Texts:
+    end = 4 * (count + 1)
+    return Texts(part[:end].cast("I"), part[end:])

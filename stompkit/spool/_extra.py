@@ -1,0 +1,21 @@
+"""What is imported only where there are sealed segments, since it needs an extra."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from stompkit.spool._problems import SpoolProblem
+
+__all__ = ["sealed_files"]
+
+
+def sealed_files() -> ModuleType:
+    """The module that reads sealed segments; raises :class:`SpoolProblem` without pyarrow."""
+    try:
+        from stompkit.spool import _sealed
+    except ImportError as error:
+        raise SpoolProblem(
+            f"the spool has sealed segments, and reading these needs pyarrow ({error}): it comes"
+            " with `pip install stompkit[spark]`"
+        ) from None
+    return _sealed

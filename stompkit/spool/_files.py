@@ -1,0 +1,132 @@
+"""Files and folders of a spool, whatever is in them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+__all__ = [
+    "Segment",
+    "part_folder",
+    "read_at",
+    "read_json",
+    "replace",
+    "replace_octets",
+    "segment_path",
+    "segments",
+    "sync_data",
+    "sync_folder",
+    "write_at",
+    "write_whole",
+]
+
+_IS_SEGMENT: Final = re.compile(r"([0-9]{20})\.(log|arrow|parquet)").fullmatch
+#: Of two forms of one segment the first is read: it is there until the other has been verified.
+_FORMS: Final = ("log", "arrow", "parquet")
+
+#: Makes what a descriptor has written last; without the time of change, where that can be left out.
+sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+
+
+class Segment(NamedTuple):
+    """A file with messages."""
+
+    first: int
+    path: Path
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it has blocks, as they were appended."""
+        return self.path.suffix == ".log"
+
+    @property
+    def index_path(self) -> Path:
+        """The file that says what is where."""
+        return self.path.with_name(self.path.name + ".idx")
+
+
+def part_folder(folder: Path, partition: int) -> Path:
+    """Where the segments of a partition are."""
+    return folder / f"p{partition}"
+
+
+def segment_path(folder: Path, first: int) -> Path:
+    """Where a segment that begins with an ordinal is appended to, in its partition's folder."""
+    return folder / f"{first:020}.log"
+
+
+def segments(folder: Path) -> list[Segment]:
+    """All in the folder of a partition, the oldest first."""
+    found: dict[int, tuple[int, Segment]] = {}
+    for name in os.listdir(folder):
+        if (match := _IS_SEGMENT(name)) is not None:
+            first, rank = int(match[1]), _FORMS.index(match[2])
+            if first not in found or rank < found[first][0]:
+                found[first] = rank, Segment(first, folder / name)
+    return [segment for _, (_, segment) in sorted(found.items())]
+
+
+def replace(path: Path, content: object, *, sync: bool = True, mark: str = "") -> None:
+    """Write a file as a whole, as JSON; others see what was there before, or all of this."""
+    replace_octets(path, msgspec.json.encode(content), sync=sync, mark=mark)
+
+
+def replace_octets(path: Path, octets: bytes, *, sync: bool = True, mark: str = "") -> None:
+    """Write a file as a whole; a ``mark`` tells those apart who may do so at the same time."""
+    unfinished = f"{path}{mark}.tmp"
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        write_at(descriptor, octets, 0)
+        if sync:
+            sync_data(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(unfinished, path)
+    if sync:
+        sync_folder(path.parent)
+
+
+def write_at(descriptor: int, octets: bytes, offset: int) -> None:
+    """Write all of it, which a system call need not."""
+    view = memoryview(octets)
+    while view:
+        done = os.pwrite(descriptor, view, offset)
+        view = view[done:]
+        offset += done
+
+
+def write_whole(descriptor: int, octets: bytes) -> None:
+    """Write all of it where the descriptor is."""
+    view = memoryview(octets)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def read_at(descriptor: int, length: int, offset: int) -> bytes:
+    """Read so many octets; fewer only at the end of the file."""
+    octets = os.pread(descriptor, length, offset)
+    while len(octets) < length:
+        more = os.pread(descriptor, length - len(octets), offset + len(octets))
+        if not more:
+            break
+        octets += more
+    return octets
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names last that were added to a folder or removed from it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path) -> Any:
+    """What a file has; raises ValueError where that is no JSON."""
+    return msgspec.json.decode(path.read_bytes())

@@ -1,0 +1,73 @@
+"""Which spool is in a folder."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from stompkit.spool._files import part_folder, read_json, replace, segments, sync_folder
+from stompkit.spool._head import new_head
+from stompkit.spool._problems import BrokenSpool, SpoolProblem
+
+__all__ = ["Identity", "create", "identity_of", "is_spool"]
+
+_IDENTITY: Final = "spool.json"
+_FORMAT: Final = 1
+
+
+class Identity(NamedTuple):
+    """Which spool it is; this never changes."""
+
+    id: str
+    partitions: int
+
+
+def is_spool(folder: Path) -> bool:
+    """Whether a spool has been made in a folder."""
+    return (folder / _IDENTITY).exists()
+
+
+def identity_of(folder: Path) -> Identity:
+    """Which spool is in a folder; raises :class:`SpoolProblem` where there is none."""
+    path = folder / _IDENTITY
+    if sys.byteorder != "little":
+        raise SpoolProblem("spools are read in place, which needs a little-endian processor")
+    try:
+        content = read_json(path)
+        identity = Identity(str(content["id"]), int(content["partitions"]))
+        found = content["format"]
+    except FileNotFoundError:
+        raise SpoolProblem(
+            f"{folder} has no spool: it is made when `stompkit spool run` or a SpoolWriter first"
+            " opens it, and has to be on a disk that this machine sees"
+        ) from None
+    except (KeyError, TypeError, ValueError):
+        raise BrokenSpool(path, 0, "it does not say which spool this is") from None
+    if found != _FORMAT:
+        raise SpoolProblem(
+            f"{folder} has a spool of format {found}; this version reads format {_FORMAT}"
+        )
+    return identity
+
+
+def create(folder: Path, partitions: int, now_s: float) -> Identity:
+    """Make a spool in a folder that has none; raises :class:`BrokenSpool` where it had one."""
+    for number in range(partitions):
+        part = part_folder(folder, number)
+        part.mkdir(mode=0o700, exist_ok=True)
+        for segment in segments(part):
+            if segment.path.stat().st_size:
+                raise BrokenSpool(folder / _IDENTITY, 0, "it is missing, but messages are there")
+    new_head(folder, (0,) * partitions)
+    identity = Identity(uuid.uuid4().hex, partitions)
+    created = datetime.fromtimestamp(now_s, UTC).isoformat()
+    # The last one: with it a reader relies on everything else.
+    replace(
+        folder / _IDENTITY,
+        {"format": _FORMAT, "id": identity.id, "partitions": partitions, "created": created},
+    )
+    sync_folder(folder.parent)
+    return identity

@@ -1,0 +1,150 @@
+"""Where the blocks of a segment are.
+
+A file beside the segment has an entry of fixed length for each block. It is only ever a help: it
+is not synced, and what of it does not fit together is found again from the segment itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from stompkit.spool._blocks import FIXED, Damaged, Heading
+from stompkit.spool._extra import sealed_files
+from stompkit.spool._files import Segment, read_at
+from stompkit.spool._problems import BrokenSpool
+
+__all__ = ["Entry", "Index", "pack", "unpack", "walk"]
+
+_ENTRY: Final = struct.Struct("<QQIIqq")
+_RECEIVED: Final = struct.Struct("<q")
+_first_of: Final = attrgetter("first")
+
+
+class Entry(NamedTuple):
+    """A block, or what corresponds to one in a sealed segment."""
+
+    first: int
+    offset: int
+    messages: int
+    #: In octets.
+    length: int
+    #: When its first and its last message were received, in microseconds since 1970.
+    since_us: int
+    until_us: int
+
+    @property
+    def end(self) -> int:
+        """The ordinal after its last one."""
+        return self.first + self.messages
+
+
+def pack(entry: Entry) -> bytes:
+    """An entry as it is in a file."""
+    return _ENTRY.pack(*entry)
+
+
+def unpack(octets: bytes, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
+    """The entries of a file, as far as they follow each other."""
+    first, offset = (
+        (segment.first, 0) if after is None else (after.end, after.offset + after.length)
+    )
+    whole = len(octets) - len(octets) % _ENTRY.size
+    for entry in map(Entry._make, _ENTRY.iter_unpack(octets[:whole])):
+        if (entry.first, entry.offset) != (first, offset) or not entry.messages:
+            return
+        yield entry
+        first, offset = entry.end, offset + entry.length
+
+
+def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
+    """The blocks of a log after one of them, by their headings alone.
+
+    Raises :class:`BrokenSpool` where the next one should begin and does not.
+    """
+    first, offset = (
+        (segment.first, 0) if after is None else (after.end, after.offset + after.length)
+    )
+    size = os.fstat(descriptor).st_size
+    while offset < size:
+        octets = read_at(descriptor, FIXED, offset)
+        try:
+            heading = Heading.read(octets)
+        except Damaged as error:
+            raise BrokenSpool(segment.path, offset, str(error)) from None
+        if heading.first != first or offset + heading.length > size:
+            raise BrokenSpool(segment.path, offset, f"it has no whole block of ordinal {first}")
+        last = read_at(descriptor, _RECEIVED.size, offset + FIXED + 8 * (heading.messages - 2))
+        (since_us,) = _RECEIVED.unpack_from(octets, FIXED - _RECEIVED.size)
+        (until_us,) = _RECEIVED.unpack(last)
+        yield Entry(first, offset, heading.messages, heading.length, since_us, until_us)
+        first, offset = first + heading.messages, offset + heading.length
+
+
+def _after(entry: Entry | None, segment: Segment) -> tuple[int, int]:
+    """The ordinal and the offset that follow."""
+    return (segment.first, 0) if entry is None else (entry.end, entry.offset + entry.length)
+
+
+class Index:
+    """What is known of a segment's blocks: more, as more is asked for."""
+
+    def __init__(self, segment: Segment) -> None:
+        """Know nothing yet."""
+        self.segment: Final = segment
+        self._entries: list[Entry] = []
+
+    def upto(self, end: int) -> list[Entry]:
+        """All blocks up to an ordinal, maybe more.
+
+        Raises :class:`BrokenSpool` where the segment has not so many, FileNotFoundError where it is
+        not there any more.
+        """
+        entries = self._entries
+        if self._lacks(end):
+            self._load()
+        if self._lacks(end):
+            if self.segment.is_log:
+                self._walk(end)
+            else:
+                entries[:] = sealed_files().entries(self.segment.path)
+        if self._lacks(end):
+            there = entries[-1].end if entries else self.segment.first
+            offset = entries[-1].offset + entries[-1].length if entries else 0
+            raise BrokenSpool(
+                self.segment.path, offset, f"it ends before ordinal {there} instead of {end}"
+            )
+        return entries
+
+    def between(self, start: int, end: int) -> list[Entry]:
+        """The blocks that have anything of a range; raises as :meth:`upto` does."""
+        entries = self.upto(end)
+        low = bisect_right(entries, start, key=_first_of) - 1
+        high = bisect_left(entries, end, key=_first_of)
+        return entries[max(low, 0) : high]
+
+    def _lacks(self, end: int) -> bool:
+        entries = self._entries
+        return (entries[-1].end if entries else self.segment.first) < end
+
+    def _load(self) -> None:
+        entries = self._entries
+        with contextlib.suppress(OSError), self.segment.index_path.open("rb") as file:
+            file.seek(len(entries) * _ENTRY.size)
+            entries += unpack(file.read(), self.segment, entries[-1] if entries else None)
+
+    def _walk(self, end: int) -> None:
+        entries = self._entries
+        descriptor = os.open(self.segment.path, os.O_RDONLY)
+        try:
+            for entry in walk(descriptor, self.segment, entries[-1] if entries else None):
+                entries.append(entry)
+                if entry.end >= end:
+                    return
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,66 @@
+"""What was received lately, so that what a broker delivers again is not kept again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from heapq import merge
+from itertools import repeat
+from operator import itemgetter
+
+from stompkit.spool._blocks import Block
+from stompkit.spool._records import Record
+
+__all__ = ["Memory"]
+
+
+class Memory:
+    """The last so many messages, by destination and event id, or message id where it has none.
+
+    A message that has neither is always new.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Remember nothing; raises ValueError for a number below 0."""
+        if most < 0:
+            raise ValueError(f"{most} messages can't be remembered")
+        self._most = most
+        self._keys: OrderedDict[str, None] = OrderedDict()
+
+    def fresh(self, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
+        """Those that are not remembered and not the same as an earlier one, and their keys."""
+        known = self._keys
+        fresh: list[Record] = []
+        keys: dict[str, None] = {}
+        for record in records:
+            key = _key(record.destination, record.event_id, record.message_id)
+            if key:
+                if key in known or key in keys:
+                    continue
+                keys[key] = None
+            fresh.append(record)
+        return fresh, list(keys)
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Remember, and forget what is over the number."""
+        known = self._keys
+        known.update(zip(keys, repeat(None), strict=False))
+        for _ in range(len(known) - self._most):
+            known.popitem(last=False)
+
+    def rebuild(self, partitions: Iterable[Iterable[Block]]) -> None:
+        """Remember what is in these blocks of each partition."""
+        timed = merge(*map(_timed_keys, partitions), key=itemgetter(0))
+        self.add(key for _, key in timed if key)
+
+
+def _timed_keys(blocks: Iterable[Block]) -> Iterable[tuple[int, str]]:
+    for block in blocks:
+        columns = (block.text(name).strings() for name in ("destination", "event_id", "message_id"))
+        yield from zip(block.received, map(_key, *columns), strict=True)
+
+
+def _key(destination: str, event_id: str, message_id: str) -> str:
+    if event_id:
+        return f"{destination}\0e{event_id}"
+    return f"{destination}\0m{message_id}" if message_id else ""

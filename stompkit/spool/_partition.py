@@ -1,0 +1,158 @@
+"""What readers see of a partition."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, TypeVar
+
+from stompkit.spool._blocks import Block, Damaged, decode
+from stompkit.spool._extra import sealed_files
+from stompkit.spool._files import Segment, part_folder, read_at, segments
+from stompkit.spool._index import Entry, Index
+from stompkit.spool._problems import BrokenSpool, DataLost
+
+__all__ = ["Partition"]
+
+_T = TypeVar("_T")
+#: Gives the blocks of a segment for entries, and how many octets each has.
+_Blocks = Callable[[list[Entry]], Iterator[tuple[Block, int]]]
+
+#: Blocks next to each other are read together up to so many octets.
+_READ_OCTETS: Final = 1 << 20
+
+
+class Partition:
+    """The segments of a partition, and what is where in them."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        """Describe it; nothing is read yet."""
+        self._folder = part_folder(folder, number)
+        self._number = number
+        #: Those that were there some time ago.
+        self._listed: list[Segment] = []
+        self._indexes: dict[Path, Index] = {}
+
+    def floor(self) -> int:
+        """The first ordinal that is still there."""
+        self._list()
+        return self._listed[0].first
+
+    def entries(self, start: int, end: int) -> Iterator[Entry]:
+        """What has anything of a range whose end is below the head, beginning at the floor."""
+        start = max(start, self.floor())
+        while start < end:
+            _, found = self._run(start, end, lambda segment: None)
+            yield from found
+            start = found[-1].end
+
+    def blocks(self, start: int, end: int) -> Iterator[tuple[Block, int]]:
+        """The blocks of a range, whole, and how many octets each has; raises :class:`DataLost`."""
+        while start < end:
+            reader, found = self._run(start, end, _opened)
+            yield from reader(found)
+            start = found[-1].end
+
+    def _run(self, start: int, end: int, use: Callable[[Segment], _T]) -> tuple[_T, list[Entry]]:
+        """What one segment has of a range, and what ``use`` makes of the segment."""
+        if self._listed:
+            # It is looked for what is there now only where these do not have it.
+            with suppress(BrokenSpool, DataLost, FileNotFoundError):
+                return self._within(start, end, use)
+        self._list()
+        while True:
+            try:
+                return self._within(start, end, use)
+            except FileNotFoundError:
+                self._list()  # it has been sealed or removed since it was listed
+
+    def _within(self, start: int, end: int, use: Callable[[Segment], _T]) -> tuple[_T, list[Entry]]:
+        listed = self._listed
+        place = bisect_right(listed, start, key=attrgetter("first")) - 1
+        if place < 0:
+            raise self._lost(start)
+        segment = listed[place]
+        is_last = place + 1 == len(listed)
+        bound = end if is_last else min(end, listed[place + 1].first)
+        found = self._index(segment).between(start, bound)
+        return use(segment), found
+
+    def _list(self) -> None:
+        """See which segments there are now."""
+        listed = segments(self._folder)
+        # One that is sealed meanwhile can be missed in both forms, but not twice.
+        while (again := segments(self._folder)) != listed:
+            listed = again
+        if not listed:
+            raise BrokenSpool(self._folder, 0, "it has no segment")
+        self._listed = listed
+        for path in self._indexes.keys() - {segment.path for segment in listed}:
+            del self._indexes[path]
+
+    def _index(self, segment: Segment) -> Index:
+        index = self._indexes.get(segment.path)
+        if index is None:
+            index = self._indexes[segment.path] = Index(segment)
+        return index
+
+    def _lost(self, asked: int) -> DataLost:
+        since, oldest = "", self._listed[0]
+        with suppress(BrokenSpool, FileNotFoundError):
+            entry = self._index(oldest).upto(oldest.first + 1)[0]
+            received = datetime.fromtimestamp(entry.since_us / 1e6, UTC)
+            since = f", received since {received.isoformat(timespec='seconds')}"
+        return DataLost(
+            f"ordinal {asked} of partition {self._number} is not in {self._folder.parent} any more:"
+            f" it begins with {oldest.first}{since}. Read on from there, or restore the files that"
+            " are missing; a registered reader is one for whom retention keeps what it needs",
+            partition=self._number,
+            asked=asked,
+            there=oldest.first,
+        )
+
+
+def _opened(segment: Segment) -> _Blocks:
+    """What gives the blocks of a segment; raises FileNotFoundError where it is gone."""
+    if not segment.is_log:
+        reader: _Blocks = sealed_files().opened(segment.path)
+        return reader
+    return partial(_of_log, os.open(segment.path, os.O_RDONLY), segment.path)
+
+
+def _of_log(descriptor: int, path: Path, entries: list[Entry]) -> Iterator[tuple[Block, int]]:
+    try:
+        for together in _together(entries):
+            start = together[0].offset
+            octets = memoryview(
+                read_at(descriptor, together[-1].offset + together[-1].length - start, start)
+            )
+            for entry in together:
+                offset = entry.offset - start
+                try:
+                    block = decode(octets[offset : offset + entry.length])
+                except Damaged as error:
+                    raise BrokenSpool(path, entry.offset, str(error)) from None
+                if (block.first, block.count) != (entry.first, entry.messages):
+                    raise BrokenSpool(path, entry.offset, f"it has no ordinal {entry.first}")
+                yield block, entry.length
+    finally:
+        os.close(descriptor)
+
+
+def _together(entries: list[Entry]) -> Iterator[list[Entry]]:
+    some: list[Entry] = []
+    octets = 0
+    for entry in entries:
+        if some and octets + entry.length > _READ_OCTETS:
+            yield some
+            some, octets = [], 0
+        some.append(entry)
+        octets += entry.length
+    if some:
+        yield some

@@ -1,0 +1,162 @@
+"""Reading a spool: by any number of processes, while one writes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from stompkit.spool._blocks import Block
+from stompkit.spool._head import read_head
+from stompkit.spool._identity import identity_of
+from stompkit.spool._index import Entry
+from stompkit.spool._partition import Partition
+from stompkit.spool._problems import DataLost, OtherSpool
+
+__all__ = ["SpoolReader"]
+
+
+class SpoolReader:
+    """What is in a spool, by ordinals, which count the messages of a partition from 0.
+
+    It takes no lock and holds no file open; a pickled one opens the same folder. Use one in one
+    thread at a time. All methods raise :class:`~stompkit.spool.BrokenSpool` where files are
+    damaged, and OSError.
+    """
+
+    def __init__(self, folder: str | PathLike[str], *, expect_id: str = "") -> None:
+        """Open a folder.
+
+        Raises :class:`~stompkit.spool.SpoolProblem` where it has no spool, and
+        :class:`~stompkit.spool.OtherSpool` where it is not the one with ``expect_id``.
+        """
+        self.folder: Final = Path(folder)
+        identity = identity_of(self.folder)
+        if expect_id not in ("", identity.id):
+            raise OtherSpool(
+                f"{self.folder} has the spool {identity.id} instead of {expect_id}: its ordinals"
+                " are others. Bring the former one back, or begin anew with this one"
+            )
+        self.id: Final = identity.id
+        self.partitions: Final = identity.partitions
+        self._partitions = [Partition(self.folder, number) for number in range(self.partitions)]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, (str(self.folder), self.id)
+
+    def head(self) -> tuple[int, ...]:
+        """The ordinal after the last one of each partition; cheap enough to be asked often."""
+        return read_head(self.folder)
+
+    def floor(self) -> tuple[int, ...]:
+        """The first ordinal of each partition that is still there."""
+        return tuple(partition.floor() for partition in self._partitions)
+
+    def blocks(
+        self, partition: int, start: int, end: int, *, most_bytes: int | None = None
+    ) -> Iterator[Block]:
+        """The messages with ordinals from ``start`` on and before ``end``, in order.
+
+        With ``most_bytes`` it ends before there are more octets than that, but gives at least one
+        block. Raises :class:`~stompkit.spool.DataLost` where any is not there, before it gives the
+        first of those that retention has removed.
+        """
+        head = self.head()[partition]
+        if end > head:
+            raise DataLost(
+                f"ordinal {end - 1} of partition {partition} is not in {self.folder}, which ends"
+                f" before {head}: has it been restored from an older copy?",
+                partition=partition,
+                asked=end - 1,
+                there=head,
+            )
+        octets = 0
+        for block, length in self._partitions[partition].blocks(start, end):
+            octets += length
+            if most_bytes is not None and octets > most_bytes and octets > length:
+                return
+            yield block.slice(start, end)
+
+    def position_at(self, time_s: float) -> tuple[int, ...]:
+        """The first ordinal of each partition that was received at or after a time.
+
+        ``time_s`` is in seconds since 1970. Where the receiver's clock was set back, this is by the
+        first and the last message of each block.
+        """
+        time_us = round(time_s * 1e6)
+        return tuple(
+            self._position(number, head, time_us) for number, head in enumerate(self.head())
+        )
+
+    def size(self, partition: int, start: int, end: int) -> int:
+        """About how many octets a range has: those of all blocks that have any of it."""
+        return sum(entry.length for entry in self._partitions[partition].entries(start, end))
+
+    def split(
+        self, start: Sequence[int], end: Sequence[int], parts: int
+    ) -> list[tuple[int, int, int]]:
+        """At most ``parts`` ranges of about equal size for all partitions together.
+
+        Each is a partition, start and end, and they are cut between blocks. Only where more
+        partitions than that have messages are there more ranges.
+        """
+        found = [
+            list(partition.entries(first, last))
+            for partition, first, last in zip(self._partitions, start, end, strict=True)
+        ]
+        octets = sum(entry.length for entries in found for entry in entries)
+        ranges: list[tuple[int, int, int]] = []
+        done = 0
+        for number, entries in enumerate(found):
+            first, own = start[number], 0
+            for entry in entries:
+                # A block is where its middle is.
+                part = (2 * done + entry.length) * parts // (2 * octets)
+                if entry.first <= first:
+                    own = part
+                elif part > own:
+                    ranges.append((number, first, entry.first))
+                    first, own = entry.first, part
+                done += entry.length
+            if first < end[number]:
+                ranges.append((number, first, end[number]))
+        return ranges
+
+    def bytes_limit(self, start: Sequence[int], most_bytes: int) -> tuple[int, ...]:
+        """The farthest end with at most so many octets after ``start``, in order of reception.
+
+        It is beyond ``start`` by one block at least, if there is any.
+        """
+        timed = map(self._timed, range(self.partitions), start, self.head())
+        end = list(start)
+        octets = 0
+        for _, number, entry in merge(*timed, key=itemgetter(0, 1)):
+            octets += entry.length
+            if octets > most_bytes and octets > entry.length:
+                break
+            end[number] = entry.end
+        return tuple(end)
+
+    def _timed(self, number: int, start: int, end: int) -> Iterator[tuple[int, int, Entry]]:
+        for entry in self._partitions[number].entries(start, end):
+            yield entry.since_us, number, entry
+
+    def _position(self, number: int, head: int, time_us: int) -> int:
+        for entry in self._partitions[number].entries(0, head):
+            if entry.until_us >= time_us:
+                return self._within(number, entry, time_us)
+        return head
+
+    def _within(self, number: int, entry: Entry, time_us: int) -> int:
+        for block in self.blocks(number, entry.first, entry.end):
+            for ordinal, received_us in enumerate(block.received, block.first):
+                if received_us >= time_us:
+                    return ordinal
+        return entry.end
+
+
+def _reopened(folder: str, expect_id: str) -> SpoolReader:
+    return SpoolReader(folder, expect_id=expect_id)

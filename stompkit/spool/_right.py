@@ -1,0 +1,29 @@
+"""Who may remove or replace files of a spool: the process that writes to it, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from stompkit.spool._identity import identity_of
+from stompkit.spool._lock import FolderLock
+from stompkit.spool.log import SpoolWriter
+
+__all__ = ["Where", "right_to"]
+
+#: A spool that this process writes to, or the folder of one that nobody does.
+Where = SpoolWriter | str | PathLike[str]
+
+
+@contextmanager
+def right_to(where: Where) -> Iterator[Path]:
+    """The spool's folder, with the lock held; raises :class:`~stompkit.spool.SpoolInUse`."""
+    if isinstance(where, SpoolWriter):
+        yield where.folder
+        return
+    folder = Path(where)
+    identity_of(folder)
+    with FolderLock(folder):
+        yield folder

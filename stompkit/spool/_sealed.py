@@ -1,0 +1,155 @@
+"""Files of sealed segments; needs pyarrow, and is imported only where there are any."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stompkit.spool._arrow import SCHEMA, block_of
+from stompkit.spool._blocks import Block
+from stompkit.spool._files import sync_data
+from stompkit.spool._index import Entry
+from stompkit.spool._problems import BrokenSpool
+
+__all__ = ["entries", "opened", "verified", "write"]
+
+_CRC: Final = b"crc32"
+
+
+def write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write a file in the form that its name ends with, and sync it; raises OSError."""
+    with path.open("wb") as file:
+        if path.suffix == ".arrow":
+            with pa.ipc.new_file(file, SCHEMA) as arrow:
+                for batch in batches:
+                    crc = block_of(batch, 0).checksum()
+                    arrow.write_batch(batch, custom_metadata={_CRC: str(crc)})
+        else:
+            with pq.ParquetWriter(
+                file, SCHEMA, compression="zstd", write_page_checksum=True
+            ) as pages:
+                for batch in batches:
+                    pages.write_batch(batch, row_group_size=batch.num_rows)
+        file.flush()
+        sync_data(file.fileno())
+
+
+def verified(path: Path, first: int, batches: Iterable[pa.RecordBatch]) -> list[Entry]:
+    """The index of a file, once it was compared with what should be in it.
+
+    Raises :class:`BrokenSpool` where it has anything else, and OSError.
+    """
+    with _problems(path):
+        file = _opened(path, first)
+        count = 0
+        for count, batch in enumerate(batches, 1):
+            if count > len(file.counts) or not file.batch(count - 1).equals(batch):
+                raise BrokenSpool(path, 0, f"its batch {count} is not what was written")
+        if count < len(file.counts):
+            raise BrokenSpool(path, 0, "it has more than what was written")
+        return file.entries()
+
+
+def entries(path: Path) -> list[Entry]:
+    """The index of a sealed segment; raises :class:`BrokenSpool`, and OSError."""
+    with _problems(path):
+        return _opened(path, int(path.stem)).entries()
+
+
+def opened(path: Path) -> Callable[[list[Entry]], Iterator[tuple[Block, int]]]:
+    """What gives the blocks of a sealed segment for its entries, and how many octets they have.
+
+    Raises FileNotFoundError where it has been removed, and else as :func:`entries` does.
+    """
+    with _problems(path):
+        return partial(_blocks, _opened(path, int(path.stem)))
+
+
+class _File:
+    """A sealed segment that is open."""
+
+    def __init__(self, path: Path, first: int, counts: list[int]) -> None:
+        self.path: Final = path
+        #: The number of rows of each batch, and their first ordinals.
+        self.counts: Final = counts
+        self.firsts: Final = list(accumulate(counts, initial=first))
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        """One of the batches."""
+        raise NotImplementedError
+
+    def entries(self) -> list[Entry]:
+        """What the index has of it."""
+        found: list[Entry] = []
+        offset = 0
+        for number, (first, count) in enumerate(zip(self.firsts, self.counts, strict=False)):
+            block = block_of(self.batch(number), first)
+            length, received = block.octets, block.received
+            found.append(Entry(first, offset, count, length, received[0], received[-1]))
+            offset += length
+        return found
+
+
+class _Arrow(_File):
+    """An Arrow IPC file, whose columns are used where they are."""
+
+    def __init__(self, path: Path, first: int) -> None:
+        self._file = pa.ipc.open_file(pa.memory_map(str(path)))
+        batches = range(self._file.num_record_batches)
+        super().__init__(path, first, [self._file.get_batch(i).num_rows for i in batches])
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        batch, metadata = self._file.get_batch_with_custom_metadata(number)
+        batch.validate()
+        if metadata[_CRC] != str(block_of(batch, 0).checksum()).encode():
+            raise BrokenSpool(self.path, 0, f"the checksum of its batch {number} does not match")
+        return batch
+
+
+class _Parquet(_File):
+    """A Parquet file, which has checksums of its own."""
+
+    def __init__(self, path: Path, first: int) -> None:
+        self._file = pq.ParquetFile(path, page_checksum_verification=True)
+        groups = range(self._file.num_row_groups)
+        super().__init__(path, first, [self._file.metadata.row_group(i).num_rows for i in groups])
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        table = self._file.read_row_group(number).cast(SCHEMA)
+        (batch,) = table.combine_chunks().to_batches()
+        return batch
+
+
+def _opened(path: Path, first: int) -> _File:
+    return _Arrow(path, first) if path.suffix == ".arrow" else _Parquet(path, first)
+
+
+def _blocks(file: _File, wanted: list[Entry]) -> Iterator[tuple[Block, int]]:
+    for entry in wanted:
+        with _problems(file.path):
+            number = bisect_left(file.firsts, entry.first)
+            if file.firsts[number] != entry.first or file.counts[number] != entry.messages:
+                raise BrokenSpool(file.path, 0, f"it has no batch of ordinal {entry.first}")
+            block = block_of(file.batch(number), entry.first)
+        yield block, entry.length
+
+
+@contextmanager
+def _problems(path: Path) -> Iterator[None]:
+    """Tell what is wrong with a file from what is wrong with reading it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise BrokenSpool(path, 0, str(error)) from None

@@ -1,0 +1,204 @@
+"""The end of a partition, where messages are appended."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from stompkit.spool._blocks import Damaged, decode, encode
+from stompkit.spool._files import (
+    Segment,
+    read_at,
+    replace_octets,
+    segment_path,
+    segments,
+    sync_data,
+    sync_folder,
+    write_at,
+    write_whole,
+)
+from stompkit.spool._index import Entry, pack, walk
+from stompkit.spool._problems import BrokenSpool
+from stompkit.spool._records import Record
+
+__all__ = ["Tail"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Tail:
+    """The newest segment of a partition.
+
+    Blocks are written, then synced, and then either kept or dropped, all of them.
+    """
+
+    def __init__(self, folder: Path, published: int, *, sync: bool) -> None:
+        """Open a partition's folder, and cut off what a crash has left unfinished.
+
+        Raises :class:`~stompkit.spool.BrokenSpool` where anything is missing of what had been
+        published, which is up to that ordinal.
+        """
+        self._folder = folder
+        self._syncs = sync
+        #: What is written and not kept yet.
+        self._pending: list[Entry] = []
+        self._has_rest = False
+        self._end, self._size, self._since_us = 0, 0, 0
+        self._index: int | None = None
+        listed = segments(folder)
+        if not listed:
+            if published:
+                raise BrokenSpool(folder, 0, f"no segment is left of {published} messages")
+            self._start(0)
+        elif not listed[-1].is_log:
+            raise BrokenSpool(listed[-1].path, 0, "the segment after it is missing")
+        else:
+            self._segment = listed[-1]
+            self._descriptor = os.open(self._segment.path, os.O_RDWR)
+            self._recover(published)
+
+    @property
+    def end(self) -> int:
+        """The ordinal after the last one that is kept."""
+        return self._end
+
+    @property
+    def pending_end(self) -> int:
+        """The ordinal after the last one that is written."""
+        return self._pending[-1].end if self._pending else self._end
+
+    def is_full(self, most_bytes: int, oldest_us: float) -> bool:
+        """Whether the segment has reached a size, or has anything from before a time."""
+        return self._size >= most_bytes or (self._size > 0 and self._since_us < oldest_us)
+
+    def roll(self) -> None:
+        """Begin the next segment; raises OSError, and then nothing has changed."""
+        assert not self._pending  # they would be in two segments
+        former = self._descriptor, self._index
+        self._start(self._end)
+        for descriptor in former:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Append a block; raises OSError, and ValueError where that is too much for one."""
+        last = self._pending[-1] if self._pending else None
+        first, offset = (self._end, self._size) if last is None else (last.end, _after(last))
+        octets = encode(first, records)
+        if self._has_rest:
+            os.ftruncate(self._descriptor, self._size)
+            self._has_rest = False
+        entry = Entry(
+            first,
+            offset,
+            len(records),
+            len(octets),
+            records[0].received_us,
+            records[-1].received_us,
+        )
+        self._pending.append(entry)
+        write_at(self._descriptor, octets, offset)
+
+    def sync(self) -> None:
+        """Make sure that what is written lasts; raises OSError."""
+        if self._syncs:
+            sync_data(self._descriptor)
+
+    def keep(self) -> None:
+        """Have what is written stay."""
+        entries, self._pending = self._pending, []
+        if not entries:
+            return
+        if not self._size:
+            self._since_us = entries[0].since_us
+        self._end, self._size = entries[-1].end, _after(entries[-1])
+        if self._index is not None:
+            try:
+                write_whole(self._index, b"".join(map(pack, entries)))
+            except OSError:
+                # It is a help only; what follows a gap in it would be one no more.
+                os.close(self._index)
+                self._index = None
+
+    def drop(self) -> None:
+        """Undo what is written and not kept."""
+        if self._pending:
+            self._pending.clear()
+            self._has_rest = True
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+                self._has_rest = False
+
+    def close(self) -> None:
+        """Close its files."""
+        os.close(self._descriptor)
+        if self._index is not None:
+            os.close(self._index)
+
+    def _start(self, first: int) -> None:
+        path = segment_path(self._folder, first)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            if self._syncs:
+                sync_folder(self._folder)
+        except OSError:
+            os.close(descriptor)
+            with suppress(OSError):
+                path.unlink()
+            raise
+        self._segment = Segment(first, path)
+        self._descriptor = descriptor
+        self._end, self._size, self._since_us = first, 0, 0
+        self._index = self._new_index([])
+
+    def _recover(self, published: int) -> None:
+        """Find the end, by reading all of the segment."""
+        entries: list[Entry] = []
+        problem: BrokenSpool | None = None
+        try:
+            for entry in walk(self._descriptor, self._segment):
+                self._check(entry)
+                entries.append(entry)
+        except BrokenSpool as error:
+            problem = error
+        self._end, self._size, self._since_us = self._segment.first, 0, 0
+        if entries:
+            self._end, self._size = entries[-1].end, _after(entries[-1])
+            self._since_us = entries[0].since_us
+        if self._end < published:
+            os.close(self._descriptor)
+            raise problem or BrokenSpool(
+                self._segment.path,
+                self._size,
+                f"it ends before ordinal {self._end}, and had messages up to {published}",
+            )
+        if problem is not None:
+            rest = os.fstat(self._descriptor).st_size - self._size
+            _log.warning("%s; these last %d octets were never acknowledged", problem, rest)
+            os.ftruncate(self._descriptor, self._size)
+        # A crash may have come between writing and syncing.
+        if self._syncs:
+            sync_data(self._descriptor)
+            sync_folder(self._folder)
+        self._index = self._new_index(entries)
+
+    def _check(self, entry: Entry) -> None:
+        try:
+            decode(read_at(self._descriptor, entry.length, entry.offset))
+        except Damaged as error:
+            raise BrokenSpool(self._segment.path, entry.offset, str(error)) from None
+
+    def _new_index(self, entries: list[Entry]) -> int | None:
+        path = self._segment.index_path
+        with suppress(OSError):
+            replace_octets(path, b"".join(map(pack, entries)), sync=False)
+            return os.open(path, os.O_WRONLY | os.O_APPEND)
+        return None
+
+
+def _after(entry: Entry) -> int:
+    return entry.offset + entry.length

@@ -1,0 +1,204 @@
+"""Writing to a spool."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from stompkit.spool._files import part_folder
+from stompkit.spool._head import Head, read_head
+from stompkit.spool._identity import Identity, create, identity_of, is_spool
+from stompkit.spool._lock import FolderLock
+from stompkit.spool._memory import Memory
+from stompkit.spool._problems import BrokenSpool, SpoolProblem
+from stompkit.spool._reading import SpoolReader
+from stompkit.spool._records import Record, partition_of
+from stompkit.spool._tail import Tail
+
+__all__ = ["SpoolWriter"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: A block of bodies is about that long at most, so that readers need not hold more at once.
+_BLOCK_OCTETS: Final = 16 << 20
+_BLOCK_MESSAGES: Final = 1 << 16
+
+
+class SpoolWriter:
+    """Appends to a spool, as the only one that does, for as long as it is open.
+
+    Use it in one thread at a time.
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        *,
+        partitions: int | None = None,
+        segment_bytes: int = 64 << 20,
+        segment_s: float = 86_400.0,
+        remembered: int = 100_000,
+        sync: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open a folder's spool, or make one.
+
+        A segment ends once it has ``segment_bytes``, or a message that is ``segment_s`` older than
+        the next; only then can retention remove it. ``remembered`` is how many of the last messages
+        are known again when they come once more. Without ``sync`` a power failure may take messages
+        away that have been acknowledged. ``partitions`` is 1 for a new spool, and never changes.
+
+        Raises :class:`~stompkit.spool.SpoolInUse` where another has it open,
+        :class:`~stompkit.spool.BrokenSpool` where it is damaged, ValueError where ``partitions``
+        is not what it has, and OSError.
+        """
+        if partitions is not None and partitions < 1:
+            raise ValueError(f"a spool has one partition at least, not {partitions}")
+        self.folder: Final = Path(folder)
+        self._segment_bytes = segment_bytes
+        self._segment_s = segment_s
+        self._sync = sync
+        self._clock = clock
+        self._memory = Memory(remembered)
+        self._tails: list[Tail] = []
+        self._head: Head | None = None
+        self._is_open = True
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = FolderLock(self.folder)
+        try:
+            identity = self._identity(partitions)
+            self.id: Final = identity.id
+            self.partitions: Final = identity.partitions
+            self._open(remembered)
+        except BaseException:
+            self._release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def head(self) -> tuple[int, ...]:
+        """The ordinal after the last one of each partition."""
+        return tuple(tail.end for tail in self._tails)
+
+    def append(self, records: Sequence[Record]) -> int:
+        """Keep messages, and say how many of them were new; when it returns, these are on disk.
+
+        A message is not new if one of the same destination and event id, or message id where it
+        has none, was among the last ones or comes earlier in this call. Raises OSError, and
+        ValueError where a message is too large; then none of them is kept, and it can be tried
+        again.
+        """
+        if self._head is None or not self._is_open:
+            raise SpoolProblem(f"{self.folder} is closed")
+        fresh, keys = self._memory.fresh(records)
+        if not fresh:
+            return 0
+        tails = self._tails
+        try:
+            touched = self._write(fresh)
+            for tail in touched:
+                tail.sync()
+            self._head.publish(tuple(tail.pending_end for tail in tails))
+            for tail in touched:
+                tail.keep()
+            self._memory.add(keys)
+        except (OSError, ValueError):
+            for tail in tails:
+                tail.drop()
+            raise
+        except BaseException:
+            # It can't be told whether that was published; the next one who opens it finds out.
+            self._release()
+            raise
+        return len(fresh)
+
+    def close(self) -> None:
+        """Close it, so that another can open it; harmless when it is closed."""
+        if self._is_open:
+            self._release(sync=self._sync)
+
+    def _identity(self, partitions: int | None) -> Identity:
+        if not is_spool(self.folder):
+            return create(self.folder, partitions or 1, self._clock())
+        identity = identity_of(self.folder)
+        if partitions not in (None, identity.partitions):
+            raise ValueError(
+                f"{self.folder} has {identity.partitions} partitions, not {partitions}: make"
+                " another spool for another number"
+            )
+        return identity
+
+    def _open(self, remembered: int) -> None:
+        try:
+            published = read_head(self.folder)
+        except BrokenSpool as error:
+            _log.warning("%s", error)
+            published = (0,) * self.partitions
+        for number in range(self.partitions):
+            folder = part_folder(self.folder, number)
+            self._tails.append(Tail(folder, published[number], sync=self._sync))
+        self._head = Head(self.folder, self.head, sync=self._sync)
+        reader = SpoolReader(self.folder)
+        self._memory.rebuild(
+            reader.blocks(number, max(floor, head - remembered), head)
+            for number, (floor, head) in enumerate(zip(reader.floor(), self.head, strict=True))
+        )
+
+    def _write(self, records: list[Record]) -> list[Tail]:
+        """Write what belongs to each partition, and say which have got anything."""
+        groups: dict[int, list[Record]] = {0: records}
+        if self.partitions > 1:
+            groups = {}
+            for record in records:
+                groups.setdefault(partition_of(record, self.partitions), []).append(record)
+        touched: list[Tail] = []
+        for number, group in groups.items():
+            tail = self._tails[number]
+            oldest_us = group[0].received_us - self._segment_s * 1e6
+            if tail.is_full(self._segment_bytes, oldest_us):
+                tail.roll()
+            touched.append(tail)
+            for some in _blocks_of(group):
+                tail.write(some)
+        return touched
+
+    def _release(self, *, sync: bool = False) -> None:
+        self._is_open = False
+        for tail in self._tails:
+            tail.close()
+        try:
+            if self._head is not None:
+                self._head.close(sync=sync)
+        finally:
+            self._lock.close()
+
+
+def _blocks_of(records: list[Record]) -> Iterator[list[Record]]:
+    """The messages in blocks that are not too long."""
+    if len(records) <= _BLOCK_MESSAGES and sum(len(r.body) for r in records) <= _BLOCK_OCTETS:
+        yield records
+        return
+    some: list[Record] = []
+    octets = 0
+    for record in records:
+        if some and (octets + len(record.body) > _BLOCK_OCTETS or len(some) == _BLOCK_MESSAGES):
+            yield some
+            some, octets = [], 0
+        some.append(record)
+        octets += len(record.body)
+    yield some

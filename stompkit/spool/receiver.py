@@ -1,0 +1,327 @@
+"""Takes messages from a broker into a spool: first they are on the disk, then acknowledged.
+
+What a broker delivers again, because the acknowledgement was lost or the process was killed before
+it, is known by the header ``event-id`` where the producer has set one, else by the broker's
+``message-id``, and is not written twice. So a message is in the spool once whatever is killed when,
+as far as the broker keeps it and its identity stays the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol, get_args
+
+from stompkit.client import AckMode, ClientClosed
+from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed, durable_subscription
+from stompkit.spool._receiving import ReceiverStatus
+from stompkit.spool._records import Record
+
+__all__ = ["Appending", "Receiver", "ReceiverStatus", "subscription_name"]
+
+_log: Final = logging.getLogger(__name__)
+#: How often a wait looks whether it is to end, in seconds.
+_LOOK_S: Final = 0.1
+#: How often it is looked whether a group is complete, as a share of its time.
+_SLICES: Final = 4
+#: How many groups a broker sends ahead of their acknowledgements, unless that is said.
+_GROUPS_AHEAD: Final = 4
+#: How long is waited before a disk that has failed is tried again, at first and at the most.
+_BACKOFF_S: Final = 0.1
+_MAX_BACKOFF_S: Final = 5.0
+_ACK_MODES: Final = get_args(AckMode)
+
+#: What is written together.
+_Group = dict[Inbox, list[Delivery]]
+
+
+class Appending(Protocol):
+    """What is used of :class:`stompkit.spool.SpoolWriter`."""
+
+    def append(self, records: Sequence[Record]) -> int:
+        """Write messages so that they survive a crash; gives how many were new."""
+
+
+class Receiver:
+    """Takes messages of some destinations into a spool, in a thread of the caller's or of its own.
+
+    It lives through lost connections, and goes on with the next of several brokers. While the disk
+    refuses to be written it acknowledges nothing, and tries again; the broker keeps the messages
+    meanwhile, and sends no more than ``prefetch`` ahead.
+    """
+
+    def __init__(
+        self,
+        source: BrokerUrl,
+        destinations: Sequence[str],
+        writer: Appending,
+        *,
+        ack: AckMode = "client-individual",
+        receipts: bool = True,
+        selector: str = "",
+        durable: str = "",
+        group_messages: int = 500,
+        group_s: float = 0.02,
+        prefetch: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        on_group: Callable[[int, int], object] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Connect to nothing yet.
+
+        ``source`` is where the brokers are, its destination does not count; ``destinations`` are
+        spelled as the broker wants them, wildcards included. Messages are written, and then
+        acknowledged, ``group_messages`` at a time, or those that have come in ``group_s`` seconds.
+
+        In the mode ``client`` one acknowledgement is for a whole group, which costs less than one
+        each: for brokers that do so, as STOMP wants it. In the mode ``auto``, for brokers that know
+        no acknowledgements, what has come and is not written yet is lost when the process is
+        killed. Without ``receipts``, for brokers that have none, nobody waits for the answer to
+        SUBSCRIBE.
+
+        ``selector`` says which messages are wanted. ``durable`` has brokers keep what topics get
+        while the receiver is away: see :func:`subscription_name`. ``prefetch`` bounds what has
+        come and is not acknowledged, in messages of one destination; by default it is four groups.
+        ``headers`` are further ones of SUBSCRIBE. ``on_group`` is told of each group that is on the
+        disk, in the thread that receives: how many messages it has, and how many of them were new.
+        ``clock`` gives seconds since 1970. Raises ``ValueError`` for what doesn't fit.
+        """
+        if ack not in _ACK_MODES:
+            raise ValueError(f"ack is one of {', '.join(_ACK_MODES)}, not {ack!a}")
+        if not destinations or not all(destinations):
+            raise ValueError("a receiver needs a destination, such as /queue/orders")
+        if len(set(destinations)) < len(destinations):
+            raise ValueError("each destination is named once")
+        if group_messages < 1 or group_s < 0 or (prefetch is not None and prefetch < 1):
+            raise ValueError("group_messages and prefetch are at least 1, group_s is at least 0")
+        self._source = source
+        self._destinations = tuple(destinations)
+        self._writer = writer
+        self._ack: AckMode = ack
+        self._receipts = receipts
+        self._durable = durable
+        self._selector = selector
+        self._headers = dict(headers or {})
+        self._prefetch = prefetch or group_messages * _GROUPS_AHEAD
+        # A group that the broker never sends as a whole would be waited for in vain.
+        self._most = min(group_messages, max(1, self._prefetch // 2))
+        self._group_s = group_s
+        self._on_group = on_group
+        self._clock = clock
+        self._stop = threading.Event()
+        self._arrived = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._link: Link | None = None
+        self._inboxes: tuple[Inbox, ...] = ()
+        self._in_hand = 0
+        self._received = self._duplicates = self._groups = 0
+        self._last = (0, 0.0)
+        self._disk_problem = self._link_problem = ""
+        self._failure: Exception | None = None
+
+    # What users call.
+
+    def status(self) -> ReceiverStatus:
+        """How it is doing; from any thread."""
+        link = self._link
+        messages, seconds = self._last
+        return ReceiverStatus(
+            connected=link is not None and link.is_connected,
+            received=self._received,
+            duplicates=self._duplicates,
+            waiting=self._in_hand + sum(inbox.count for inbox in self._inboxes),
+            groups=self._groups,
+            last_group_messages=messages,
+            last_group_s=seconds,
+            problem=self._disk_problem or self._link_problem,
+            failure=self._failure,
+        )
+
+    def run(self, stop: threading.Event | None = None) -> None:
+        """Receive until ``stop`` is set or :meth:`stop` is called.
+
+        Raises :class:`stompkit.link.LinkClosed` where the login is refused or a subscription ends,
+        :class:`stompkit.client.BrokerError` where one is refused, and the writer's errors other
+        than OSError; the status has them, too.
+        """
+        try:
+            self._run(lambda: self._stop.is_set() or (stop is not None and stop.is_set()))
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def start(self) -> None:
+        """Receive in a thread of its own, which does not keep the process alive."""
+        self._thread = threading.Thread(target=self._main, name="stompkit-receiver", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have it end after the group that is being written; from any thread, at once."""
+        self._stop.set()
+        self._arrived.set()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the end of the thread; raises what has ended it, and TimeoutError."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                raise TimeoutError("the receiver has not ended in time")
+        if self._failure is not None:
+            raise self._failure
+
+    # Inside.
+
+    def _main(self) -> None:
+        try:
+            self.run()
+        except Exception as error:
+            _log.info("receiving has ended: %s", error)
+
+    def _run(self, is_over: Callable[[], bool]) -> None:
+        with self._source.link(
+            receipts=self._receipts,
+            # ActiveMQ and Artemis know a durable subscriber by this.
+            connect_headers={"client-id": self._durable} if self._durable else None,
+            on_connected=self._connected,
+            on_disconnected=self._disconnected,
+        ) as link:
+            self._link = link
+            try:
+                inboxes = [self._subscribe(link, each, is_over) for each in self._destinations]
+            except TimeoutError:
+                return  # it was told to stop
+            self._inboxes = tuple(inboxes)
+            while not is_over():
+                # Each in its turn is the first, so that a busy one does not keep out others.
+                inboxes.append(inboxes.pop(0))
+                if group := self._collect(inboxes, is_over):
+                    self._store(group, is_over)
+            if self._ack == "auto":
+                self._take_rest(inboxes)
+
+    def _connected(self) -> None:
+        self._link_problem = ""
+
+    def _disconnected(self, reason: Exception) -> None:
+        if not isinstance(reason, ClientClosed):
+            self._link_problem = f"no connection to a broker: {reason}"
+
+    def _subscribe(self, link: Link, destination: str, is_over: Callable[[], bool]) -> Inbox:
+        headers = {"selector": self._selector} if self._selector else {}
+        if self._durable:
+            headers |= durable_subscription(subscription_name(self._durable, destination))
+        return link.subscribe(
+            destination,
+            ack=self._ack,
+            prefetch=self._prefetch,
+            headers=headers | self._headers,
+            on_arrival=self._arrived.set,
+            timeout_s=None,
+            stop=is_over,
+        )
+
+    def _collect(self, inboxes: Sequence[Inbox], is_over: Callable[[], bool]) -> _Group:
+        """What is to be written together; nothing where nothing has come for a while."""
+        group: _Group = {}
+        count = 0
+        deadline = 0.0
+        while True:
+            self._arrived.clear()
+            try:
+                for inbox in inboxes:
+                    if count < self._most and (taken := inbox.take(self._most - count)):
+                        group.setdefault(inbox, []).extend(taken)
+                        count += len(taken)
+            except LinkClosed:
+                if group:  # the next call raises it again
+                    return group
+                raise
+            self._in_hand = count
+            if not group:
+                if is_over() or not self._arrived.wait(_LOOK_S):
+                    return group
+                continue
+            now = time.monotonic()
+            deadline = deadline or now + self._group_s
+            if count >= self._most or now >= deadline or is_over():
+                return group
+            # Not until the next message: two threads that take turns get little done.
+            time.sleep(min(self._group_s / _SLICES, deadline - now, _LOOK_S))
+
+    def _store(self, group: _Group, is_over: Callable[[], bool]) -> None:
+        """Write messages and acknowledge them; try again until it is told to stop."""
+        backoff_s = _BACKOFF_S
+        while True:
+            # What can't be acknowledged any more comes again, from some brokers by another name.
+            live = {
+                inbox: [each for each in deliveries if not each.is_stale]
+                for inbox, deliveries in group.items()
+            }
+            records = self._records(live)
+            begun = time.monotonic()
+            try:
+                new = self._writer.append(records) if records else 0
+                break
+            except OSError as error:
+                if not self._disk_problem:
+                    _log.warning("the spool can't be written, which is tried again: %s", error)
+                self._disk_problem = f"the spool can't be written: {error}"
+            if self._has_ended(is_over, begun + backoff_s):
+                return
+            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
+        self._disk_problem = ""
+        for inbox, deliveries in live.items():
+            inbox.ack(deliveries)
+        self._in_hand = 0
+        if records:
+            self._count(len(records), new, time.monotonic() - begun)
+
+    def _records(self, group: _Group) -> list[Record]:
+        received_us = int(self._clock() * 1_000_000)
+        return [
+            Record(
+                received_us,
+                (get := delivery.headers.get)("destination", ""),
+                get("message-id", ""),
+                get("event-id", ""),
+                get("content-type", ""),
+                tuple(delivery.headers.items()),
+                delivery.body,
+            )
+            for deliveries in group.values()
+            for delivery in deliveries
+        ]
+
+    def _count(self, messages: int, new: int, seconds: float) -> None:
+        self._last = (messages, seconds)
+        self._groups += 1
+        self._received += new
+        self._duplicates += messages - new
+        if self._on_group is not None:
+            self._on_group(messages, new)
+
+    def _has_ended(self, is_over: Callable[[], bool], until: float) -> bool:
+        """Wait until a monotonic time; true where it is told to stop before."""
+        while not is_over():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._stop.wait(min(left, _LOOK_S))
+        return True
+
+    def _take_rest(self, inboxes: Sequence[Inbox]) -> None:
+        """What has come already, and would come to nobody again, once there will be no more."""
+        for inbox in inboxes:
+            inbox.close()
+            with suppress(LinkClosed):
+                while taken := inbox.take(self._most, _LOOK_S):
+                    self._store({inbox: taken}, lambda: True)
+
+
+def subscription_name(durable: str, destination: str) -> str:
+    """What a durable subscription to a destination is called at the broker: each has its own."""
+    return f"{durable}-{re.sub(r'[^A-Za-z0-9_.]+', '-', destination).strip('-')}"

@@ -1,0 +1,142 @@
+"""Removing what is old, in whole segments, and never what a registered reader needs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from heapq import merge
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from stompkit.spool import readers
+from stompkit.spool._files import Segment, part_folder, segments, sync_folder
+from stompkit.spool._identity import identity_of
+from stompkit.spool._index import Index
+from stompkit.spool._right import Where, right_to
+
+__all__ = ["Removed", "retain"]
+
+
+class Removed(NamedTuple):
+    """What has been removed."""
+
+    segments: int
+    #: Octets of these.
+    octets: int
+    #: How many segments that are old enough were kept, by the names of readers who need them.
+    kept_for: dict[str, int]
+
+
+class _Old(NamedTuple):
+    """A segment that is not written to any more."""
+
+    partition: int
+    segment: Segment
+    #: The ordinal after its last one.
+    end: int
+    octets: int
+    #: When its first and its last message were received, in microseconds since 1970.
+    since_us: int
+    until_us: int
+
+
+def retain(
+    where: Where,
+    *,
+    max_age_s: float | None = None,
+    max_bytes: int | None = None,
+    readers_expire_s: float | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Removed:
+    """Remove segments, the oldest first.
+
+    With ``max_age_s`` those go whose messages were all received before that; with ``max_bytes`` as
+    many as need be for the spool to have no more octets. The newest segment of each partition
+    stays. Readers who have not said anything for ``readers_expire_s`` are left out of account.
+    ``where`` is the writer of this process, which may append meanwhile in another thread, or else a
+    folder. Raises :class:`~stompkit.spool.SpoolInUse` where another process writes to that,
+    :class:`~stompkit.spool.BrokenSpool`, and OSError.
+    """
+    now_s = clock()
+    with right_to(where) as folder:
+        old = [_closed(folder, number) for number in range(identity_of(folder).partitions)]
+        wanted = [_aged(part, max_age_s, now_s) for part in old]
+        if max_bytes is not None:
+            _add_excess(wanted, old, _octets(folder, len(old)) - max_bytes)
+        needed = {
+            name: reader.positions
+            for name, reader in readers.listed(folder).items()
+            if readers_expire_s is None or reader.updated_s >= now_s - readers_expire_s
+        }
+        return _remove([part[:count] for part, count in zip(old, wanted, strict=True)], needed)
+
+
+def _closed(folder: Path, number: int) -> list[_Old]:
+    listed = segments(part_folder(folder, number))
+    return [_described(number, segment, following.first) for segment, following in pairwise(listed)]
+
+
+def _described(number: int, segment: Segment, end: int) -> _Old:
+    octets = segment.path.stat().st_size
+    entries = Index(segment).upto(end)
+    since_us = min((entry.since_us for entry in entries), default=0)
+    until_us = max((entry.until_us for entry in entries), default=0)
+    return _Old(number, segment, end, octets, since_us, until_us)
+
+
+def _octets(folder: Path, partitions: int) -> int:
+    return sum(
+        segment.path.stat().st_size
+        for number in range(partitions)
+        for segment in segments(part_folder(folder, number))
+    )
+
+
+def _aged(part: list[_Old], max_age_s: float | None, now_s: float) -> int:
+    """How many from the oldest on have only messages that are too old."""
+    if max_age_s is None:
+        return 0
+    oldest_us = (now_s - max_age_s) * 1e6
+    return next((i for i, old in enumerate(part) if old.until_us >= oldest_us), len(part))
+
+
+def _add_excess(wanted: list[int], parts: list[list[_Old]], excess: int) -> None:
+    """Have more of them removed, in order of reception, until so many octets are."""
+    for part, count in zip(parts, wanted, strict=True):
+        excess -= sum(old.octets for old in part[:count])
+    left = (
+        [(old.since_us, old) for old in part[count:]]
+        for part, count in zip(parts, wanted, strict=True)
+    )
+    for _, old in merge(*left, key=itemgetter(0)):
+        if excess <= 0:
+            return
+        wanted[old.partition] += 1
+        excess -= old.octets
+
+
+def _remove(parts: list[list[_Old]], needed: dict[str, tuple[int, ...]]) -> Removed:
+    count = octets = 0
+    kept_for: dict[str, int] = {}
+    for part in parts:
+        for old in part:
+            holding = [name for name, at in needed.items() if at[old.partition] < old.end]
+            for name in holding:
+                kept_for[name] = kept_for.get(name, 0) + 1
+            if not holding:
+                _unlink(old.segment)
+                count += 1
+                octets += old.octets
+    return Removed(count, octets, kept_for)
+
+
+def _unlink(segment: Segment) -> None:
+    # What is left by a crash in between is a segment without index, which is read all the same.
+    with suppress(FileNotFoundError):
+        os.unlink(segment.index_path)
+    os.unlink(segment.path)
+    sync_folder(segment.path.parent)

@@ -1,0 +1,103 @@
+"""Sealing segments: rewriting them once as Arrow IPC or Parquet, which other programs read, too.
+
+Needs the extra ``spark``, as does reading what has been sealed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from stompkit.spool._arrow import SCHEMA, batch_of, combined
+from stompkit.spool._files import Segment, part_folder, replace_octets, segments, sync_folder
+from stompkit.spool._identity import identity_of
+from stompkit.spool._index import pack
+from stompkit.spool._partition import Partition
+from stompkit.spool._reading import SpoolReader
+from stompkit.spool._right import Where, right_to
+from stompkit.spool._sealed import verified, write
+
+__all__ = ["SCHEMA", "Form", "arrow_batches", "batch_of", "seal", "unsealed"]
+
+#: What a sealed segment can be.
+Form = Literal["arrow", "parquet"]
+
+#: Rows of a batch, which is what is read at once.
+_ROWS: Final = 1 << 14
+
+
+def arrow_batches(
+    reader: SpoolReader, partition: int, start: int, end: int, *, rows: int = _ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a range in batches with the columns of :data:`SCHEMA`.
+
+    Small blocks are put together until there are so many rows; a batch that comes of a single block
+    has its memory. Raises as :meth:`~stompkit.spool.SpoolReader.blocks` does.
+    """
+    return combined(reader.blocks(partition, start, end), rows=rows)
+
+
+def unsealed(folder: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """The segments that can be sealed, as partition and first ordinal, the oldest first.
+
+    Raises :class:`~stompkit.spool.SpoolProblem` where the folder has no spool, and OSError.
+    """
+    path = Path(folder)
+    return [
+        (number, segment.first)
+        for number in range(identity_of(path).partitions)
+        for segment in segments(part_folder(path, number))[:-1]
+        if segment.is_log
+    ]
+
+
+def seal(where: Where, partition: int, segment: int, *, form: Form = "arrow") -> Path:
+    """Rewrite the segment that begins with an ordinal, and give its new file.
+
+    What was written is read again and compared with the segment before that is removed. One that is
+    sealed already is left as it is. ``where`` is the writer of this process, which may append
+    meanwhile in another thread, though nobody else may seal or retain then; or else a folder.
+
+    Raises ValueError where there is no such segment or it is still written to,
+    :class:`~stompkit.spool.SpoolInUse` where another process writes to the folder,
+    :class:`~stompkit.spool.BrokenSpool`, and OSError.
+    """
+    with right_to(where) as folder:
+        listed = segments(part_folder(folder, partition))
+        ends = {one.first: (one, following.first) for one, following in pairwise(listed)}
+        if segment not in ends:
+            raise ValueError(
+                f"no segment of partition {partition} begins with {segment}, or it is the newest"
+            )
+        log, end = ends[segment]
+        return _sealed(folder, partition, log, end, form) if log.is_log else log.path
+
+
+def _sealed(folder: Path, partition: int, log: Segment, end: int, form: Form) -> Path:
+    sealed = Segment(log.first, log.path.with_suffix(f".{form}"))
+    unfinished = log.path.with_suffix(f".tmp.{form}")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        blocks = (block for block, _ in Partition(folder, partition).blocks(log.first, end))
+        return combined(blocks, rows=_ROWS)
+
+    try:
+        write(unfinished, batches())
+        index = verified(unfinished, log.first, batches())
+        replace_octets(sealed.index_path, b"".join(map(pack, index)))
+        os.replace(unfinished, sealed.path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
+    sync_folder(sealed.path.parent)
+    with suppress(FileNotFoundError):
+        log.index_path.unlink()
+    log.path.unlink()
+    return sealed.path

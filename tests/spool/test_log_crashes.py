@@ -1,0 +1,184 @@
+"""What a crash leaves of a spool, and damage that no crash explains."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stompkit.spool import BrokenSpool, SpoolReader, SpoolWriter
+from tests.spool.made import contents, fill, logs, numbers, record, several
+
+#: Appends groups, the first of which begins with the message that is named, and says what is kept.
+APPENDING = """
+import sys
+from pathlib import Path
+from stompkit.spool import SpoolWriter
+from tests.spool.made import several
+
+folder, start = Path(sys.argv[1]), int(sys.argv[2])
+with SpoolWriter(folder, partitions=2, segment_bytes=20_000) as writer:
+    while True:
+        # Half of each group comes again, as after a failure of the connection.
+        writer.append(several(max(start - 7, 0), start + 7))
+        start += 7
+        print(start, flush=True)
+"""
+
+
+def test_killed_writers_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    chance = random.Random(8)
+    start = 0
+    for _ in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", APPENDING, str(tmp_path), str(start)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdout is not None
+            for _ in range(chance.randint(1, 40)):
+                start = int(child.stdout.readline())
+            child.send_signal(signal.SIGKILL)
+            start = max([start, *(int(line) for line in child.stdout if line.endswith("\n"))])
+    # What was appended last may be there though nobody was told.
+    SpoolWriter(tmp_path).close()
+    found = sorted(numbers(contents(tmp_path)) + numbers(contents(tmp_path, 1)))
+    assert found == list(range(len(found)))
+    assert start <= len(found) <= start + 7
+    for partition in range(2):
+        assert numbers(contents(tmp_path, partition)) == sorted(
+            numbers(contents(tmp_path, partition))
+        )
+
+
+def test_a_tail_that_is_torn_anywhere_is_cut_off(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    fill(whole, 1, 1)
+    size = logs(whole)[0].stat().st_size
+    head = (whole / "head.json").read_bytes()
+    with SpoolWriter(whole) as writer:
+        writer.append([record(2)])
+    octets = logs(whole)[0].read_bytes()
+    shutil.copytree(whole, torn)
+    for end in range(size, len(octets)):
+        logs(torn)[0].write_bytes(octets[:end])
+        (torn / "head.json").write_bytes(head)
+        caplog.clear()
+        with SpoolWriter(torn, sync=False) as writer:
+            assert writer.head == (2,)
+            assert logs(torn)[0].stat().st_size == size
+            assert [level for _, level, _ in caplog.record_tuples] == (
+                [logging.WARNING] if end > size else []
+            )
+            # This one was never acknowledged, so it comes again.
+            assert writer.append(several(1, 3)) == 1
+        assert logs(torn)[0].read_bytes() == octets
+        assert contents(torn) == several(0, 3)
+
+
+def test_a_tail_of_zeros_is_cut_off(tmp_path: Path) -> None:
+    made = fill(tmp_path, 2)
+    with logs(tmp_path)[0].open("ab") as file:
+        file.write(bytes(5000))
+    assert contents(tmp_path) == made
+    with SpoolWriter(tmp_path) as writer:
+        assert writer.append(several(1, 3)) == 1
+    assert contents(tmp_path) == several(0, 3)
+
+
+def test_what_was_synced_but_not_published_is_there_after_opening(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    head = (tmp_path / "head.json").read_bytes()
+    with SpoolWriter(tmp_path) as writer:
+        writer.append(several(2, 4))
+    (tmp_path / "head.json").write_bytes(head)
+    assert contents(tmp_path) == several(0, 2)
+    with SpoolWriter(tmp_path) as writer:
+        assert writer.head == (4,)
+        assert writer.append(several(2, 5)) == 1
+    assert contents(tmp_path) == several(0, 5)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"p": 1}'])
+def test_a_writer_finds_the_head_again(tmp_path: Path, content: bytes | None) -> None:
+    made = fill(tmp_path, 2, 3)
+    if content is None:
+        (tmp_path / "head.json").unlink()
+    else:
+        (tmp_path / "head.json").write_bytes(content)
+    with pytest.raises(BrokenSpool, match=r"head\.json.*for writing makes it anew"):
+        SpoolReader(tmp_path).head()
+    SpoolWriter(tmp_path).close()
+    assert contents(tmp_path) == made
+
+
+def test_every_flipped_bit_of_what_was_published_is_told_with_its_place(tmp_path: Path) -> None:
+    fill(tmp_path, 1, 1, 1)
+    path = logs(tmp_path)[0]
+    octets = path.read_bytes()
+    begin = octets.index(b"STB1", 1)
+    end = octets.index(b"STB1", begin + 1)
+    chance = random.Random(8)
+    for place in range(begin, end):
+        damaged = bytearray(octets)
+        damaged[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        for open_it in (lambda: contents(tmp_path), lambda: SpoolWriter(tmp_path)):
+            with pytest.raises(BrokenSpool, match=f"damaged at octet {begin}:") as caught:
+                open_it()
+            assert (caught.value.path, caught.value.offset) == (path, begin)
+        assert contents(tmp_path, start=2) == [record(2)]
+    path.write_bytes(octets)
+    assert contents(tmp_path) == several(0, 3)
+
+
+def test_a_published_end_that_is_missing_is_no_torn_tail(tmp_path: Path) -> None:
+    fill(tmp_path, 2, 2)
+    path = logs(tmp_path)[0]
+    octets = path.read_bytes()
+    end = octets.index(b"STB1", 1)
+    path.write_bytes(octets[:end])
+    for open_it in (lambda: SpoolWriter(tmp_path), lambda: contents(tmp_path)):
+        with pytest.raises(BrokenSpool, match=f"damaged at octet {end}"):
+            open_it()
+    path.unlink()
+    with pytest.raises(BrokenSpool, match="no segment"):
+        SpoolWriter(tmp_path)
+
+
+def test_a_segment_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None:
+    fill(tmp_path, *[10] * 8, segment_bytes=2000)
+    missing = logs(tmp_path)[1]
+    missing.unlink()
+    first = int(missing.stem)
+    with pytest.raises(BrokenSpool, match=f"ordinal {first} "):
+        contents(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 999, bytes(4000)])
+def test_an_index_is_a_help_only(tmp_path: Path, content: bytes) -> None:
+    made = fill(tmp_path, *[10] * 8, segment_bytes=2000)
+    for path in (tmp_path / "p0").glob("*.idx"):
+        path.write_bytes(content)
+    assert contents(tmp_path) == made
+    for path in (tmp_path / "p0").glob("*.idx"):
+        path.unlink()
+    assert contents(tmp_path, start=33) == made[33:]
+    with SpoolWriter(tmp_path) as writer:
+        writer.append([record(80)])
+    assert contents(tmp_path) == [*made, record(80)]
+
+
+def test_what_is_wrong_can_be_told_to_another_process(tmp_path: Path) -> None:
+    problem = BrokenSpool(tmp_path, 7, "so")
+    again = pickle.loads(pickle.dumps(problem))
+    assert (str(again), again.path, again.offset) == (str(problem), tmp_path, 7)

@@ -1,0 +1,128 @@
+"""Removing what is old."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompkit.spool import SpoolInUse, SpoolProblem, SpoolReader, SpoolWriter, partition_of, readers
+from stompkit.spool.retention import Removed, retain
+from tests.spool.made import BEGIN_S, contents, fill, logs, numbers, record, several
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A spool with messages 0 to 79 in segments of 20."""
+    with SpoolWriter(tmp_path, segment_s=19.5, sync=False) as writer:
+        for number in range(80):
+            writer.append([record(number)])
+    assert [int(path.stem) for path in logs(tmp_path)] == [0, 20, 40, 60]
+    return tmp_path
+
+
+def octets(folder: Path) -> int:
+    return sum(path.stat().st_size for path in logs(folder))
+
+
+def test_nothing_is_removed_unless_it_is_asked_for(spool: Path) -> None:
+    assert retain(spool) == Removed(0, 0, {})
+    assert len(contents(spool)) == 80
+
+
+def test_a_segment_goes_once_all_of_it_is_too_old(spool: Path) -> None:
+    before = octets(spool)
+    assert retain(spool, max_age_s=100, clock=lambda: BEGIN_S + 139).segments == 1
+    assert retain(spool, max_age_s=100, clock=lambda: BEGIN_S + 139).segments == 0
+    removed = retain(spool, max_age_s=100, clock=lambda: BEGIN_S + 139.5)
+    assert removed.segments == 1
+    assert removed.octets * 2 == before - octets(spool)
+    assert numbers(contents(spool)) == list(range(40, 80))
+
+
+def test_the_newest_segment_stays(spool: Path) -> None:
+    assert retain(spool, max_age_s=0, max_bytes=0).segments == 3
+    assert numbers(contents(spool)) == list(range(60, 80))
+    assert SpoolReader(spool).floor() == (60,)
+
+
+def test_as_much_goes_as_is_over_the_bound(spool: Path) -> None:
+    whole = octets(spool)
+    oldest = logs(spool)[0].stat().st_size
+    assert retain(spool, max_bytes=whole).segments == 0
+    assert retain(spool, max_bytes=whole - oldest) == Removed(1, oldest, {})
+    assert retain(spool, max_bytes=whole - oldest - 1).segments == 1
+    assert octets(spool) < whole - oldest - 1
+
+
+def test_what_is_too_old_counts_for_the_bound(spool: Path) -> None:
+    whole = octets(spool)
+    oldest = logs(spool)[0].stat().st_size
+    now_s = BEGIN_S + 100
+    removed = retain(spool, max_age_s=80, max_bytes=whole - oldest, clock=lambda: now_s)
+    assert removed.segments == 1
+
+
+def test_nothing_goes_that_a_registered_reader_needs(spool: Path) -> None:
+    readers.register(spool, "slow", (39,))
+    readers.register(spool, "fast", (60,))
+    removed = retain(spool, max_bytes=0)
+    assert (removed.segments, removed.kept_for) == (1, {"slow": 2})
+    assert SpoolReader(spool).floor() == (20,)
+    readers.progress(spool, "slow", (40,))
+    assert retain(spool, max_bytes=0).kept_for == {"slow": 1}
+    readers.forget(spool, "slow")
+    assert retain(spool, max_bytes=0).segments == 1
+
+
+def test_a_reader_who_is_silent_for_long_holds_nothing_up(spool: Path) -> None:
+    readers.register(spool, "silent", (0,), clock=lambda: 1000.0)
+    kept = retain(spool, max_bytes=0, readers_expire_s=100, clock=lambda: 1100.0)
+    assert kept == Removed(0, 0, {"silent": 3})
+    assert retain(spool, max_bytes=0, readers_expire_s=100, clock=lambda: 1100.1).segments == 3
+
+
+def test_partitions_give_way_in_the_order_of_reception(tmp_path: Path) -> None:
+    made = [
+        record(number, headers=(("stompkit-origin", "ad"[number >= 50]),)) for number in range(100)
+    ]
+    assert [partition_of(one, 2) for one in (made[0], made[50])] in ([0, 1], [1, 0])
+    with SpoolWriter(tmp_path, partitions=2, segment_s=9.5, sync=False) as writer:
+        for one in made:
+            writer.append([one])
+        sizes = [sum(path.stat().st_size for path in logs(tmp_path, part)) for part in (0, 1)]
+        assert all(sizes)
+        # So much that most of the earlier origin's has to go, and nothing of the other's.
+        removed = retain(writer, max_bytes=sum(sizes) - max(sizes) // 2)
+    assert removed.segments == 3
+    left = sorted(numbers(contents(tmp_path, 0) + contents(tmp_path, 1)))
+    assert left == list(range(30, 100))
+
+
+def test_the_writer_goes_on_while_its_process_removes(spool: Path) -> None:
+    with SpoolWriter(spool) as writer:
+        assert retain(writer, max_bytes=0).segments == 3
+        assert writer.append(several(79, 90)) == 10
+    assert numbers(contents(spool)) == list(range(60, 90))
+    # What is removed is remembered only by those who have seen it.
+    with SpoolWriter(spool) as writer:
+        assert writer.append(several(58, 62)) == 2
+
+
+def test_nobody_removes_what_another_process_writes_to(spool: Path) -> None:
+    with SpoolWriter(spool), pytest.raises(SpoolInUse):
+        retain(spool, max_bytes=0)
+
+
+def test_a_folder_without_spool_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(SpoolProblem):
+        retain(tmp_path, max_bytes=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_segments_without_index_are_removed_as_well(tmp_path: Path) -> None:
+    fill(tmp_path, *[10] * 8, segment_bytes=2000)
+    for path in (tmp_path / "p0").glob("*.idx"):
+        path.unlink()
+    assert retain(tmp_path, max_bytes=0).segments > 1
+    assert len(list((tmp_path / "p0").iterdir())) == 1

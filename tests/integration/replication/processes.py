@@ -1,4 +1,4 @@
-"""Replication processes that are killed, and started again."""
+"""Processes of stompkit's commands that are killed, and started again."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import sys
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Replicating"]
+__all__ = ["Running", "replicating"]
 
 
-class Replicating:
-    """``stompkit replicate`` in a process, which goes on where it was killed."""
+class Running:
+    """A command of stompkit's in a process, which goes on where it was killed."""
 
-    def __init__(self, name: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, name: str, directory: Path, *command: str) -> None:
         """Start it."""
         self.name = name
         self._log = directory / f"{name}.log"
-        self._command = [sys.executable, "-m", "stompkit", "replicate", "--name", name]
-        self._command += ["--state-dir", str(directory / "state"), *arguments]
+        self._command = [sys.executable, "-m", "stompkit", *command]
         self._process: subprocess.Popen[bytes] | None = None
-        self.kills = 0
         self.start()
 
     def start(self) -> None:
@@ -38,8 +36,13 @@ class Replicating:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
-        self.kills += 1
         self.start()
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self._process is not None
+        return self._process.pid
 
     def check(self) -> None:
         """Fail where it has ended by itself."""
@@ -70,3 +73,9 @@ class Replicating:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+
+def replicating(name: str, directory: Path, *arguments: str) -> Running:
+    """``stompkit replicate``."""
+    state = str(directory / "state")
+    return Running(name, directory, "replicate", "--name", name, "--state-dir", state, *arguments)

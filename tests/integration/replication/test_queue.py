@@ -10,15 +10,14 @@ from stompkit.testing import RunningBroker
 from tests.integration.replication.chain import (
     CHANGES,
     SEED,
-    TABLES,
     Chain,
     check,
-    has_ended,
     started,
+    tables_of,
     url_of,
 )
 from tests.integration.replication.conftest import Open
-from tests.integration.replication.workload import Workload, contents
+from tests.integration.replication.workload import Workload
 
 
 def test_mariadb_and_postgresql_are_equal_in_the_end_whatever_is_killed(
@@ -33,10 +32,10 @@ def test_mariadb_and_postgresql_are_equal_in_the_end_whatever_is_killed(
         chain = Chain(
             workload,
             broker,
-            make("publisher", "--from", url_of(source), "--to", queue, *TABLES),
+            make("publisher", "--from", url_of(source), "--to", queue, *tables_of(source)),
             make("consumer", "--from", queue, "--to", url_of(target), "--create"),
         )
         chain.run(CHANGES * 9 // 10)
-        chain.wait(lambda: has_ended(target))
-        check(contents(source), contents(target))
+        chain.wait(lambda: check(source, target))
         chain.stop()
+        check(source, target)

@@ -1,0 +1,209 @@
+"""A shop, its replica and its past: an application, a broker, and Spark.
+
+python examples/pipeline/story.py
+
+An SQLAlchemy application writes to SQLite. Its outbox publishes what it commits to a broker, a
+spool receives that, and two jobs on Spark take it on: one into a second database, one into an event
+store. In the end the event store is asked what the shop was like before.
+"""
+
+import argparse
+import logging
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import ForeignKey, create_engine, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+
+from stompkit.replication.publishers import Outbox, OutboxRelay
+from stompkit.replication.subscribers import stomp_sub
+from stompkit.spark import spark_session
+from stompkit.spark.eventstore import SparkEventStore
+from stompkit.spark.jobs import Pipeline, load
+from stompkit.spark.jobs.rebuild import rebuild
+from stompkit.testing import LaunchConfig, launch
+
+PATIENCE_S = 120.0
+FILE = """
+name = "shop"
+state-dir = "{folder}/state"
+trigger = "100ms"
+
+[source]
+spool = "{folder}/spool"
+hosts = "{broker.host}:{broker.port}"
+destination = "/queue/shop"
+
+[target]
+url = "sqlite:///{folder}/replica.sqlite"
+
+[events]
+path = "{folder}/events"
+history = true
+"""
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Customer(Base):
+    __tablename__ = "customers"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    customer_id: Mapped[int] = mapped_column(ForeignKey("customers.id"))
+    state: Mapped[str] = mapped_column(default="new")
+    cents: Mapped[int]
+
+
+# The application.
+
+
+def open_shop(session: Session) -> None:
+    for number, name in enumerate(("Ada", "Grace", "Edsger", "Barbara"), 1):
+        session.add(Customer(id=number, name=name))
+    session.commit()
+    for number in range(1, 201):
+        session.add(Order(id=number, customer_id=1 + number % 4, cents=100 * number))
+        if number % 10 == 0:
+            session.commit()
+
+
+def pay(session: Session) -> None:
+    for order in session.scalars(select(Order).where(Order.id <= 150)):
+        order.state = "paid"
+        if order.id % 10 == 0:
+            session.commit()
+
+
+def clear_out(session: Session) -> None:
+    for order in session.scalars(select(Order).where(Order.id > 150)):
+        session.delete(order)
+    session.get_one(Customer, 3).name = "Dijkstra"
+    session.commit()
+
+
+ACTS = (("the shop opens", open_shop), ("150 orders are paid", pay), ("50 are given up", clear_out))
+
+
+def rows(engine):
+    """All rows of both tables."""
+    with engine.connect() as connection:
+        return {
+            table.name: sorted(map(tuple, connection.execute(select(table))))
+            for table in Base.metadata.sorted_tables
+        }
+
+
+def has_rows(engine, picture):
+    """Whether both tables are like this."""
+    return rows(engine) == picture
+
+
+# What carries it.
+
+
+@contextmanager
+def in_thread(run, stop):
+    """Have something run beside the rest."""
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop()
+        thread.join()
+
+
+def wait_for(condition, jobs):
+    """Wait until something is so, as long as the jobs run."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        failed = [job.job for job in jobs if job.progress().phase == "failed"]
+        if failed or time.monotonic() > deadline:
+            raise SystemExit(f"the story ends here: {failed or 'the rows did not arrive in time'}")
+        time.sleep(0.05)
+
+
+LINE = "{:<24}{:>10}{:>10}{:>12}{:>10}"
+
+
+def act_and_follow(factory, databases, store, jobs):
+    """Have the application do something, and see it arrive; what the shop was like each time."""
+    engine, replica = databases
+    pictures = []
+    print(LINE.format("what happens", "rows there", "rows here", "changesets", "seconds"))
+    for title, act in ACTS:
+        begun = time.monotonic()
+        with factory() as session:
+            act(session)
+        picture = rows(engine)
+        wait_for(partial(has_rows, replica, picture), jobs)
+        took = time.monotonic() - begun
+        # The event store has a job of its own, which may be behind.
+        wait_for(lambda: jobs[0].progress().changes == jobs[1].progress().changes, jobs)
+        pictures.append((title, datetime.now(UTC), picture))
+        counts = [sum(map(len, rows(each).values())) for each in (engine, replica)]
+        stored = sum(1 for _ in store.events())
+        print(LINE.format(title, *counts, stored, f"{took:.1f}"), flush=True)
+    return pictures
+
+
+def look_back(folder, settings, pictures):
+    """Make the shop anew as it was at each time, and compare."""
+    print(f"\n{'what it was like when':<24}{'changes':>10}{'rows':>10}{'as it was':>12}")
+    for number, (title, moment, picture) in enumerate(pictures):
+        url = f"sqlite:///{folder}/then-{number}.sqlite"
+        then = create_engine(url)
+        Base.metadata.create_all(then)
+        rebuilt = rebuild(settings, at=moment, url=url)
+        is_same = "yes" if has_rows(then, picture) else "no"
+        count = sum(rebuilt.rows.values())
+        print(f"{title:<24}{rebuilt.changes:>10}{count:>10}{is_same:>12}", flush=True)
+        if is_same == "no":
+            raise SystemExit("the past is not what it was")
+
+
+def run(folder):
+    """Tell the story."""
+    databases = [create_engine(f"sqlite:///{folder}/{name}.sqlite") for name in ("shop", "replica")]
+    for each in databases:
+        Base.metadata.create_all(each)
+    factory = sessionmaker(databases[0])
+    outbox = Outbox(factory, ["customers", "orders"])
+    outbox.create(databases[0])
+    store = SparkEventStore(folder / "events", history=True)
+    with ExitStack() as stack:
+        broker = stack.enter_context(launch(LaunchConfig()))
+        (folder / "shop.toml").write_text(FILE.format(folder=folder, broker=broker))
+        settings = load(folder / "shop.toml")
+        stop = threading.Event()
+        sub = stack.enter_context(stomp_sub(f"{broker.url}/queue/shop"))
+        relay = OutboxRelay(databases[0], sub.send)
+        stack.enter_context(in_thread(lambda: relay.run(stop), stop.set))
+        spark = spark_session("story", master="local[2]", profile="test")
+        stack.callback(spark.stop)
+        jobs = [Pipeline(settings, job, spark=spark) for job in ("replicate", "events")]
+        for job in jobs:
+            stack.enter_context(in_thread(job.run, job.stop))
+        pictures = act_and_follow(factory, databases, store, jobs)
+    look_back(folder, settings, pictures)
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    logging.basicConfig(level=logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="stompkit-story-") as directory:
+        run(Path(directory))

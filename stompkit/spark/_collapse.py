@@ -1,0 +1,301 @@
+"""From changes in their order to what is left of each row: one state, whatever has happened to it.
+
+What a change tells of a row is written, and nothing else of it: columns that no change tells stay
+as the target has them. A row that was deleted and is written again begins anew. Whatever can't be
+told without the target's rows ends what is collapsed together: a change of a key, and the end of
+all rows. Changes of tables that foreign keys connect stay in the source's order, as far as it
+matters: writes among themselves are sorted by tables, and so are deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from stompkit.spark._bulk import OpenTable, by_table, take
+from stompkit.spark._documents import COLUMNS, document, identity_of, problem_of, values
+from stompkit.spark._states import (
+    Admit,
+    Broken,
+    Choice,
+    Document,
+    Kind,
+    Place,
+    Problem,
+    State,
+    Step,
+    TableRules,
+)
+
+__all__ = ["Collapse", "collapse"]
+
+
+class Collapse:
+    """Takes changes in their order; :meth:`steps` tells what they come to."""
+
+    def __init__(
+        self,
+        choice: Choice | None = None,
+        rules: Callable[[str, str], TableRules] = lambda schema, table: TableRules(),
+        *,
+        alone: bool = False,
+        admit: Admit | None = None,
+    ) -> None:
+        """Begin without changes; with ``alone`` each is a step of its own.
+
+        Rows that get other keys in one changeset do so at once even then.
+        ``admit`` is asked about every row that a change is about, and keeps out what it denies; a
+        change of a key is a delete and a write then.
+        """
+        self._choice = Choice() if choice is None else choice
+        self._rules = rules
+        self._alone = alone
+        self._admit = admit
+        self._tables: dict[tuple[str, str], OpenTable | None] = {}
+        self._steps: list[Step] = []
+        #: Groups whose tables are written to, or deleted from, and which they do.
+        self._runs: dict[int, bool] = {}
+        #: Changes of tables that are chosen.
+        self.changes = 0
+        self.problems: list[Problem] = []
+        #: What changes with the operation ``schema`` tell, by table.
+        self.schemas: dict[tuple[str, str], Document] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take changes; those that can't be understood are among the ``problems``."""
+        others = np.zeros(batch.num_rows, bool)
+        for source, rows in by_table(batch):
+            table = self._find(source)
+            own = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+            if table is not None and table.is_simple and take(table, own):
+                self.changes += len(rows)
+            else:
+                others[rows] = True
+        if others.any():
+            self._add_singly(batch if others.all() else batch.filter(pa.array(others)))
+
+    def _add_singly(self, batch: pa.RecordBatch) -> None:
+        """The same, change by change."""
+        places = zip(
+            *(batch.column(name).to_pylist() for name in ("_partition", "_ordinal", "change")),
+            strict=True,
+        )
+        columns = [values(batch, name) for name in COLUMNS]
+        for number, (place, operation, schema, name, *documents) in enumerate(
+            zip(places, *columns, strict=True)
+        ):
+            source = (schema or "", name or "")
+            table = self._find(source)
+            try:
+                if operation == "unreadable":
+                    raise Broken(problem_of(batch, number))
+                if table is not None:
+                    self.changes += 1
+                    self._take(table, operation, place, *map(document, documents))
+            except Broken as broken:
+                key = batch.column("key")[number].as_py() or ""
+                text = ".".join(filter(None, source))
+                self.problems.append(Problem(place, operation, text, key, str(broken)))
+            if self._alone:
+                self._close_all()
+
+    def steps(self) -> list[Step]:
+        """What the changes come to; nothing is open any more."""
+        self._close_all()
+        for table in filter(None, self._tables.values()):
+            table.moves = None
+        steps, self._steps = self._steps, []
+        return steps
+
+    def _find(self, source: tuple[str, str]) -> OpenTable | None:
+        """The table, if it is one of those that are chosen."""
+        if source in self._tables:
+            return self._tables[source]
+        found = None
+        if self._choice.has(*source):
+            is_alone = self._alone or self._admit is not None
+            found = OpenTable.make(source, self._rules(*source), self._choice, is_alone=is_alone)
+        self._tables[source] = found
+        return found
+
+    def _take(
+        self,
+        table: OpenTable,
+        operation: str,
+        place: Place,
+        key: Document | None,
+        before: Document | None,
+        after: Document | None,
+        old_key: Document | None,
+    ) -> None:
+        if operation == "schema":
+            self.schemas[table.schema, table.name] = after or {}
+            return
+        if operation == "truncate":
+            self._turn(table, deletes=True)
+            if table.rules.group is None:
+                # Nothing is left of them.
+                table.states = {}
+            self._close(table)
+            table.moves = None
+            self._steps.append(Step("truncate", (table.schema, table.name), []))
+            return
+        key = key or {}
+        deletes = operation == "delete"
+        # Of a row that is gone, all that is told can name it.
+        image = {**(before or {}), **key} if deletes else after if after is not None else key
+        if not key.keys() <= image.keys():
+            image = {**key, **image}
+        names = table.key_names or tuple(key) or self._primary_key(table, image)
+        if not names:
+            self._take_loose(table, operation, place, before, image)
+            return
+        try:
+            own = {name: image[name] for name in names}
+        except KeyError as missing:
+            raise Broken(f"the column {missing.args[0]!r} of its key is not told") from None
+        values = tuple(own.values())
+        if not table.told_key:
+            table.told_key = tuple(own)
+        elif own.keys() == set(table.told_key):
+            # Perhaps in another order.
+            values = tuple(own[name] for name in table.told_key)
+        else:
+            # Equal values of other columns are another row.
+            self._close(table)
+            table.moves = None
+            table.told_key = tuple(own)
+        if None in values:
+            raise Broken("NULL in the key")
+        if table.rules.group is not None:
+            self._turn(table, deletes=deletes)
+        source = (table.schema, table.name)
+        if self._admit is not None and not self._admit(source, own, place, is_gone=deletes):
+            return
+        if deletes:
+            table.moves = None
+            table.states[identity_of(values)] = State(own, None, True, place)
+            return
+        if self._choice.is_partial:
+            image = self._choice.reduced(image, names)
+        if operation == "update":
+            if self._choice.ignores_null_updates:
+                image = {name: value for name, value in image.items() if value is not None}
+            if old_key or (table.key_names and before):
+                told = {**(before or {}), **(old_key or {})}
+                if all(name in told for name in names):
+                    old = {name: told[name] for name in names}
+                    if old != own:
+                        self._move(table, State(own, image, False, place, old), told)
+                        return
+        table.moves = None
+        states, identity = table.states, identity_of(values)
+        state = states.get(identity)
+        if state is None:
+            states[identity] = State(own, image, False, place)
+        elif state.columns is None:
+            states[identity] = State(own, image, True, place)
+        else:
+            state.columns.update(image)
+            state.place = place
+
+    @staticmethod
+    def _primary_key(table: OpenTable, image: Document) -> tuple[str, ...]:
+        names = table.rules.primary_key
+        return names if names and all(name in image for name in names) else ()
+
+    def _move(self, table: OpenTable, state: State, told: Document) -> None:
+        """A row gets another key; several in one changeset do so at once."""
+        step = table.moves
+        assert state.columns is not None
+        if self._admit is not None:
+            assert state.old is not None
+            source = (table.schema, table.name)
+            if self._admit(source, state.old, state.place, is_gone=True):
+                gone = State(state.old, None, True, state.place)
+                self._steps.append(Step("rows", source, [gone]))
+            state.columns = {**told, **state.columns}
+            state.old = None
+            self._steps.append(Step("rows", source, [state]))
+            return
+        if (
+            step is None
+            or step.states[-1].place[:2] != state.place[:2]
+            or step.states[-1].key.keys() != state.key.keys()
+            or any(each.old == state.old for each in step.states)
+        ):
+            self._close(table)
+            step = table.moves = Step("move", (table.schema, table.name), [])
+            self._steps.append(step)
+        step.states.append(state)
+
+    def _take_loose(
+        self,
+        table: OpenTable,
+        operation: str,
+        place: Place,
+        before: Document | None,
+        image: Document,
+    ) -> None:
+        """A row without a key: the target finds it by how it was."""
+        self._turn(table, deletes=operation == "delete")
+        kind: Kind = "insert"
+        if operation in ("update", "delete"):
+            kind = "update_one" if operation == "update" else "delete_one"
+            if not before:
+                raise Broken("neither a key nor the row before is told: `keys` can name one")
+        self._close(table)
+        table.moves = None
+        columns = self._choice.reduced(image, ()) if self._choice.is_partial else image
+        source = (table.schema, table.name)
+        state = State({}, columns, False, place, before)
+        last = self._steps[-1] if self._steps else None
+        if last is not None and last.kind == kind == "insert" and last.table == source:
+            last.states.append(state)
+        else:
+            self._steps.append(Step(kind, source, [state]))
+
+    def _turn(self, table: OpenTable, *, deletes: bool) -> None:
+        """Where a group begins to be deleted from, or to be written to again: end its steps."""
+        group = table.rules.group
+        if group is not None and self._runs.get(group) is not deletes:
+            self._close_group(group)
+            self._runs[group] = deletes
+
+    def _close(self, table: OpenTable) -> None:
+        """End the steps of a table, with those of its group."""
+        if table.rules.group is not None:
+            self._close_group(table.rules.group)
+        else:
+            self._close_one(table)
+
+    def _close_group(self, group: int) -> None:
+        tables = [each for each in self._tables.values() if each and each.rules.group == group]
+        tables.sort(key=lambda each: each.rules.rank, reverse=self._runs.get(group, False))
+        for each in tables:
+            self._close_one(each)
+
+    def _close_one(self, table: OpenTable) -> None:
+        # Its moves stay open: whatever else a message has, its rows get other keys at once.
+        if table.states:
+            source = (table.schema, table.name)
+            self._steps.append(Step("rows", source, list(table.states.values())))
+            table.states = {}
+
+    def _close_all(self) -> None:
+        for table in [each for each in self._tables.values() if each]:
+            self._close(table)
+
+
+def collapse(
+    batches: Iterable[pa.RecordBatch],
+    choice: Choice | None = None,
+    rules: Callable[[str, str], TableRules] = lambda schema, table: TableRules(),
+) -> tuple[list[Step], list[Problem]]:
+    """What changes come to, in steps, and those that can't be understood."""
+    made = Collapse(choice, rules)
+    for batch in batches:
+        made.add(batch)
+    return made.steps(), made.problems

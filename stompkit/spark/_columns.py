@@ -1,0 +1,136 @@
+"""The columns that Spark gets, and messages as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from stompkit.spool import SpoolReader
+from stompkit.spool.sealing import arrow_batches
+
+__all__ = [
+    "APPLIED",
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "CHANGES",
+    "RANGES",
+    "RAW",
+    "Columns",
+    "raw_batches",
+]
+
+#: A batch has at least that many rows, or octets, where there are as many to read: each costs Spark
+#: as much as some hundred rows.
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES: Final = 8 * 1024 * 1024
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+#: The types of columns, as Arrow has those of Spark: batches have to be exactly that.
+_ARROW: Final[dict[DataType, pa.DataType]] = {
+    IntegerType(): pa.int32(),
+    LongType(): pa.int64(),
+    TimestampType(): _TIME,
+    StringType(): pa.string(),
+    BinaryType(): pa.binary(),
+    BooleanType(): pa.bool_(),
+    MapType(StringType(), StringType()): pa.map_(pa.string(), pa.string()),
+}
+
+
+class Columns:
+    """Names and types of columns, to Spark and to Arrow."""
+
+    def __init__(self, *columns: tuple[str, DataType]) -> None:
+        """Take them in their order."""
+        #: For Spark.
+        self.spark: Final = StructType([StructField(name, kind) for name, kind in columns])
+        #: The same for Arrow.
+        self.arrow: Final = pa.schema([(name, _ARROW[kind]) for name, kind in columns])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        columns = [(field.name, field.dataType) for field in self.spark.fields]
+        return Columns, tuple(columns)
+
+
+_PLACE: Final = (
+    ("_partition", IntegerType()),
+    ("_ordinal", LongType()),
+    ("_received", TimestampType()),
+)
+#: The columns by which a change is applied: its place, and what it is; others are left behind.
+APPLIED: Final = (
+    "_partition",
+    "_ordinal",
+    "change",
+    "operation",
+    "schema",
+    "table",
+    "key",
+    "before",
+    "after",
+    "old_key",
+)
+#: What tasks have to read, instead of what they have read.
+RANGES: Final = Columns(
+    ("_folder", StringType()),
+    ("_spool", StringType()),
+    ("_partition", IntegerType()),
+    ("_start", LongType()),
+    ("_end", LongType()),
+    ("_fail_on_data_loss", BooleanType()),
+)
+#: Messages as they are.
+RAW: Final = Columns(
+    *_PLACE,
+    ("destination", StringType()),
+    ("message_id", StringType()),
+    ("event_id", StringType()),
+    ("content_type", StringType()),
+    ("headers", MapType(StringType(), StringType())),
+    ("body", BinaryType()),
+)
+#: Changes of rows: one row for each.
+CHANGES: Final = Columns(
+    *_PLACE,
+    ("changeset_id", StringType()),
+    ("origin", StringType()),
+    ("sequence", LongType()),
+    ("change", IntegerType()),
+    ("changes", IntegerType()),
+    ("operation", StringType()),
+    ("schema", StringType()),
+    ("table", StringType()),
+    ("key", StringType()),
+    ("before", StringType()),
+    ("after", StringType()),
+    ("old_key", StringType()),
+    ("source_kind", StringType()),
+    ("source_position", StringType()),
+    ("transaction", StringType()),
+    ("is_snapshot", BooleanType()),
+    ("committed", TimestampType()),
+    ("problem", StringType()),
+)
+
+
+def raw_batches(
+    reader: SpoolReader, partition: int, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """Messages of a partition as they are: their columns are those of the spool, not copied."""
+    for batch in arrow_batches(reader, partition, start, end, rows=BATCH_ROWS):
+        number = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
+        yield pa.RecordBatch.from_arrays([number, *batch.columns], schema=RAW.arrow)

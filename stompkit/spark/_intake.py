@@ -1,0 +1,109 @@
+"""What fills the spool of a query that names brokers: a receiver in the query's own process."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, cast
+
+from stompkit.client import AckMode
+from stompkit.spark._java import SparkProblem
+from stompkit.spark._options import SourceOptions
+from stompkit.spool import SpoolInUse, SpoolProblem, SpoolReader, SpoolWriter
+from stompkit.spool.receiver import Receiver
+
+__all__ = ["Intake"]
+
+#: How often it is tried to become the one that writes, while somebody else does, in seconds.
+_RETRY_S: Final = 10.0
+#: How long a spool is waited for that somebody else makes, and a broker's first connection.
+_PATIENCE_S: Final = 30.0
+#: After that many seconds without a message a broker counts as drained.
+_QUIET_S: Final = 1.0
+_LOOK_S: Final = 0.05
+
+
+class Intake:
+    """Receives into a spool, unless another process does that already."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Do nothing yet."""
+        self._options = options
+        self._writer: SpoolWriter | None = None
+        self._receiver: Receiver | None = None
+        self._next_try = 0.0
+
+    def ensure(self) -> None:
+        """Receive, if nobody does; cheap enough to be called often.
+
+        Raises :class:`~stompkit.spark.session.SparkProblem` when receiving has ended.
+        """
+        options = self._options
+        if self._receiver is not None:
+            failure = self._receiver.status().failure
+            if failure is not None:
+                raise SparkProblem(f"nothing is received any more: {failure}") from failure
+            return
+        now = time.monotonic()
+        if options.broker is None or now < self._next_try:
+            return
+        self._next_try = now + _RETRY_S
+        try:
+            self._writer = SpoolWriter(options.spool, partitions=options.partitions)
+        except SpoolInUse:
+            return  # by `stompkit spool`, or another query: that one fills it
+        self._receiver = Receiver(
+            options.broker,
+            options.destinations,
+            self._writer,
+            ack=cast("AckMode", options.ack),
+            receipts=options.receipts,
+            selector=options.selector,
+            durable=options.durable,
+            headers=options.headers,
+        )
+        self._receiver.start()
+
+    def open(self) -> SpoolReader:
+        """The spool, which may be made just now by another process; raises SpoolProblem."""
+        self.ensure()
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return SpoolReader(self._options.spool)
+            except SpoolProblem:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_LOOK_S)
+
+    def drain(self) -> None:
+        """Wait until the broker is connected, and has no more messages for a second.
+
+        Raises :class:`~stompkit.spark.session.SparkProblem` where no broker answers.
+        """
+        if self._receiver is None:
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        while not (status := self._receiver.status()).connected:
+            self.ensure()
+            if time.monotonic() >= deadline:
+                raise SparkProblem(status.problem or "no broker answers")
+            time.sleep(_LOOK_S)
+        received = -1
+        quiet_since = 0.0
+        while True:
+            self.ensure()
+            status = self._receiver.status()
+            now = time.monotonic()
+            if status.received + status.duplicates != received:
+                received, quiet_since = status.received + status.duplicates, now
+            elif now - quiet_since >= _QUIET_S:
+                return
+            time.sleep(_LOOK_S)
+
+    def close(self) -> None:
+        """Receive no more."""
+        if self._receiver is not None:
+            self._receiver.stop()
+            self._receiver.join(_PATIENCE_S)
+        if self._writer is not None:
+            self._writer.close()

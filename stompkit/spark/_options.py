@@ -1,0 +1,290 @@
+"""The options of the format ``stomp``, from the strings that Spark has them as."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from stompkit.spark._java import SparkProblem
+
+if TYPE_CHECKING:
+    from stompkit.link import BrokerUrl
+
+__all__ = ["Bound", "SinkOptions", "SourceOptions"]
+
+#: Where reading begins or ends: the ends of the spool, ordinals by the number of the partition, or
+#: a time in seconds since 1970.
+Bound = Literal["earliest", "latest"] | dict[int, int] | float
+
+#: What rows are: messages, changes, or what there is to read.
+Payload = Literal["raw", "changeset", "ranges"]
+
+_CONNECTION: Final = (
+    "hosts",
+    "login",
+    "passcode",
+    "virtualHost",
+    "tls",
+    "tlsCa",
+    "headers",
+    "receipts",
+)
+_SOURCE: Final = (
+    *_CONNECTION,
+    "spool",
+    "destination",
+    "destinations",
+    "selector",
+    "durable",
+    "ack",
+    "partitions",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerTrigger",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "payload",
+    "reader",
+    "pushFilters",
+)
+_SINK: Final = (*_CONNECTION, "destination")
+#: What Spark itself hands on to a sink.
+_OF_SPARK: Final = ("path", "checkpointLocation", "queryName", "outputMode")
+_DEFAULT_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Options of ``spark.read`` and ``spark.readStream``."""
+
+    spool: Path
+    broker: BrokerUrl | None = None
+    """Where to receive from; none: something else fills the spool."""
+    destinations: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of SUBSCRIBE."""
+    selector: str = ""
+    durable: str = ""
+    ack: str = "client-individual"
+    receipts: bool = True
+    """Whether the broker has them."""
+    partitions: int = 1
+    """Of a spool that is made."""
+    starting: Bound = "earliest"
+    ending: Bound = "latest"
+    """Of a batch."""
+    fail_on_data_loss: bool = True
+    min_partitions: int = 1
+    max_records: int = _DEFAULT_ROWS
+    """Messages of one micro-batch."""
+    max_bytes: int | None = None
+    """Octets of one micro-batch."""
+    payload: Payload = "raw"
+    reader: str = ""
+    """The name under which retention waits for this query; empty: it does not."""
+    push_filters: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Read them; raises :class:`~stompkit.spark.session.SparkProblem` for what is wrong."""
+        given = _Given(options, _SOURCE)
+        destinations = (*given.listed("destinations"), *given.listed("destination"))
+        broker = given.broker()
+        spool = given.text("spool")
+        if broker is not None and not destinations:
+            raise SparkProblem("the option hosts goes with the option destinations")
+        if broker is None and not spool:
+            raise SparkProblem(
+                "the source stomp needs the option spool, the folder of a spool, or hosts and "
+                "destinations to receive from, for which it makes one"
+            )
+        starting = given.bound("starting", "earliest")
+        return cls(
+            spool=Path(spool) if spool else _default_spool(broker, destinations),
+            broker=broker,
+            destinations=destinations,
+            headers=given.headers(),
+            selector=given.text("selector"),
+            durable=given.text("durable"),
+            ack=given.choice("ack", ("client-individual", "client", "auto")),
+            receipts=given.truth("receipts", default=True),
+            partitions=given.number("partitions", 1),
+            starting=starting,
+            ending=given.bound("ending", "latest"),
+            fail_on_data_loss=given.truth("failOnDataLoss", default=True),
+            min_partitions=given.number("minPartitions", 1),
+            max_records=given.number(
+                "maxRecordsPerTrigger", given.number("maxOffsetsPerTrigger", _DEFAULT_ROWS)
+            ),
+            max_bytes=given.number("maxBytesPerTrigger", 0) or None,
+            payload=cast("Payload", given.choice("payload", ("raw", "changeset", "ranges"))),
+            reader=given.text("reader"),
+            push_filters=given.truth("pushFilters", default=False),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """Options of ``df.write`` and ``df.writeStream``."""
+
+    broker: BrokerUrl
+    destination: str = ""
+    """Of rows that have no column ``destination``."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of every SEND; those of a row come over them."""
+    receipts: bool = True
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Read them; raises :class:`~stompkit.spark.session.SparkProblem` for what is wrong."""
+        given = _Given(options, _SINK)
+        broker = given.broker()
+        if broker is None:
+            raise SparkProblem("the sink stomp needs the option hosts, as in mq1:61613,mq2:61613")
+        return cls(
+            broker=broker,
+            destination=given.text("destination"),
+            headers=given.headers(),
+            receipts=given.truth("receipts", default=True),
+        )
+
+
+class _Given:
+    """Options as they were given; names in any case."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        self._names = {name.lower(): name for name in known}
+        ignored = {name.lower() for name in _OF_SPARK}
+        self._values = {
+            name.lower(): value for name, value in options.items() if name.lower() not in ignored
+        }
+        for name in self._values:
+            if name not in self._names:
+                near = difflib.get_close_matches(name, self._names, n=1, cutoff=0.0)
+                raise SparkProblem(
+                    f"the format stomp has no option {name}; the nearest is {self._names[near[0]]}"
+                )
+
+    def text(self, name: str) -> str:
+        return self._values.get(name.lower(), "")
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        """What stands between commas."""
+        return tuple(each.strip() for each in self.text(name).split(",") if each.strip())
+
+    def number(self, name: str, default: int) -> int:
+        """A whole number from 1."""
+        text = self.text(name).strip()
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text)):
+            raise SparkProblem(f"the option {name} is a whole number from 1, and not {text!r}")
+        return int(text)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of several, in any case; by default the first."""
+        text = self.text(name).strip().lower() or choices[0]
+        if text not in choices:
+            raise SparkProblem(f"the option {name} is {' or '.join(choices)}, and not {text!r}")
+        return text
+
+    def truth(self, name: str, *, default: bool) -> bool:
+        return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
+
+    def headers(self) -> dict[str, str]:
+        """A JSON object of texts."""
+        text = self.text("headers")
+        if not text:
+            return {}
+        return {name: str(value) for name, value in self._json_object("headers", text).items()}
+
+    def broker(self) -> BrokerUrl | None:
+        """Where brokers are; none where no host is named."""
+        hosts = self.listed("hosts")
+        if not hosts:
+            return None
+        # Most processes that Spark starts only read: without Twisted they start in half the time.
+        from stompkit.link import BrokerUrl
+
+        try:
+            # What checks hosts and adds the port is what reads URLs.
+            places = BrokerUrl.parse(f"stomp://{','.join(hosts)}").hosts
+        except ValueError:
+            raise SparkProblem(
+                "the option hosts is HOST:PORT, or several with commas between them"
+            ) from None
+        return BrokerUrl(
+            hosts=places,
+            login=self._values.get("login"),
+            passcode=self._values.get("passcode"),
+            virtual_host=self._values.get("virtualhost"),
+            tls=self.truth("tls", default=False) or bool(self.text("tlsCa")),
+            ca=self.text("tlsCa"),
+        )
+
+    def bound(self, name: str, default: Literal["earliest", "latest"]) -> Bound:
+        """``startingOffsets`` and ``startingTimestamp``, or those of the end."""
+        offsets, time = self.text(f"{name}Offsets").strip(), self.text(f"{name}Timestamp").strip()
+        if offsets and time:
+            raise SparkProblem(f"of {name}Offsets and {name}Timestamp there can be only one")
+        if time:
+            return _seconds(f"{name}Timestamp", time)
+        if not offsets:
+            return default
+        if offsets in ("earliest", "latest"):
+            return cast('Literal["earliest", "latest"]', offsets)
+        found = self._json_object(f"{name}Offsets", offsets)
+        # An offset as it stands in a checkpoint does, too.
+        inner = found.get("p")
+        made = {}
+        for partition, ordinal in (inner if isinstance(inner, dict) else found).items():
+            if not partition.isdecimal() or type(ordinal) is not int or ordinal < -2:
+                raise SparkProblem(
+                    f'the option {name}Offsets is earliest, latest, or like {{"0": 1200}}: an '
+                    "ordinal for each partition, -2 for its earliest and -1 for its latest"
+                )
+            made[int(partition)] = ordinal
+        return made
+
+    def _json_object(self, name: str, text: str) -> dict[str, object]:
+        found: object
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise SparkProblem(f"the option {name} is a JSON object, and not {text[:40]!r}")
+        return found
+
+
+def _seconds(name: str, text: str) -> float:
+    """A time: milliseconds since 1970, as Spark's own sources have it, or ISO 8601."""
+    if text.isascii() and text.isdecimal():
+        return int(text) / 1000
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise SparkProblem(
+            f"the option {name} is a time like 2026-11-21T12:00:00Z, or milliseconds since 1970, "
+            f"and not {text!r}"
+        ) from None
+    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _default_spool(broker: BrokerUrl | None, destinations: tuple[str, ...]) -> Path:
+    """Where a spool is made that nobody has named: the same for the same brokers' destinations."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    where = json.dumps([sorted(broker.hosts) if broker else [], sorted(destinations)])
+    digest = hashlib.sha256(where.encode()).hexdigest()[:16]
+    return Path(base) / "stompkit" / "spools" / digest

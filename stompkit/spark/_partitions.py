@@ -1,0 +1,156 @@
+"""Ranges of a spool: which there are to read, and their rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from stompkit.spark._changes import change_batches
+from stompkit.spark._columns import RANGES, raw_batches
+from stompkit.spark._options import Bound, Payload, SourceOptions
+from stompkit.spool import DataLost, SpoolProblem, SpoolReader
+
+__all__ = ["SpoolRange", "plan", "read", "resolve"]
+
+_log: Final = logging.getLogger(__name__)
+#: A task reads about so many octets, so that there is work for all cores.
+_TASK_BYTES: Final = 16 * 1024 * 1024
+
+
+class SpoolRange(InputPartition):
+    """What one task reads: a range of a partition, but none of the messages."""
+
+    def __init__(
+        self, reader: SpoolReader, partition: int, start: int, end: int, options: SourceOptions
+    ) -> None:
+        """From ``start`` on and before ``end``."""
+        super().__init__((partition, start, end))
+        self.reader: Final = reader
+        self.partition: Final = partition
+        self.start: Final = start
+        self.end: Final = end
+        self.payload: Final[Payload] = options.payload
+        self.fail_on_data_loss: Final = options.fail_on_data_loss
+
+
+def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
+    """The ordinals that a bound means now; raises SpoolProblem for a partition that is not there.
+
+    What is below the floor or beyond the head is left so.
+    """
+    if bound == "earliest":
+        return reader.floor()
+    if bound == "latest":
+        return reader.head()
+    if isinstance(bound, dict):
+        unknown = [number for number in bound if number >= reader.partitions]
+        if unknown:
+            raise SpoolProblem(
+                f"{reader.folder} has {reader.partitions} partitions, counted from 0, and no "
+                f"partition {unknown[0]}"
+            )
+        ends = {-2: reader.floor(), -1: reader.head()}
+        found = (bound.get(number, -2) for number in range(reader.partitions))
+        return tuple(
+            ends[ordinal][number] if ordinal < 0 else ordinal
+            for number, ordinal in enumerate(found)
+        )
+    assert isinstance(bound, (int, float))
+    return reader.position_at(bound)
+
+
+def plan(
+    reader: SpoolReader, start: Sequence[int], end: Sequence[int], options: SourceOptions
+) -> list[SpoolRange]:
+    """What tasks have to read; raises DataLost where something is not there any more.
+
+    With ``failOnDataLoss=false`` what is there is read, and the log tells what is not.
+    """
+    begin = [
+        _there(reader, number, first, is_strict=options.fail_on_data_loss)
+        for number, first in enumerate(start)
+    ]
+    # After a crash of the very first batch of startingOffsets=latest it can be beyond the end.
+    begin = [min(first, last) for first, last in zip(begin, end, strict=True)]
+    octets = sum(
+        reader.size(number, first, last)
+        for number, (first, last) in enumerate(zip(begin, end, strict=True))
+        if first < last
+    )
+    parts = max(options.min_partitions, -(-octets // _TASK_BYTES))
+    ranges = reader.split(begin, end, parts)
+    return [
+        SpoolRange(reader, partition, first, last, options)
+        for partition, first, last in _halved(ranges, options.min_partitions)
+    ]
+
+
+def _halved(ranges: Sequence[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
+    """At least so many ranges if there are as many messages: where blocks are few, within them."""
+    made = list(ranges)
+    while made and len(made) < least:
+        largest = max(made, key=lambda each: each[2] - each[1])
+        partition, start, end = largest
+        if end - start < 2:
+            break
+        made.remove(largest)
+        middle = (start + end) // 2
+        made += [(partition, start, middle), (partition, middle, end)]
+    return sorted(made)
+
+
+def _there(reader: SpoolReader, partition: int, start: int, *, is_strict: bool) -> int:
+    """The first ordinal from ``start`` on that is there; raises DataLost if that is not itself."""
+    floor = reader.floor()[partition]
+    if start >= floor:
+        return start
+    text = (
+        f"messages {start} to {floor - 1} of partition {partition} of {reader.folder} have been "
+        "removed by retention"
+    )
+    if is_strict:
+        raise DataLost(
+            f"{text}. To go on without them set the option failOnDataLoss to false; to have "
+            "retention wait for this query, the option reader to a name",
+            partition=partition,
+            asked=start,
+            there=floor,
+        )
+    _log.warning("%s, and are left out", text)
+    return floor
+
+
+def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, as columns."""
+    # Where there is nothing to read Spark makes a partition of its own.
+    if not isinstance(partition, SpoolRange):
+        return
+    if partition.payload == "ranges":
+        yield _told(partition)
+        return
+    reader, number = partition.reader, partition.partition
+    start = _there(reader, number, partition.start, is_strict=partition.fail_on_data_loss)
+    end = partition.end
+    if start >= end:
+        return
+    if partition.payload == "changeset":
+        yield from change_batches(reader, number, start, end, reader.blocks(number, start, end))
+    else:
+        yield from raw_batches(reader, number, start, end)
+
+
+def _told(partition: SpoolRange) -> pa.RecordBatch:
+    """The one row that says what there is to read."""
+    row = {
+        "_folder": str(partition.reader.folder),
+        "_spool": partition.reader.id,
+        "_partition": partition.partition,
+        "_start": partition.start,
+        "_end": partition.end,
+        "_fail_on_data_loss": partition.fail_on_data_loss,
+    }
+    return pa.RecordBatch.from_pylist([row], schema=RANGES.arrow)

@@ -1,0 +1,45 @@
+"""Where in a spool changes are, instead of the changes: ``payload`` set to ``ranges``.
+
+What goes from the source to a function of ``foreachBatch`` passes through the Java virtual machine,
+which costs more than all else. A row is what one task is to read instead, and the tasks that apply
+changes read the spool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from stompkit.spark._columns import CHANGES, RANGES
+from stompkit.spark._options import SourceOptions
+from stompkit.spark._partitions import SpoolRange, read
+from stompkit.spool import SpoolReader
+
+__all__ = ["are_ranges", "batches_of", "changes_of"]
+
+
+def are_ranges(df: DataFrame) -> bool:
+    """Whether rows are ranges."""
+    return set(RANGES.arrow.names) <= set(df.columns)
+
+
+def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The changes in ranges, as the source has them as rows; raises SpoolProblem."""
+    for batch in ranges:
+        for row in batch.to_pylist():
+            options = SourceOptions(
+                spool=Path(row["_folder"]),
+                payload="changeset",
+                fail_on_data_loss=row["_fail_on_data_loss"],
+            )
+            reader = SpoolReader(options.spool, expect_id=row["_spool"])
+            place = row["_partition"], row["_start"], row["_end"]
+            yield from read(SpoolRange(reader, *place, options))
+
+
+def changes_of(df: DataFrame) -> DataFrame:
+    """The changes in ranges, as a frame."""
+    return df.mapInArrow(batches_of, CHANGES.spark)

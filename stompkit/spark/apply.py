@@ -1,0 +1,290 @@
+"""Applies batches of changes to a target, each change once: replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.spark._columns import APPLIED
+from stompkit.spark._ranges import are_ranges, batches_of, changes_of
+from stompkit.spark._states import Choice
+from stompkit.spark.fence import are_in_order, beyond, sort_key
+from stompkit.spark.targets import Committed, Job, Staged, Target, open_target
+from stompkit.spark.targets._evolve import merged
+
+__all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
+
+#: What becomes of a change that can't be applied: nothing of its batch is, or all but that.
+OnProblem = Literal["stop", "dead-letter"]
+
+#: How often a batch is begun anew: where others are at work, or the target gets columns.
+_MOST_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What has become of a batch."""
+
+    #: Rows of the batch.
+    rows: int = 0
+    #: Changes that were new, of tables that are applied.
+    changes: int = 0
+    #: Rows that were applied before.
+    fenced: int = 0
+    #: Rows that were written to the target.
+    written: int = 0
+    deleted: int = 0
+    #: Changes that could not be applied, and were written down.
+    dead_letters: int = 0
+    #: Changes that came too late: the row was newer.
+    conflicts: int = 0
+
+
+def apply_changes(
+    df: DataFrame,
+    target: Target | str,
+    *,
+    pipeline: str,
+    spool: str = "",
+    keys: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    sequence_by: str = "_ordinal",
+    apply_as_deletes: str = "operation = 'delete'",
+    column_list: Iterable[str] | None = None,
+    except_column_list: Iterable[str] | None = None,
+    stored_as_scd_type: Literal[1, 2] = 1,
+    ignore_null_updates: bool = False,
+    tables: Iterable[str] | None = None,
+    on_problem: OnProblem = "stop",
+) -> Applied:
+    """Apply a batch of changes to a target, and move the pipeline's fence, in one transaction.
+
+    ``df`` has the columns of the source with the option ``payload`` set to ``ranges``, which is
+    fastest, or to ``changeset``, for a query that changes or filters rows first. What is not beyond
+    the fence is left out: it does not matter how often a batch comes, how large it is, nor whether
+    Spark has lost its checkpoint. Tasks do most of the work, wherever the order of the spool is
+    kept in ``df``; where it is not, changes are sorted first.
+
+    ``pipeline``, ``spool``
+        What the fence is kept under: a name, and the spool's id, for ordinals of another spool mean
+        something else.
+    ``keys``
+        What identifies rows, for all tables or by ``table`` or ``schema.table``; without it, what
+        the changes themselves call their key.
+    ``sequence_by``
+        What changes of a row are in order by, where that is not the spool's: a column of ``df``
+        or of the rows. A change that is older than the row has no effect, nor brings it back.
+        The driver does the work then.
+    ``apply_as_deletes``
+        Which changes delete a row: a condition in SQL on the columns of ``df``.
+    ``column_list``, ``except_column_list``
+        The columns of the rows that are applied, or those that are not; keys always are.
+    ``stored_as_scd_type``
+        2: versions of rows are kept, with the columns ``valid_from_ordinal``, ``valid_from``,
+        ``valid_to`` and ``is_current``. The driver does the work then.
+    ``ignore_null_updates``
+        Whether an update that sets a column to NULL leaves the column as it is.
+    ``tables``
+        The tables that are applied, as ``table`` or ``schema.table``; all without it.
+    ``on_problem``
+        ``"dead-letter"``: changes that can't be applied are written to the table
+        ``stompkit_pipeline_dead_letters`` of the target, and the others are applied.
+
+    Raises :class:`~stompkit.replication.sinks.ApplyProblem` for a change that can never be applied,
+    naming it; SchemaProblem where the target lacks something and may not be given it, with what to
+    do; :class:`~stompkit.replication.sinks.sql.SinkUnavailable` and errors of Spark for what is
+    worth another try. Nothing is applied then.
+    """
+    opened = open_target(target) if isinstance(target, str) else target
+    if not 0 < len(pipeline) <= 100:
+        raise ValueError("the name of a pipeline has 1 to 100 characters")
+    job = Job(
+        pipeline=pipeline,
+        spool=spool,
+        choice=_choice(
+            keys, column_list, except_column_list, tables, ignores_null_updates=ignore_null_updates
+        ),
+        dead_letters=on_problem == "dead-letter",
+        sequence_by=sequence_by,
+        scd_type=stored_as_scd_type,
+    )
+    try:
+        opened.prepare()
+        if not are_ranges(df):
+            return _Batch(_reduced(df, apply_as_deletes, job), None, opened, job).run()
+        ranges = df if job.is_plain and _is_plain(apply_as_deletes) else None
+        changes = _reduced(changes_of(df), apply_as_deletes, job)
+        return _Batch(changes, ranges, opened, job).run()
+    finally:
+        if isinstance(target, str):
+            opened.close()
+
+
+def applier(
+    target: Target | str,
+    *,
+    on_applied: Callable[[int, Applied], None] | None = None,
+    **options: Any,
+) -> Callable[[DataFrame, int], None]:
+    """What ``writeStream.foreachBatch`` takes; ``options`` are those of :func:`apply_changes`.
+
+    ``on_applied`` gets the number of each batch and what has become of it.
+    """
+    opened = open_target(target) if isinstance(target, str) else target
+
+    def apply(df: DataFrame, batch_id: int) -> None:
+        applied = apply_changes(df, opened, **options)
+        if on_applied is not None:
+            on_applied(batch_id, applied)
+
+    return apply
+
+
+def _choice(
+    keys: Sequence[str] | Mapping[str, Sequence[str]] | None,
+    column_list: Iterable[str] | None,
+    except_column_list: Iterable[str] | None,
+    tables: Iterable[str] | None,
+    *,
+    ignores_null_updates: bool,
+) -> Choice:
+    if isinstance(keys, str):
+        raise ValueError("`keys` is a list of columns, or lists by table")
+    by_table = keys if isinstance(keys, Mapping) else {"": keys} if keys else {}
+    return Choice(
+        keys={name: tuple(columns) for name, columns in by_table.items()},
+        tables=None if tables is None else frozenset(tables),
+        columns=None if column_list is None else frozenset(column_list),
+        except_columns=frozenset(except_column_list or ()),
+        ignores_null_updates=ignores_null_updates,
+    )
+
+
+def _reduced(df: DataFrame, deletes: str, job: Job) -> DataFrame:
+    """The columns that are needed, for each costs time; what is a delete says so."""
+    missing = [name for name in APPLIED if name not in df.columns]
+    if missing:
+        raise ValueError(
+            f"the batch has no column {missing[0]!r}: is the source's payload set to changeset?"
+        )
+    if not _is_plain(deletes):
+        told = F.when(F.expr(deletes), "delete").when(F.col("operation") == "delete", "update")
+        df = df.withColumn("operation", told.otherwise(F.col("operation")))
+    more = ["problem", job.sequence_by, *(["committed"] if job.scd_type == 2 else [])]
+    wanted = [name for name in more if name in df.columns]
+    return df.select(*dict.fromkeys((*APPLIED, *wanted)))
+
+
+def _is_plain(deletes: str) -> bool:
+    """Whether those changes are deletes that say so."""
+    return deletes.replace(" ", "").replace('"', "'") == "operation='delete'"
+
+
+class _Batch:
+    """One batch on its way."""
+
+    def __init__(self, df: DataFrame, ranges: DataFrame | None, target: Target, job: Job) -> None:
+        self._df = df
+        #: Where tasks find what ``df`` has, if they can read it themselves.
+        self._ranges = ranges
+        self._target = target
+        self._job = job
+
+    def run(self) -> Applied:
+        """Apply it, as often begun anew as it takes."""
+        for _ in range(_MOST_ATTEMPTS):
+            fence = self._target.fence(self._job.pipeline, self._job.spool)
+            job = replace(self._job, fence=fence)
+            applied = self._by_tasks(job) if job.is_plain else self._by_driver(job)
+            if applied is not None:
+                return applied
+        raise ApplyProblem(
+            f"the fence of the pipeline {self._job.pipeline!r} moves all the time:"
+            " is it running more than once?"
+        )
+
+    def _by_tasks(self, job: Job) -> Applied | None:
+        """Have tasks make of the batch what is committed; ``None`` to begin anew."""
+        parts = sorted(self._stage(job), key=lambda part: sort_key(part.ranges))
+        is_done = False
+        try:
+            if not all(part.in_order for part in parts) or not are_in_order(
+                [part.ranges for part in parts]
+            ):
+                self._df = self._df.repartitionByRange("_partition", "_ordinal")
+                self._df = self._df.sortWithinPartitions("_partition", "_ordinal", "change")
+                self._ranges = None
+                return None
+            lacking = merged(part.lacking for part in parts)
+            if lacking:
+                self._target.evolve(lacking)
+                return None
+            problems = [each for part in parts for each in part.problems]
+            if problems and not job.dead_letters:
+                raise ApplyProblem(str(problems[0]))
+            if any(part.failures for part in parts):
+                return self._by_driver(job)
+            if not any(part.rows > part.fenced for part in parts):
+                return _applied(parts, Committed())
+            try:
+                done = self._target.commit(parts, job)
+            except ApplyProblem:
+                # One by one: then it is known which one it was, or it works.
+                return self._by_driver(job)
+            is_done = done is not None
+            return None if done is None else _applied(parts, done)
+        finally:
+            if not is_done:
+                self._target.discard(parts)
+
+    def _stage(self, job: Job) -> list[Staged]:
+        target = self._target
+        has_ranges = self._ranges is not None
+
+        def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for staged in target.stage(batches_of(batches) if has_ranges else batches, job):
+                yield pa.RecordBatch.from_pydict({"staged": [staged.dump()]})
+
+        df = self._df if self._ranges is None else self._ranges
+        rows = df.mapInArrow(stage, "staged binary").collect()
+        return [Staged.load(bytes(row.staged)) for row in rows]
+
+    def _by_driver(self, job: Job) -> Applied | None:
+        """Apply it here; ``None`` to begin anew."""
+        table = self._df.toArrow().combine_chunks()
+        if job.is_plain:
+            table = table.sort_by([(name, "ascending") for name in APPLIED[:3]])
+        batches = table.to_batches()
+        done = self._target.apply(batches, job)
+        if done is None:
+            return None
+        if not isinstance(done, Committed):
+            self._target.evolve(done)
+            return None
+        new = sum(beyond(batch, job.fence).num_rows for batch in batches)
+        return Applied(
+            table.num_rows,
+            new,
+            table.num_rows - new,
+            done.written,
+            done.deleted,
+            done.dead_letters,
+            done.conflicts,
+        )
+
+
+def _applied(parts: Sequence[Staged], done: Committed) -> Applied:
+    return Applied(
+        sum(part.rows for part in parts),
+        sum(part.changes for part in parts),
+        sum(part.fenced for part in parts),
+        done.written,
+        done.deleted,
+        done.dead_letters,
+        done.conflicts,
+    )

@@ -1,0 +1,415 @@
+"""An event store in a folder of Parquet files, for laptops and for Spark. Needs ``spark``.
+
+Spark is not needed to ask it, nor to add to it: only by the methods that get a session or a frame.
+The folder may be shared by processes, on any machines that agree on its files and their locks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from stompkit.replication.eventsourcing.store import DEFAULT_TTL_S, EventStore, Namespace
+from stompkit.spark._event_changes import COLUMNS, HISTORY_COLUMNS
+from stompkit.spark._event_files import BrokenStore, Entry, Folder, Listing, Move
+from stompkit.spark._event_index import Index
+from stompkit.spark._event_merge import partitions
+from stompkit.spark._event_replay import Replay
+from stompkit.spark._event_rows import EVENTS, HISTORY, Files, digest_of, write
+from stompkit.spark._event_staging import Job, Staged, by_event, stage, stage_all
+from stompkit.spark._event_upkeep import Compacted, Stored, Upkeep
+
+__all__ = ["BrokenStore", "Compacted", "SparkEventStore", "Stored"]
+
+_log: Final = logging.getLogger(__name__)
+_T = TypeVar("_T")
+#: How many changesets are read at a time.
+_CHUNK: Final = 200
+#: How often something is begun anew because others have merged files, or moved a fence.
+_MOST_ATTEMPTS: Final = 10
+#: What Spark reads of files.
+_EVENTS_COLUMNS: Final = "namespace string, event string, key string, ts double, expires double"
+_HISTORY_COLUMNS: Final = (
+    "namespace string, id string, number bigint, ts double, expires double, body binary"
+)
+
+
+class SparkEventStore(EventStore):
+    """Keeps events in a folder; what is added is on the disk, all of it or nothing.
+
+    Of several times of a key that are within their life the latest is given: where a later one has
+    a shorter life than an earlier one, the earlier is given again after it. So is the changeset of
+    an id that was added first. The time is this machine's. Nothing gives what is past its life, but
+    it is there until :meth:`prune` is called. Small files are merged now and then by who adds to
+    the store; :meth:`compact` does so thoroughly.
+    """
+
+    _problems = (OSError, BrokenStore, pa.ArrowException)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        namespace: Namespace | None = None,
+        ttl: float | None = DEFAULT_TTL_S,
+        *,
+        strict: bool = False,
+        history: bool = False,
+        keep_s: float = 600,
+        sync: bool = True,
+    ) -> None:
+        """Describe a store, by default with the namespace ``stompkit``; the folder need not exist.
+
+        Files that were merged into others stay for ``keep_s`` seconds, for those who read them, and
+        those of an addition may be as old when it is complete: more than a query or a batch of
+        Spark takes. Without ``sync`` nothing waits for the disk, and a failure of the machine may
+        break the store. See :class:`~stompkit.replication.eventsourcing.store.EventStore` for the
+        others.
+        """
+        super().__init__(
+            "stompkit" if namespace is None else namespace, ttl, strict=strict, history=history
+        )
+        self._folder = Folder(Path(path).absolute(), keep_s, sync=sync)
+        self._files = Files(self._folder.path)
+        self._upkeep = Upkeep(self._folder, self._files, self._problems)
+
+    def clear(self, event: str, ts: float | None = None) -> int:
+        """Forget all keys of an event, or with ``ts`` those in the namespace of that time."""
+        return self._upkeep.clear(lambda: self._own(self._folder.listing(), event, ts))
+
+    def prune(self) -> int:
+        """Remove what is past its ``ttl``, of all stores in this folder; gives how much it was."""
+        return self._upkeep.prune()
+
+    def compact(self) -> Compacted:
+        """Merge files where there are many, of all stores in this folder, in bounded memory.
+
+        Others can read and add meanwhile. Files that nobody needs any more are removed.
+        """
+        return self._upkeep.compact()
+
+    def forget_history(self, before: float) -> None:
+        """Remove changesets that are older than some time, whatever their life is."""
+        self._upkeep.forget_history(before, lambda: self._own(self._folder.listing(), None))
+
+    def stored(self) -> Stored:
+        """The files that count, of all stores in this folder, and what they have on the disk."""
+        return self._consistent(self._stored)
+
+    def changesets(self, until: float | None = None, end: int | None = None) -> Iterator[bytes]:
+        """The changesets as JSON, in the order in which they were added, each once.
+
+        With ``until`` only those of that time or of one before; with ``end`` those that were there
+        when :meth:`reached` gave it. Few are in memory at a time. Raises ``RuntimeError`` for a
+        store without history.
+        """
+        self._demand_history()
+        after = -1
+        while True:
+            listing = self._folder.listing()
+            try:
+                replay = Replay(self._files, self._own(listing, None), time.time())
+                for number, body in replay.beyond(after, until):
+                    if end is not None and number >= end:
+                        return
+                    yield body
+                    after = number
+            except FileNotFoundError as error:
+                # Numbers stay what they are when files are merged: it can go on from here.
+                if self._folder.listing() is listing:
+                    raise BrokenStore(f"a file is missing: {error}") from None
+            else:
+                return
+
+    def has_lost_changesets(self) -> bool:
+        """Whether the history has had changesets that are past their life by now."""
+        listing = self._folder.listing()
+        is_any = callable(self._namespace) and bool(listing.incomplete)
+        if is_any or self._namespace in listing.incomplete:
+            return True
+        now = time.time()
+        return any(entry.has_expired(now) for entry in self._own(listing, None))
+
+    # Spark.
+
+    def frame(self, spark: SparkSession, event: str | None = None) -> DataFrame:
+        """The last times of the keys of an event, or of all events, as they are now.
+
+        Columns: ``namespace``, ``event``, ``key`` (as JSON), ``ts`` in seconds since 1970. The
+        files stay for ``keep_s`` seconds after they were merged: make another frame by then.
+        """
+        files = self._folder.listing().files
+        wanted = [each for each in files if each.event is not None and event in (None, each.event)]
+        rows = self._scan(spark, self._of_names(wanted), _EVENTS_COLUMNS)
+        return rows.groupBy("namespace", "event", "key").agg(F.max("ts").alias("ts"))
+
+    def history_frame(self, spark: SparkSession) -> DataFrame:
+        """The changesets as they are now; see :meth:`frame`.
+
+        Columns: ``namespace``, ``id``, ``number`` (the order in which they were added), ``ts``,
+        ``body`` (the changeset as JSON). Raises ``RuntimeError`` for a store without history.
+        """
+        self._demand_history()
+        entries = self._own(self._folder.listing(), None)
+        bases = [(Path(entry.path).name, entry.base) for entry in entries]
+        files = spark.createDataFrame(bases, "file string, base bigint")
+        rows = self._scan(spark, entries, _HISTORY_COLUMNS).join(F.broadcast(files), "file")
+        rows = rows.withColumn("number", F.col("number") + F.col("base"))
+        first = F.row_number().over(Window.partitionBy("namespace", "id").orderBy("number"))
+        return (
+            rows.withColumn("place", first)
+            .where("place = 1")
+            .select("namespace", "id", "number", "ts", F.col("body").cast("string").alias("body"))
+        )
+
+    def write_changes(
+        self,
+        batch_df: DataFrame,
+        batch_id: int,
+        *,
+        spool: str = "",
+        pipeline: str = "",
+        tables: Iterable[str] | None = None,
+    ) -> int:
+        """Store a batch of changes, for ``foreachBatch``; gives how many rows of it were new.
+
+        ``batch_df`` has the columns of the source with the option ``payload`` set to ``changeset``.
+        Each change gives its key the time ``committed``, for events such as ``orders_update``; with
+        a history, whole changesets are kept, except for what there is no column for: ``parents``,
+        ``revision``, and the server and the time of the source. ``tables`` are those of interest,
+        with or without their schema, and so the names of events are; all by their bare names
+        without it.
+
+        What is not beyond the ordinals that are stored for ``spool``, the id of the spool, is left
+        out, whatever ``batch_id`` is: it does not matter how often a batch comes, nor how large it
+        is. ``pipeline`` is a name for those who store other parts of the same spool in the same
+        namespace. Tasks write the history, so the folder has to be theirs, too.
+
+        Raises what a strict store does, whether it is strict or not, and errors of Spark;
+        ``RuntimeError`` where others store the same all the time.
+        """
+        df = batch_df.select(*self._columns())
+        is_ordered = False
+        for _ in range(_MOST_ATTEMPTS):
+            job = self._job(spool, pipeline, tables)
+            rows = df.mapInArrow(partial(stage_all, job), "staged binary").collect()
+            parts = [msgspec.msgpack.decode(bytes(row.staged), type=Staged) for row in rows]
+            if not is_ordered and not all(part.is_whole for part in parts):
+                # Something has torn changesets apart, or taken changes out of them.
+                # By ranges: numbers of changesets are in the order of tasks.
+                df = df.repartitionByRange("_partition", "_ordinal")
+                df = df.sortWithinPartitions("_partition", "_ordinal", "change")
+                is_ordered = True
+            elif self._commit(parts, job):
+                _log.debug("batch %d of the spool %r is stored", batch_id, spool)
+                return sum(part.rows for part in parts)
+        raise _elsewhere(spool)
+
+    def write_batches(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        spool: str = "",
+        pipeline: str = "",
+        tables: Iterable[str] | None = None,
+    ) -> int:
+        """The same as :meth:`write_changes` for batches of Arrow, in this process."""
+        table = pa.Table.from_batches(batches).select(self._columns())
+        is_ordered = False
+        for _ in range(_MOST_ATTEMPTS):
+            job = self._job(spool, pipeline, tables)
+            staged = stage(table.to_batches(), job)
+            if not is_ordered and not staged.is_whole:
+                order = [(name, "ascending") for name in ("_partition", "_ordinal", "change")]
+                table = table.sort_by(order)
+                is_ordered = True
+            elif self._commit([staged], job):
+                return staged.rows
+        raise _elsewhere(spool)
+
+    def fence(self, *, spool: str = "", pipeline: str = "") -> dict[int, int]:
+        """The ordinal of the last message of batches that is stored, by partition of the spool."""
+        return dict(self._folder.listing().fences.get(self._fence_name(spool, pipeline), {}))
+
+    def reached(self, *, spool: str = "", pipeline: str = "") -> tuple[dict[int, int], int]:
+        """The fence, and the end of what was stored up to there, for :meth:`changesets`."""
+        listing = self._folder.listing()
+        fence = listing.fences.get(self._fence_name(spool, pipeline), {})
+        return dict(fence), listing.end
+
+    def _columns(self) -> list[str]:
+        return list(HISTORY_COLUMNS if self._history else COLUMNS)
+
+    def _job(self, spool: str, pipeline: str, tables: Iterable[str] | None) -> Job:
+        name = self._fence_name(spool, pipeline)
+        return Job(
+            self._folder.path,
+            self._folder.keep_s,
+            self._folder.sync,
+            self._namespace,
+            self._history,
+            None if tables is None else frozenset(tables),
+            time.time() + self._ttl,
+            name,
+            self.fence(spool=spool, pipeline=pipeline),
+        )
+
+    def _fence_name(self, spool: str, pipeline: str) -> str:
+        namespace = self._namespace if isinstance(self._namespace, str) else None
+        return msgspec.json.encode([namespace, pipeline, spool]).decode()
+
+    def _commit(self, parts: Sequence[Staged], job: Job) -> bool:
+        """List what tasks have made; gives whether nobody else has meanwhile."""
+        reached = dict(job.fence)
+        for part in parts:
+            for partition, ordinal in part.reached.items():
+                reached[partition] = max(ordinal, reached.get(partition, -1))
+        if reached == job.fence:
+            return True
+        added = [entry for part in parts for entry in part.history]
+        times = pa.concat_tables([pa.ipc.open_stream(part.events).read_all() for part in parts])
+        added += [write(self._folder, table) for table in by_event(times)]
+        if not self._folder.commit(added, move=Move(job.name, job.fence, reached)):
+            return False
+        self._upkeep.tidy(added)
+        return True
+
+    def _scan(self, spark: SparkSession, entries: Sequence[Entry], columns: str) -> DataFrame:
+        """What files have that is within its life, with the name of the file."""
+        if not entries:
+            return spark.createDataFrame([], f"{columns}, file string")
+        paths = [f"file://{self._folder.path / entry.path}" for entry in entries]
+        rows = spark.read.schema(columns).parquet(*paths)
+        rows = rows.withColumn("file", F.col("_metadata.file_name"))
+        return rows.where(F.col("expires") > time.time())
+
+    def _stored(self, listing: Listing) -> Stored:
+        sizes = [(self._folder.path / entry.path).stat().st_size for entry in listing.files]
+        return Stored(len(sizes), sum(sizes))
+
+    # What all event stores do.
+
+    def _disconnect(self) -> None:
+        """Nothing is open between calls."""
+
+    def _add(self, events: dict[str, list[str]], ts: float | None, ttl: float) -> None:
+        now = time.time()
+        at = now if ts is None else ts
+        namespace = self._name(at)
+        added = []
+        for event, texts in events.items():
+            # In the order of their octets, which is that of their characters.
+            keys = sorted(set(texts))
+            columns = {
+                "namespace": pa.repeat(namespace, len(keys)),
+                "event": pa.repeat(event, len(keys)),
+                "key": keys,
+                "ts": np.full(len(keys), at),
+                "expires": np.full(len(keys), now + ttl),
+            }
+            added.append(write(self._folder, pa.Table.from_pydict(columns, EVENTS)))
+        self._folder.commit(added)
+        self._upkeep.tidy(added)
+
+    def _read(self, event: str, ts: float, end_ts: float) -> Iterable[tuple[str, float]]:
+        def work(listing: Listing) -> list[pa.Table]:
+            columns = ["key", "ts", "expires"]
+            return [
+                pa.concat_tables([self._files.read(entry, columns) for entry in entries])
+                for entries in partitions(self._own(listing, event)).values()
+            ]
+
+        now = time.time()
+        for rows in self._consistent(work):
+            alive = rows.filter(pc.greater(rows.column("expires"), now))
+            times = alive.group_by("key").aggregate([("ts", "max")])
+            last = times.column("ts_max")
+            times = times.filter(pc.and_(pc.greater_equal(last, ts), pc.less_equal(last, end_ts)))
+            yield from zip(
+                times.column("key").to_pylist(), times.column("ts_max").to_pylist(), strict=True
+            )
+
+    def _query(self, event: str, text: str, ts: float | None) -> float | None:
+        def work(listing: Listing) -> list[pa.Table]:
+            return [self._files.find(entry, text) for entry in self._own(listing, event, ts)]
+
+        now = time.time()
+        found: list[float] = []
+        for rows in self._consistent(work):
+            alive = pc.greater(rows.column("expires"), now)
+            found += rows.column("ts").filter(alive).to_pylist()
+        return max(found, default=None)
+
+    def _append(self, id: str, body: bytes, ts: float | None) -> None:
+        now = time.time()
+        at = now if ts is None else ts
+        row = {
+            "namespace": self._name(at),
+            "id": id,
+            "digest": digest_of(id),
+            "number": 0,
+            "ts": at,
+            "expires": now + self._ttl,
+            "body": body,
+        }
+        added = [write(self._folder, pa.Table.from_pylist([row], HISTORY))]
+        self._folder.commit(added)
+        self._upkeep.tidy(added)
+
+    def _bodies(self, since: float, until: float) -> Iterator[tuple[float, bytes]]:
+        last = (since, -1)
+        while True:
+            listing = self._folder.listing()
+            entries = self._own(listing, None)
+            try:
+                index = Index(self._files, entries, time.time()).between(last, until)
+                for chunk in index.chunks(_CHUNK):
+                    for ts, number, body in chunk:
+                        yield ts, body
+                        last = (ts, number)
+            except FileNotFoundError as error:
+                # Numbers stay what they are when files are merged: it can go on from here.
+                if self._folder.listing() is listing:
+                    raise BrokenStore(f"a file is missing: {error}") from None
+            else:
+                return
+
+    def _consistent(self, work: Callable[[Listing], _T]) -> _T:
+        """What can be read of one state of the store; raises :class:`BrokenStore`."""
+        while True:
+            listing = self._folder.listing()
+            try:
+                return work(listing)
+            except FileNotFoundError as error:
+                if self._folder.listing() is listing:
+                    raise BrokenStore(f"a file is missing: {error}") from None
+
+    def _own(self, listing: Listing, event: str | None, ts: float | None = None) -> list[Entry]:
+        """The files of this store's namespaces, or of one, with an event or with changesets."""
+        return self._of_names([each for each in listing.files if each.event == event], ts)
+
+    def _of_names(self, entries: Iterable[Entry], ts: float | None = None) -> list[Entry]:
+        found = list(entries)
+        if ts is not None:
+            names = {self._name(ts)}
+        else:
+            times = {entry.namespace: entry.last for entry in found}
+            names = {name for name, last in times.items() if self._name(last) == name}
+        return [entry for entry in found if entry.namespace in names]
+
+
+def _elsewhere(spool: str) -> RuntimeError:
+    return RuntimeError(
+        f"what is stored of the spool {spool!r} changes all the time: is it stored more than once?"
+    )

@@ -1,0 +1,95 @@
+"""How far a pipeline has applied a spool: by the ordinals of its partitions, never by batches.
+
+A fence has for each partition the ordinal of the last message that is applied. It is stored where
+the rows are stored, in the same transaction, so it survives what Spark's checkpoint does not: a
+checkpoint that is deleted or lost, another size of batches, two drivers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Fence", "Ranges", "are_in_order", "beyond", "moved", "ranges_of", "sort_key"]
+
+#: The ordinal of the last message that is applied, by partition.
+Fence = Mapping[int, int]
+#: The first and the last ordinal of each partition.
+Ranges = Mapping[int, tuple[int, int]]
+
+
+def beyond(batch: pa.RecordBatch, fence: Fence) -> pa.RecordBatch:
+    """The rows of a batch that are not applied yet."""
+    partitions, ordinals = _places(batch)
+    if not fence or not len(partitions):
+        return batch
+    known = np.fromiter(fence.keys(), np.int64, len(fence))
+    lasts = np.fromiter(fence.values(), np.int64, len(fence))
+    order = np.argsort(known)
+    known, lasts = known[order], lasts[order]
+    at = np.minimum(np.searchsorted(known, partitions), len(known) - 1)
+    is_new = (known[at] != partitions) | (ordinals > lasts[at])
+    return batch if is_new.all() else batch.filter(pa.array(is_new))
+
+
+def ranges_of(batches: Iterable[pa.RecordBatch]) -> tuple[dict[int, tuple[int, int]], bool]:
+    """The ordinals that there are, and whether each partition's come in their order."""
+    ranges: dict[int, tuple[int, int]] = {}
+    in_order = True
+    # The change of a changeset that came last, by partition.
+    changes: dict[int, int] = {}
+    for batch in batches:
+        partitions, ordinals = _places(batch)
+        numbers = batch.column("change").to_numpy(zero_copy_only=False)
+        for partition in np.unique(partitions).tolist():
+            chosen = partitions == partition
+            own, steps = ordinals[chosen], numbers[chosen]
+            ahead = np.diff(own)
+            in_order = in_order and bool(
+                ((ahead > 0) | ((ahead == 0) & (np.diff(steps) > 0))).all()
+            )
+            first, last = int(own.min()), int(own.max())
+            if partition in ranges:
+                before = ranges[partition]
+                follows = first > before[1] or (
+                    first == before[1] and int(steps[0]) > changes[partition]
+                )
+                in_order = in_order and follows
+                first, last = min(first, before[0]), max(last, before[1])
+            ranges[partition] = (first, last)
+            changes[partition] = int(steps[-1])
+    return ranges, in_order
+
+
+def sort_key(ranges: Ranges) -> list[tuple[int, int]]:
+    """What parts of a batch are sorted by, before :func:`are_in_order` looks at them."""
+    return sorted((partition, first) for partition, (first, _) in ranges.items())
+
+
+def are_in_order(parts: Sequence[Ranges]) -> bool:
+    """Whether each part begins where no part before it has been, in every partition."""
+    lasts: dict[int, int] = {}
+    for ranges in parts:
+        for partition, (first, last) in ranges.items():
+            if first <= lasts.get(partition, -1):
+                return False
+            lasts[partition] = last
+    return True
+
+
+def moved(fence: Fence, parts: Iterable[Ranges]) -> dict[int, int]:
+    """The fence when all parts are applied."""
+    made = dict(fence)
+    for ranges in parts:
+        for partition, (_, last) in ranges.items():
+            made[partition] = max(last, made.get(partition, -1))
+    return made
+
+
+def _places(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    """The partitions and the ordinals of the rows."""
+    partitions = pc.cast(batch.column("_partition"), pa.int64()).to_numpy(zero_copy_only=False)
+    return partitions, batch.column("_ordinal").to_numpy(zero_copy_only=False)

@@ -1,0 +1,72 @@
+"""What it takes for the job *replicate* to go on where a rebuild of its own target has ended."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from stompkit.spark._options import SourceOptions
+from stompkit.spark.jobs._alone import alone
+from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings
+from stompkit.spool import SpoolProblem, SpoolReader
+
+__all__ = ["check_gap", "forget_checkpoint", "going_on"]
+
+
+@contextmanager
+def going_on(settings: PipelineSettings) -> Iterator[None]:
+    """Keep the job from running meanwhile.
+
+    Raises PipelineProblem where it is running, or would go on elsewhere.
+    """
+    if "://" in settings.checkpoint:
+        raise PipelineProblem(
+            "checkpoint: the job replicate would go on at its checkpoint, and miss changes. End it,"
+            f" remove {settings.checkpoint_of('replicate')}, rebuild with a file without"
+            " checkpoint, and go on with this one; or give another --target"
+        )
+    if SourceOptions.parse(settings.source_options("replicate")).starting != "earliest":
+        raise PipelineProblem(
+            "[source]: with startingOffsets or startingTimestamp the job replicate would begin"
+            " elsewhere than where the rebuild has ended: leave them out, or give another --target"
+        )
+    remedy = "end it while its target is rebuilt, or give another --target"
+    with alone(settings, "replicate", remedy):
+        yield
+
+
+def check_gap(settings: PipelineSettings, fence: tuple[str, dict[int, int]] | None) -> None:
+    """Raise PipelineProblem where the spool has lost what the job is to go on with.
+
+    ``fence`` is what it is going to be: the id of the spool, and the last ordinals.
+    """
+    try:
+        reader = SpoolReader(settings.spool())
+    except SpoolProblem:
+        return
+    _, lasts = fence or ("", {})
+    for number, floor in enumerate(reader.floor()):
+        first = lasts.get(number, -1) + 1
+        if first < floor:
+            raise PipelineProblem(
+                f"the job replicate could not go on: the changes of the messages {first} to"
+                f" {floor - 1} of partition {number} are missing between what is rebuilt and the"
+                f" spool {reader.folder}, from which they are removed. Give another --target"
+            )
+
+
+def forget_checkpoint(settings: PipelineSettings) -> None:
+    """Have the job go by the fence, and not by what Spark knows."""
+    folder = Path(settings.checkpoint_of("replicate"))
+    unused = folder.with_name(f"{folder.name}.unused")
+    try:
+        if unused.exists():
+            shutil.rmtree(unused)
+        if folder.exists():
+            # All at once: Spark could go on from a half of it.
+            folder.rename(unused)
+            shutil.rmtree(unused)
+    except OSError as error:
+        raise PipelineProblem(f"{error.filename}: {error.strerror}") from None

@@ -1,0 +1,132 @@
+"""Sends dead letters, which a job has written down, to a destination of a broker, at least once.
+
+How far that has come is a file beside the checkpoint. It is written when the broker has confirmed,
+so a crash in between sends again; ``event-id`` is the same then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from stompkit.replication.frames import Packet
+from stompkit.spark._options import SinkOptions
+from stompkit.spark.durable import put_whole
+
+__all__ = ["Find", "Letters", "Marks", "NotSent", "Row", "beyond"]
+
+#: A row of the table of dead letters.
+Row = Mapping[str, Any]
+#: The last dead letter that was sent, by partition: its ordinal, and which change of it it was.
+Marks = Mapping[int, tuple[int, int]]
+
+#: How many are looked for, and sent, at a time.
+_PAGE: Final = 500
+_CONNECT_S: Final = 30.0
+_CONFIRM_S: Final = 60.0
+
+
+class Find(Protocol):
+    """Looks for dead letters."""
+
+    def __call__(self, pipeline: str, spool: str, after: Marks, most: int) -> Sequence[Row]:
+        """Up to ``most`` of a pipeline and a spool, by partition, ordinal and change.
+
+        They are behind the marks, or of a partition without one.
+        """
+
+
+class NotSent(Exception):
+    """The broker can't be reached, or has not confirmed, which may pass."""
+
+
+class Letters:
+    """The dead letters of a pipeline."""
+
+    def __init__(self, find: Find, pipeline: str, options: Mapping[str, str], mark: Path) -> None:
+        """Connect to nothing yet; ``mark`` is the file that says how far it is."""
+        self._find: Final = find
+        self._pipeline: Final = pipeline
+        self._options: Final = SinkOptions.parse(options)
+        self._mark: Final = mark
+        # A crash may have been between the target's transaction and this.
+        self._has_more = True
+
+    def send(self, spool: str) -> int:
+        """Send those that are new, and wait for the receipts; gives how many these were.
+
+        Raises :class:`NotSent`.
+        """
+        count = 0
+        while self._has_more:
+            marks = self._marks(spool)
+            rows = self._find(self._pipeline, spool, marks, _PAGE)
+            if rows:
+                self._send([self._packet(row) for row in rows])
+                self._note(spool, marks | {row["partition_no"]: _place(row) for row in rows})
+                count += len(rows)
+            self._has_more = len(rows) == _PAGE
+        return count
+
+    def look_again(self) -> None:
+        """There may be new ones: a batch has written some, or has failed after its commit."""
+        self._has_more = True
+
+    def _packet(self, row: Row) -> Packet:
+        place = [row[name] for name in ("partition_no", "ordinal", "change_no")]
+        told = {
+            "pipeline": row["pipeline"],
+            "spool": row["spool"],
+            "partition": place[0],
+            "ordinal": place[1],
+            "change": place[2],
+            "table": row["table_name"],
+            "operation": row["operation"],
+            "key": row["row_key"],
+            "problem": row["problem"],
+        }
+        own = {
+            "content-type": "application/json",
+            "event-id": "-".join([self._pipeline, row["spool"], *map(str, place)]),
+        }
+        return Packet({**self._options.headers, **own}, json.dumps(told).encode())
+
+    def _send(self, packets: list[Packet]) -> None:
+        options = self._options
+        try:
+            with options.broker.link(receipts=options.receipts) as link:
+                link.wait_connected(_CONNECT_S)
+                link.send(options.destination, packets).result(_CONFIRM_S)
+        except (Exception, CancelledError) as error:
+            reason = str(error) or type(error).__name__
+            raise NotSent(f"dead letters can't be sent to {options.destination}: {reason}") from (
+                error
+            )
+
+    def _marks(self, spool: str) -> dict[int, tuple[int, int]]:
+        try:
+            found = json.loads(self._mark.read_bytes())
+        except FileNotFoundError:
+            return {}
+        if found["spool"] != spool:
+            return {}
+        return {int(number): (at, change) for number, (at, change) in found["p"].items()}
+
+    def _note(self, spool: str, marks: Marks) -> None:
+        self._mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        put_whole(self._mark, json.dumps({"spool": spool, "p": marks}).encode())
+
+
+def beyond(rows: Iterable[Row], after: Marks, most: int) -> list[Row]:
+    """What :class:`Find` finds among rows that are in its order."""
+    nothing = (-1, -1)
+    new = (row for row in rows if _place(row) > after.get(row["partition_no"], nothing))
+    return list(islice(new, most))
+
+
+def _place(row: Row) -> tuple[int, int]:
+    return row["ordinal"], row["change_no"]

@@ -1,0 +1,229 @@
+"""What values of different databases mean, so that they can be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from sqlalchemy.dialects import mysql
+
+from stompkit.replication.sinks.sql.parts import TargetColumn
+
+__all__ = ["Meaning", "Read", "meaning_of", "reader"]
+
+#: What both of two columns hold, whatever their databases call it.
+Meaning = Literal[
+    "interval",
+    "uuid",
+    "documents",
+    "document",
+    "datetime",
+    "date",
+    "time",
+    "bool",
+    "number",
+    "bytes",
+    "set",
+    "char",
+    "text",
+]
+#: Makes of what a driver gives what is equal for equal meanings, and has one form as text.
+Read = Callable[[Any], Any]
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_DAY_US: Final = timedelta(days=1) // _MICROSECOND
+#: Databases have more digits than decimals are rounded to by default.
+_EXACT: Final = Context(prec=200_000)
+#: Numbers of more digits are told apart by their text.
+_MOST_DIGITS: Final = 400
+_TRUTH: Final = {"true": 1, "false": 0}
+#: By the families of columns; the first that one of the two columns has counts.
+_BY_FAMILY: Final[tuple[tuple[str, Meaning], ...]] = (
+    ("interval", "interval"),
+    ("uuid", "uuid"),
+    ("json", "document"),
+    ("array", "document"),
+    ("datetime", "datetime"),
+    ("date", "date"),
+    ("time", "time"),
+    ("bool", "bool"),
+    ("decimal", "number"),
+    ("float", "number"),
+    ("int", "number"),
+    ("bytes", "bytes"),
+)
+
+
+def meaning_of(one: TargetColumn, other: TargetColumn) -> Meaning:
+    """What the values of two columns are compared as."""
+    columns = (one, other)
+    families = {column.family for column in columns}
+    if families <= {"json", "array"}:
+        return "documents"
+    for family, meaning in _BY_FAMILY:
+        if family in families:
+            return meaning
+    if any(isinstance(column.type_, mysql.SET) for column in columns):
+        return "set"
+    # Some databases fill it with blanks, and others take them off.
+    if any(type(column.type_).__name__ == "CHAR" for column in columns):
+        return "char"
+    return "text"
+
+
+def reader(meaning: Meaning, family: str, backend: str) -> Read:
+    """What reads the values of a column; a value that has another meaning is its text."""
+    if meaning in ("document", "documents"):
+        convert = _document(
+            is_text=family not in ("json", "array"),
+            is_parsed=family == "json" and backend == "postgresql",
+            is_mixed=meaning == "document",
+        )
+    else:
+        convert = _READ[meaning]
+
+    def read(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return convert(value)
+        except (ValueError, TypeError, InvalidOperation, OverflowError):
+            return str(value)
+
+    return read
+
+
+def _number(value: Any) -> Any:
+    kind = type(value)
+    if kind is int:
+        return value
+    if kind is float:
+        value = repr(value)
+    elif kind is bytes:
+        # MySQL's BIT.
+        return int.from_bytes(value, "big")
+    elif isinstance(value, timedelta):
+        return value // _MICROSECOND
+    number = Decimal(value)
+    if not number.is_finite():
+        return str(number).lower()
+    if number.adjusted() < _MOST_DIGITS and number == number.to_integral_value():
+        return int(number)
+    return str(number.normalize(_EXACT))
+
+
+def _bool(value: Any) -> Any:
+    if isinstance(value, str) and value.lower() in _TRUTH:
+        return _TRUTH[value.lower()]
+    return _number(value)
+
+
+def _datetime(value: Any) -> Any:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    elif not isinstance(value, datetime):
+        value = datetime.combine(value, time())
+    # One without a zone is in UTC, as everything is that is replicated.
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return value.isoformat()
+
+
+def _date(value: Any) -> Any:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        value = value.date() if value.time() == time() else value
+    assert isinstance(value, date)
+    return value.isoformat()
+
+
+def _time(value: Any) -> Any:
+    """Microseconds since midnight, in UTC where there is a zone."""
+    if isinstance(value, str):
+        value = time.fromisoformat(value)
+    if isinstance(value, timedelta):
+        return value // _MICROSECOND
+    since = timedelta(
+        hours=value.hour,
+        minutes=value.minute,
+        seconds=value.second,
+        microseconds=value.microsecond,
+    )
+    offset = value.utcoffset()
+    if offset is None:
+        return since // _MICROSECOND
+    return ((since - offset) // _MICROSECOND) % _DAY_US
+
+
+def _interval(value: Any) -> Any:
+    return value // _MICROSECOND if isinstance(value, timedelta) else int(value)
+
+
+def _uuid(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return str(value)
+    return str(UUID(bytes=bytes(value)) if not isinstance(value, str) else UUID(value))
+
+
+def _bytes(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _set(value: Any) -> Any:
+    members = value.split(",") if isinstance(value, str) else value
+    return ",".join(sorted(members))
+
+
+def _char(value: Any) -> Any:
+    return str(value).rstrip(" ")
+
+
+def _document(*, is_text: bool, is_parsed: bool, is_mixed: bool) -> Read:
+    def read(value: Any) -> Any:
+        if isinstance(value, bytes):
+            value = value.decode()
+        is_whole = isinstance(value, str) and value.lstrip()[:1] in ("{", "[")
+        if isinstance(value, str) and not is_parsed and (is_whole or not is_text):
+            value = json.loads(value)
+        if value is None:
+            return None
+        if is_mixed and isinstance(value, str):
+            return value
+        return json.dumps(_plain(value), sort_keys=True)
+
+    return read
+
+
+def _plain(value: Any) -> Any:
+    """A document whose numbers have one form."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, (float, Decimal)):
+        number = _number(value)
+        return number if isinstance(number, int) else float(value)
+    # Members of arrays.
+    return str(value)
+
+
+_READ: Final[dict[Meaning, Read]] = {
+    "interval": _interval,
+    "uuid": _uuid,
+    "datetime": _datetime,
+    "date": _date,
+    "time": _time,
+    "bool": _bool,
+    "number": _number,
+    "bytes": _bytes,
+    "set": _set,
+    "char": _char,
+    "text": str,
+}

@@ -1,0 +1,55 @@
+"""Reads what a file has into structs, and names everything that is wrong with it, not just one."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+__all__ = ["convert"]
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+def convert(found: Mapping[str, Any], kind: type[_T], mistakes: list[str]) -> _T | None:
+    """A struct, and those in it; ``None`` with more ``mistakes`` where there are some."""
+    return _table(found, kind, "", mistakes)
+
+
+def _table(found: Mapping[str, Any], kind: type[_T], place: str, mistakes: list[str]) -> _T | None:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    count = len(mistakes)
+    for name in found:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.0)[0]
+            what = "table" if isinstance(found[name], dict) and not place else "setting"
+            mistakes.append(f"{place}{name}: there is no such {what}; the nearest is {near}")
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name not in found:
+            if field.required:
+                mistakes.append(f"{place}{name}: this is needed")
+            continue
+        inner = _struct_of(field.type)
+        if inner is not None and isinstance(found[name], dict):
+            values[field.name] = _table(found[name], inner, f"{place}{name}.", mistakes)
+            continue
+        try:
+            values[field.name] = msgspec.convert(found[name], field.type)
+        except msgspec.ValidationError as error:
+            # What msgspec says of a place within the value begins with a "$" for that.
+            reason = str(error).replace(" - at `$", " at `").replace("`", "")
+            mistakes.append(f"{place}{name}: {reason}")
+    return None if len(mistakes) > count else kind(**values)
+
+
+def _struct_of(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that a field has, perhaps among other things."""
+    choices = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    for each in choices:
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    return None

@@ -1,0 +1,175 @@
+"""The job *analytics*: how many changes there are, of what, and how long they are on their way.
+
+Counts are kept by Spark, in the checkpoint; results are what minutes have with each batch. See
+:mod:`stompkit.spark.jobs._counting` for what is counted, and how what comes too late is told.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from stompkit.spark._options import SourceOptions
+from stompkit.spark._partitions import resolve
+from stompkit.spark.durable import put_whole
+from stompkit.spark.jobs._counting import Counted, counted, query
+from stompkit.spark.jobs._report import made_report
+from stompkit.spark.jobs._results import Mark, Results
+from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, seconds
+from stompkit.spark.jobs.work import Done
+from stompkit.spool import SpoolProblem, SpoolReader
+
+__all__ = ["Analytics", "report_of", "results_of"]
+
+_log: Final = logging.getLogger(__name__)
+#: What Spark's threads know the checkpoint of the query by.
+_QUERY: Final = "sql.streaming.queryId"
+
+
+class Analytics:
+    """Counts batches into the results of a pipeline."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        """Open nothing yet; raises PipelineProblem."""
+        given = settings.demanded_analytics()
+        self._settings: Final = settings
+        self._watermark_s: Final = seconds(given.watermark)
+        self._top_keys: Final = given.top_keys
+        self._report: Final = Path(given.report) if given.report else None
+        #: Whether the last report could not be written.
+        self._is_unwritten = False
+        self._results: Final = results_of(settings)
+        self._place: Final = given.path or "the database of [analytics]"
+        #: What the batch says that is under way: Spark's state is not to be asked twice.
+        self._counted: tuple[tuple[int, dict[int, int]], Counted] | None = None
+        #: Where the job began, where nothing is counted yet.
+        self._begin: tuple[int, ...] | None = None
+
+    @property
+    def passing(self) -> tuple[type[Exception], ...]:
+        """A database that is out of reach, and a disk that is full."""
+        return (OSError, *self._results.passing)
+
+    def query(self, changes: DataFrame) -> DataFrame:
+        """What is asked of the stream."""
+        try:
+            self._begin = resolve(SpoolReader(self._settings.spool()), self._options().starting)
+        except (OSError, SpoolProblem):
+            self._begin = None  # the stream makes the spool, or says what is wrong with it
+        return query(changes, self._watermark_s, self._top_keys)
+
+    def apply(self, df: DataFrame, batch_id: int, spool: str) -> Done:
+        """Write what a batch says, once."""
+        name = df.sparkSession.sparkContext.getLocalProperty(_QUERY)
+        assert name is not None
+        last = self._results.mark()
+        Mark(name, spool).after(last, self._place)
+        fence = last.ordinals if last is not None else {}
+        # A database may have committed and not have said so: then it is counted from there on.
+        if self._counted is None or self._counted[0] != (batch_id, fence):
+            # A batch that is there already is counted, too: the state of the next one needs it.
+            ends = self._ends(df.sparkSession, batch_id)
+            own = self._own(df.sparkSession, fence, ends)
+            reached = {
+                number: max(end - 1, fence.get(number, -1)) for number, end in ends.items() if end
+            }
+            self._counted = (batch_id, fence), counted(df, own, fence | reached)
+        found = self._counted[1]
+        self._results.apply(found, Mark(name, spool, found.ordinals))
+        if found.late:
+            _log.info("batch %d: %d changes came late", batch_id, found.late.total())
+        return Done(found.total, late=found.late.total())
+
+    def finish(self, spool: str) -> None:
+        """Write the report anew; counting goes on where it can't be written."""
+        if self._report is None:
+            return
+        page = report_of(self._settings, self._results)
+        try:
+            put_whole(self._report, page)
+        except OSError as error:
+            if not self._is_unwritten:
+                _log.warning("the report can't be written, and stays as it is: %s", error)
+            self._is_unwritten = True
+        else:
+            self._is_unwritten = False
+
+    def _options(self) -> SourceOptions:
+        return SourceOptions.parse(self._settings.source_options("analytics"))
+
+    def _ends(self, spark: SparkSession, batch_id: int) -> dict[int, int]:
+        """Where a batch ends in the spool, by partition: Spark has noted that before it begins."""
+        path = f"{self._settings.checkpoint_of('analytics')}/offsets/{batch_id}"
+        if "://" in path:
+            text = spark.read.text(path, wholetext=True).collect()[0][0]
+        else:
+            text = Path(path).read_text(encoding="utf-8")
+        for line in text.splitlines():
+            if line.startswith("{") and "p" in (offset := json.loads(line)):
+                return {int(number): end for number, end in offset["p"].items()}
+        raise RuntimeError(f"{path} has no offset of the format stomp")
+
+    def _own(
+        self, spark: SparkSession, fence: Mapping[int, int], ends: Mapping[int, int]
+    ) -> DataFrame | None:
+        """The changes of a batch that are not counted yet, read once more; ``None``: there is none.
+
+        The stream itself can't give them as well: it would be two streams for Spark, with ends of
+        their own.
+        """
+        begin = self._begin or ()
+        starts = {
+            number: fence.get(number, begin[number] - 1 if number < len(begin) else -1) + 1
+            for number in ends
+        }
+        if not any(starts[number] < end for number, end in ends.items()):
+            return None
+        options = self._options()
+        return (
+            spark.read.format("stomp")
+            .option("spool", str(options.spool))
+            .option("payload", "changeset")
+            .option("failOnDataLoss", str(options.fail_on_data_loss).lower())
+            .option("startingOffsets", json.dumps(starts))
+            .option("endingOffsets", json.dumps(dict(ends)))
+            .load()
+        )
+
+    def fence(self, spool: str) -> dict[int, int]:
+        """The ordinal of the last message that is counted, by partition."""
+        mark = self._results.mark()
+        return mark.ordinals if mark is not None and mark.spool == spool else {}
+
+    def explain(self, error: Exception) -> str:
+        """What has failed."""
+        return str(error) or type(error).__name__
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._results.close()
+
+
+def results_of(settings: PipelineSettings) -> Results:
+    """Where a pipeline has its results; nothing is opened yet. Raises PipelineProblem."""
+    given = settings.demanded_analytics()
+    if given.path:
+        from stompkit.spark.jobs._results_parquet import ParquetResults
+
+        return ParquetResults(Path(given.path).absolute())
+    from stompkit.spark.jobs._results_sql import SqlResults
+
+    try:
+        return SqlResults(settings.analytics_url(), settings.name)
+    except ValueError as error:
+        raise PipelineProblem(f"analytics.url: {error}") from None
+
+
+def report_of(settings: PipelineSettings, results: Results) -> bytes:
+    """The report of the last hours that there are results of, as a page of HTML."""
+    given = settings.demanded_analytics()
+    return made_report(settings.name, results, int(seconds(given.report_span)), given.top_keys)

@@ -1,0 +1,133 @@
+"""The job *events*: an event store of what changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.spark._changes import UNREADABLE
+from stompkit.spark._event_files import DEAD_LETTERS
+from stompkit.spark._states import Problem
+from stompkit.spark.eventstore import SparkEventStore
+from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
+from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, life
+from stompkit.spark.jobs.work import Done
+from stompkit.spark.targets.parquet import ParquetTarget
+
+__all__ = ["Events"]
+
+_STOPPED: Final = "is no changeset"
+
+
+class Events:
+    """Stores batches in the event store of a pipeline."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        """Open nothing yet."""
+        given = settings.events
+        if given is None:
+            raise PipelineProblem("[events]: the job events needs this table, with its path")
+        self._path: Final = Path(given.path).absolute()
+        self._tables: Final = given.tables
+        self._pipeline: Final = settings.name
+        self._store: Final = SparkEventStore(
+            self._path, given.namespace, life(given.ttl), history=given.history
+        )
+        self._on_problem: Final = given.on_problem
+        self._dead: Final = ParquetTarget(f"parquet://{self._path / DEAD_LETTERS}")
+        self._letters: Letters | None = None
+        if settings.dead_letter and given.on_problem == "dead-letter":
+            mark = settings.folder() / "events" / "dead-letters.json"
+            options = settings.dead_letter_options()
+            self._letters = Letters(self._find_letters, settings.name, options, mark)
+
+    @property
+    def passing(self) -> tuple[type[Exception], ...]:
+        """A disk that is full, and a broker that takes no dead letters."""
+        return OSError, SinkUnavailable, NotSent
+
+    def apply(self, df: DataFrame, batch_id: int, spool: str) -> Done:
+        """Store a batch, all of it or nothing."""
+        is_poison = F.col("operation") == UNREADABLE
+        counted = Observation()
+        watched = df
+        if self._on_problem == "stop":
+            watched = self._guarded(df, is_poison, spool)
+        elif self._on_problem == "dead-letter":
+            watched = df.observe(counted, F.count_if(is_poison).alias("poison"))
+        rows = self._store.write_changes(
+            watched, batch_id, spool=spool, pipeline=self._pipeline, tables=self._tables
+        )
+        letters = 0
+        if self._on_problem == "dead-letter" and counted.get["poison"]:
+            # A crash before this has the batch come again, and be counted again.
+            try:
+                letters = self._bury(df.where(is_poison), spool)
+            except BaseException:
+                if self._letters is not None:
+                    self._letters.look_again()
+                raise
+            if letters and self._letters is not None:
+                self._letters.look_again()
+        return Done(rows, letters)
+
+    def finish(self, spool: str) -> None:
+        """Send the dead letters."""
+        if self._letters is not None:
+            self._letters.send(spool)
+
+    def _guarded(self, df: DataFrame, is_poison: Column, spool: str) -> DataFrame:
+        """Have a task fail that reads what is no changeset, unless that was passed before."""
+        is_new = F.lit(True)
+        for number, last in self.fence(spool).items():
+            is_new &= (F.col("_partition") != number) | (F.col("_ordinal") > last)
+        told = F.format_string(
+            f"message %d in partition %d of the spool {_STOPPED}: %s",
+            F.col("_ordinal"),
+            F.col("_partition"),
+            F.coalesce(F.col("problem"), F.lit("?")),
+        )
+        operation = F.when(is_poison & is_new, F.raise_error(told)).otherwise(F.col("operation"))
+        return df.withColumn("operation", operation)
+
+    def _bury(self, df: DataFrame, spool: str) -> int:
+        """Write down what is not written down yet; gives how much that was."""
+        rows = df.select("_partition", "_ordinal", "change", "problem").collect()
+        problems = [
+            Problem((row[0], row[1], row[2] or 0), UNREADABLE, "", "", row[3] or "?")
+            for row in rows
+        ]
+        return self._dead.bury(problems, pipeline=self._pipeline, spool=spool)
+
+    def fence(self, spool: str) -> dict[int, int]:
+        """The ordinal of the last message that is stored, by partition."""
+        if not self._path.exists():
+            return {}
+        return self._store.fence(spool=spool, pipeline=self._pipeline)
+
+    def explain(self, error: Exception) -> str:
+        """What has failed."""
+        text = str(error) or type(error).__name__
+        if _STOPPED in text and self._on_problem == "stop":
+            text += (
+                '. With on-problem = "dead-letter" in [events] such a message is written down in'
+                f" {self._path / DEAD_LETTERS}, and the others are stored"
+            )
+        return text
+
+    def close(self) -> None:
+        """Nothing is open between batches."""
+
+    def _find_letters(
+        self, pipeline: str, spool: str, after: Marks, most: int
+    ) -> Sequence[Mapping[str, Any]]:
+        return beyond(self._dead.dead_letters(pipeline, spool), after, most)
+
+    def dead_letters(self, spool: str) -> list[dict[str, Any]]:
+        """What is written down of messages that are no changesets, in the order of the spool."""
+        return self._dead.dead_letters(self._pipeline, spool)

@@ -1,0 +1,390 @@
+"""The job *rebuild*: a replica as of some time, without the broker. Needs the extra ``sql``.
+
+::
+
+    from stompkit.spark.jobs import load
+    from stompkit.spark.jobs.rebuild import rebuild
+
+    rebuild(load("shop.toml"), at=datetime(2026, 11, 20, 10, tzinfo=UTC), url="sqlite:///then.db")
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import delete
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.spark._states import Choice, Place, Problem
+from stompkit.spark.fence import ranges_of
+from stompkit.spark.jobs._going_on import check_gap, forget_checkpoint, going_on
+from stompkit.spark.jobs._past import SCHEMA, Past, open_past
+from stompkit.spark.jobs._spill import Spill
+from stompkit.spark.jobs._tables import Tables
+from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, TargetSettings
+from stompkit.spark.targets._evolve import merged
+from stompkit.spark.targets._session import rank_of
+from stompkit.spark.targets.base import Job, Staged, chunks
+from stompkit.spark.targets.sql import SqlTarget
+
+__all__ = ["Rebuilt", "rebuild"]
+
+#: Changes that are collapsed at a time, which bounds memory.
+_MOST_CHANGES: Final = 100_000
+#: How often a chunk is begun anew because the target lacks a column.
+_MOST_ATTEMPTS: Final = 10
+_SEPARATOR: Final = "\0"
+#: The columns that tell changes apart, and what they are in order by.
+_PLACE: Final = ("_partition", "_ordinal", "change")
+#: The columns that tell which row a change is about.
+_ROW: Final = ("schema", "table", "key")
+#: What programs are told to do, and what that is in a file or a command.
+_WORDS: Final = {
+    "open the target with create=True": "give --create",
+    "open the target with evolve=True": "set evolve = true in [target]",
+    "name in `tables` those": "name under tables in [apply] those",
+    "name the key in `keys`": "name the key under keys in [apply]",
+    "name them in `except_column_list`": "name them under except-column-list in [apply]",
+}
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild has done."""
+
+    #: What it was made of, for people.
+    source: str
+    changes: int = 0
+    #: Changes that can't be applied, and were written down.
+    dead_letters: int = 0
+    #: How many rows the target's tables have, by the names of the source.
+    rows: dict[str, int] = field(default_factory=dict)
+    #: Whether this is the target of the job *replicate*, which goes on from here. Otherwise it
+    #: begins with the spool's first message, if it is.
+    goes_on: bool = False
+
+
+def rebuild(
+    settings: PipelineSettings,
+    *,
+    at: datetime | None = None,
+    until_ordinal: int | None = None,
+    url: str | None = None,
+    create: bool = False,
+    replace: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> Rebuilt:
+    """Make tables as they were when all that was committed by ``at`` was applied; or as of now.
+
+    Changes come from the history of the event store in the order in which they were stored; where
+    there is none, or with ``until_ordinal``, the last message that counts, from the spool. They
+    are applied in one transaction: nobody sees half of it, and what is killed has changed nothing
+    but that tables and columns that were missing may have been made.
+
+    ``url`` is another target than that of the settings, ``create`` makes tables that it lacks, and
+    ``replace`` has the tables emptied first that changes are about, also later ones.
+    ``on_progress`` gets the number of changes that were read.
+
+    The job *replicate* must not run while its target is rebuilt, and loses its checkpoint by that.
+
+    Raises PipelineProblem, with what to do: where the past is not complete, where a table has rows,
+    where the target lacks something, or can't hold something; and for the target of a job that is
+    running, or could not go on.
+    """
+    given = _target_settings(settings, url, create=create)
+    if at is not None and at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    is_own = settings.target is not None and (url is None or url == settings.target_url())
+    with ExitStack() as stack:
+        if is_own:
+            stack.enter_context(going_on(settings))
+        past = open_past(settings, at, until_ordinal)
+        if is_own:
+            check_gap(settings, past.fence)
+        try:
+            work = _Rebuild(settings, given, past, at, stack, replaces=replace, is_own=is_own)
+            return work.run(on_progress or (lambda _: None))
+        except (ApplyProblem, SchemaProblem) as problem:
+            text = str(problem)
+            for told, meant in _WORDS.items():
+                text = text.replace(told, meant)
+            raise PipelineProblem(settings.without_secrets(text)) from problem
+
+
+def _target_settings(
+    settings: PipelineSettings, url: str | None, *, create: bool
+) -> TargetSettings:
+    how = settings.apply
+    if how.stored_as_scd_type != 1 or how.sequence_by != "_ordinal":
+        raise PipelineProblem(
+            "apply: versions of rows, and an order by sequence-by, are made by the job replicate"
+            " only: run it with another name and an empty target"
+        )
+    if how.apply_as_deletes.replace(" ", "").replace('"', "'") != "operation='delete'":
+        raise PipelineProblem(
+            "apply.apply-as-deletes: this is known to the job replicate only: run it with another"
+            " name and an empty target"
+        )
+    if settings.target is None and url is None:
+        raise PipelineProblem("[target]: the job rebuild needs this table, or --target URL")
+    base = settings.target or TargetSettings(url="")
+    return msgspec.structs.replace(
+        base,
+        url=settings.target_url() if url is None else url,
+        create=create or base.create,
+    )
+
+
+class _Rebuild:
+    """One rebuild."""
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        given: TargetSettings,
+        past: Past,
+        at: datetime | None,
+        stack: ExitStack,
+        *,
+        replaces: bool,
+        is_own: bool,
+    ) -> None:
+        how = settings.apply
+        self._settings: Final = settings
+        self._past: Final = past
+        self._at: Final = at
+        self._replaces: Final = replaces
+        self._is_own: Final = is_own
+        self._tables: Final = Tables(given.url, given, "the target")
+        stack.callback(self._tables.close)
+        self._target: Final = SqlTarget(
+            given.url,
+            create=given.create,
+            evolve=given.evolve,
+            foreign_keys=given.foreign_keys,
+            lossy=given.lossy,
+            schema_map=given.schema_map,
+            table_map=given.table_map,
+        )
+        stack.callback(self._target.close)
+        by_table = how.keys if isinstance(how.keys, dict) else {"": how.keys} if how.keys else {}
+        self._job: Final = Job(
+            pipeline=settings.name,
+            # Its ordinals are those of no spool, nor of another rebuild.
+            spool=f"rebuild-{uuid4().hex}",
+            choice=Choice(
+                keys={name: tuple(columns) for name, columns in by_table.items()},
+                tables=None if how.tables is None else frozenset(how.tables),
+                columns=None if how.column_list is None else frozenset(how.column_list),
+                except_columns=frozenset(how.except_column_list or ()),
+                ignores_null_updates=how.ignore_null_updates,
+            ),
+            dead_letters=how.on_problem == "dead-letter",
+        )
+        self._sources: set[tuple[str, str]] = set()
+        self._spill: Final = Spill(stack)
+
+    def run(self, tell: Callable[[int], None]) -> Rebuilt:
+        """Do it."""
+        self._target.prepare()
+        is_done = False
+        try:
+            changes = 0
+            for chunk in chunks(self._past.batches(), _MOST_CHANGES):
+                # Also tables whose changes are later: they were empty.
+                self._admit(chunk)
+                past = self._up_to_time(chunk)
+                changes += sum(batch.num_rows for batch in past)
+                for part in self._staged(past):
+                    self._spill.add(part)
+                tell(changes)
+            if self._replaces and self._sources:
+                self._spill.put_first(self._staged([self._truncates()]))
+            if self._is_own:
+                forget_checkpoint(self._settings)
+            self._forget_fence()
+            done = self._target.commit(self._spill, self._job)
+            assert done is not None, "nobody else knows the name of this rebuild's fence"
+            is_done = True
+        finally:
+            if not is_done:
+                self._target.discard(self._spill)
+        goes_on = self._set_fence() and self._is_own
+        return Rebuilt(self._past.name, changes, done.dead_letters, self._counts(), goes_on)
+
+    def _admit(self, chunk: Sequence[pa.RecordBatch]) -> None:
+        """Refuse tables with rows, unless they are to be replaced."""
+        found: set[str] = set()
+        for batch in chunk:
+            filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]
+            found.update(pc.unique(pc.binary_join_element_wise(*filled, _SEPARATOR)).to_pylist())
+        new = {
+            (schema, table)
+            for schema, _, table in (name.partition(_SEPARATOR) for name in found)
+            if table and self._job.choice.has(schema, table)
+        } - self._sources
+        self._sources |= new
+        if self._replaces or not new:
+            return
+        with self._tables.transaction() as connection:
+            for source in sorted(new):
+                table = self._tables.find(connection, *source)
+                if table is not None and self._tables.has_rows(connection, table):
+                    raise PipelineProblem(
+                        f"the table {table.name} of {self._tables.name} has rows: give another"
+                        " --target, or --replace to have tables emptied that are rebuilt"
+                    )
+
+    def _up_to_time(self, chunk: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """The changes that were committed by then."""
+        if self._at is None:
+            return chunk
+        at = pa.scalar(self._at, SCHEMA.field("committed").type)
+        is_past = [pc.less_equal(batch.column("committed"), at) for batch in chunk]
+        # What can't be read has no time.
+        return [
+            batch.filter(pc.fill_null(chosen, True))
+            for batch, chosen in zip(chunk, is_past, strict=True)
+        ]
+
+    def _staged(self, chunk: Sequence[pa.RecordBatch]) -> list[Staged]:
+        """What the target makes of some changes, having got what it lacks."""
+        if not ranges_of(chunk)[1]:
+            # It makes nothing of these. What a changeset lacks is known after later ones.
+            order = [(name, "ascending") for name in _PLACE]
+            chunk = pa.Table.from_batches(chunk).sort_by(order).combine_chunks().to_batches()
+        letters: list[Problem] = []
+        attempts = 0
+        while attempts < _MOST_ATTEMPTS:
+            parts = list(self._target.stage(chunk, self._job))
+            is_kept = False
+            try:
+                assert all(part.in_order for part in parts), "each change is there once"
+                lacking = merged(part.lacking for part in parts)
+                failures = [] if lacking else [each for part in parts for each in part.failures]
+                problems = [*failures, *(each for part in parts for each in part.problems)]
+                if problems and not (lacking or self._job.dead_letters):
+                    raise ApplyProblem(str(problems[0]))
+                if not lacking and not failures:
+                    is_kept = True
+                    return [*parts, Staged({}, problems=letters)] if letters else parts
+            finally:
+                if not is_kept:
+                    self._target.discard(parts)
+            if lacking:
+                self._target.evolve(lacking)
+                attempts += 1
+            else:
+                refused = self._refused(chunk, failures)
+                letters += refused
+                chunk = _without(chunk, {each.place for each in refused})
+        raise ApplyProblem("the target lacks columns again and again: is it changed by others?")
+
+    def _refused(
+        self, chunk: Sequence[pa.RecordBatch], failures: Sequence[Problem]
+    ) -> list[Problem]:
+        """The changes because of which the target can't hold what is left of some rows."""
+        table = pa.Table.from_batches(chunk)
+        rows = list(zip(*(table.column(name).to_pylist() for name in _ROW), strict=True))
+        places = list(zip(*(table.column(name).to_pylist() for name in _PLACE), strict=True))
+        changes: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for number, row in enumerate(rows):
+            changes[row].append(number)
+        row_of = dict(zip(places, rows, strict=True))
+        found: list[Problem] = []
+        for last in failures:
+            numbers = changes.pop(row_of[last.place], [])
+            if not numbers:
+                # This row had its turn: it is written, and deleted before.
+                continue
+            own: list[Problem] = []
+            if len(numbers) > 1:
+                # The last change of a row stands for all of them.
+                for number in numbers:
+                    own += self._failures(table.slice(number, 1))
+            found += own or [last]
+        return found
+
+    def _failures(self, changes: pa.Table) -> list[Problem]:
+        """Why the target can't hold some changes by themselves."""
+        parts = list(self._target.stage(changes.combine_chunks().to_batches(), self._job))
+        self._target.discard(parts)
+        return [each for part in parts for each in part.failures]
+
+    def _truncates(self) -> pa.RecordBatch:
+        """Changes that empty all tables, before all others."""
+        rows = [
+            {
+                **dict.fromkeys(SCHEMA.names),
+                "_partition": 0,
+                "_ordinal": -1,
+                "change": number,
+                "operation": "truncate",
+                "schema": schema,
+                "table": table,
+                "key": "{}",
+            }
+            for number, (schema, table) in enumerate(self._children_first())
+        ]
+        return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+    def _children_first(self) -> list[tuple[str, str]]:
+        """The tables in the order in which foreign keys let them be emptied."""
+        self._tables.forget()
+        with self._tables.transaction() as connection:
+            found = {each: self._tables.find(connection, *each) for each in self._sources}
+        tables = {table.identity: table for table in found.values() if table is not None}
+        ranks = {
+            each: 0 if table is None else rank_of(table, tables) for each, table in found.items()
+        }
+        return sorted(ranks, key=lambda each: (-ranks[each], each))
+
+    def _forget_fence(self) -> None:
+        """Have the job replicate begin anew, should this be all that is done."""
+        column = self._tables.books.fence.c
+        statement = delete(self._tables.books.fence).where(column.pipeline == self._settings.name)
+        with self._tables.transaction() as connection:
+            connection.execute(statement)
+
+    def _set_fence(self) -> bool:
+        """Have the job replicate go on where this has ended, if it has all up to there."""
+        if self._past.fence is None:
+            return False
+        spool, ordinals = self._past.fence
+        books, name = self._tables.books, self._settings.name
+        with self._tables.transaction() as connection:
+            before = books.lock(connection, name, spool)
+            books.store(connection, name, spool, before, ordinals)
+        return True
+
+    def _counts(self) -> dict[str, int]:
+        counts = {}
+        self._tables.forget()
+        with self._tables.transaction() as connection:
+            for schema, name in sorted(self._sources):
+                table = self._tables.find(connection, schema, name)
+                if table is not None:
+                    full = f"{schema}.{name}" if schema else name
+                    counts[full] = self._tables.count(connection, table)
+        return counts
+
+
+def _without(
+    chunk: Sequence[pa.RecordBatch], places: Collection[Place]
+) -> Sequence[pa.RecordBatch]:
+    """The changes that are at none of some places."""
+    chosen = []
+    for batch in chunk:
+        found = zip(*(batch.column(name).to_pylist() for name in _PLACE), strict=True)
+        chosen.append(batch.filter(pa.array([place not in places for place in found], pa.bool_())))
+    return chosen

@@ -1,0 +1,177 @@
+"""The job *replicate*: a database, or tables in files, as the sources are. Needs ``sql``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from sqlalchemy import and_, or_, select
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks.sql.parts import Database, SchemaProblem
+from stompkit.spark.apply import apply_changes
+from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
+from stompkit.spark.jobs.settings import (
+    PipelineProblem,
+    PipelineSettings,
+    TargetSettings,
+    life,
+)
+from stompkit.spark.jobs.work import Done
+from stompkit.spark.targets import open_target
+from stompkit.spark.targets._books import Books
+from stompkit.spark.targets._files import FileTarget
+from stompkit.spark.targets.sql import SqlTarget
+
+__all__ = ["Replicate"]
+
+#: What programs are told to do, and what that is in a file.
+_WORDS: Final = {
+    "open the target with create=True": "set create = true in [target]",
+    "open the target with evolve=True": "set evolve = true in [target]",
+    "name in `tables` those": "name under tables in [apply] those",
+    "name the key in `keys`": "name the key under keys in [apply]",
+    "name them in `except_column_list`": "name them under except-column-list in [apply]",
+}
+
+
+class Replicate:
+    """Applies batches to the target of a pipeline."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        """Connect to nothing yet; raises PipelineProblem for a URL that is none of a target."""
+        given = settings.target
+        url = settings.target_url()
+        assert given is not None
+        self._settings: Final = settings
+        try:
+            self._target: Final = open_target(url, **_options_of(given, url))
+        except ValueError as error:
+            raise PipelineProblem(f"target.url: {error}") from None
+        except ModuleNotFoundError as error:
+            raise PipelineProblem(f"target.url: {error}: is an extra missing?") from None
+        self._letters: Letters | None = None
+        if settings.dead_letter:
+            mark = settings.folder() / "replicate" / "dead-letters.json"
+            options = settings.dead_letter_options()
+            self._letters = Letters(self._find_letters, settings.name, options, mark)
+
+    @property
+    def passing(self) -> tuple[type[Exception], ...]:
+        """A database that is out of reach, and a broker that takes no dead letters."""
+        return SinkUnavailable, NotSent
+
+    def apply(self, df: DataFrame, batch_id: int, spool: str) -> Done:
+        """Apply a batch, in one transaction of the target."""
+        how = self._settings.apply
+        try:
+            applied = apply_changes(
+                df,
+                self._target,
+                pipeline=self._settings.name,
+                spool=spool,
+                keys=how.keys,
+                sequence_by=how.sequence_by,
+                apply_as_deletes=how.apply_as_deletes,
+                column_list=how.column_list,
+                except_column_list=how.except_column_list,
+                stored_as_scd_type=how.stored_as_scd_type,
+                ignore_null_updates=how.ignore_null_updates,
+                tables=how.tables,
+                on_problem=how.on_problem,
+            )
+        except BaseException:
+            if self._letters is not None:
+                self._letters.look_again()
+            raise
+        if self._letters is not None and applied.dead_letters:
+            self._letters.look_again()
+        return Done(applied.changes, applied.dead_letters)
+
+    def finish(self, spool: str) -> None:
+        """Send the dead letters."""
+        if self._letters is not None:
+            self._letters.send(spool)
+
+    def fence(self, spool: str) -> dict[int, int]:
+        """The ordinal of the last message that is applied, by partition."""
+        if not isinstance(self._target, SqlTarget):
+            return self._target.fence(self._settings.name, spool)
+        with closing(Database(self._target.url, "deferred")) as database:
+            file = database.engine.url.database or ""
+            if database.backend == "sqlite" and not Path(file).exists():
+                return {}
+            books = Books()
+            with database.transaction() as connection:
+                if books.missing(connection):
+                    return {}
+                return books.load(connection, self._settings.name, spool)
+
+    def explain(self, error: Exception) -> str:
+        """What has failed, in the words of the file."""
+        text = str(error) or type(error).__name__
+        if isinstance(error, SchemaProblem):
+            for told, meant in _WORDS.items():
+                text = text.replace(told, meant)
+        elif isinstance(error, ApplyProblem) and self._settings.apply.on_problem == "stop":
+            text += (
+                '. With on-problem = "dead-letter" in [apply] such a change is written down in the'
+                " table stompkit_pipeline_dead_letters of the target, and the others are applied"
+            )
+        return text
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._target.close()
+
+    def _find_letters(
+        self, pipeline: str, spool: str, after: Marks, most: int
+    ) -> Sequence[Mapping[str, Any]]:
+        """The dead letters that the target has."""
+        if isinstance(self._target, FileTarget):
+            return beyond(self._target.dead_letters(pipeline, spool), after, most)
+        assert isinstance(self._target, SqlTarget)
+        table = Books().dead_letters
+        column = table.c
+        are_new = [
+            and_(
+                column.partition_no == number,
+                or_(
+                    column.ordinal > ordinal,
+                    and_(column.ordinal == ordinal, column.change_no > change),
+                ),
+            )
+            for number, (ordinal, change) in after.items()
+        ]
+        found = (
+            select(table)
+            .where(column.pipeline == pipeline, column.spool == spool)
+            .where(or_(column.partition_no.not_in(list(after)), *are_new))
+            .order_by(column.partition_no, column.ordinal, column.change_no)
+            .limit(most)
+        )
+        with (
+            closing(Database(self._target.url, "deferred")) as database,
+            database.transaction() as connection,
+        ):
+            return [dict(row) for row in connection.execute(found).mappings()]
+
+
+def _options_of(given: TargetSettings, url: str) -> dict[str, Any]:
+    """What a target of that URL is opened with."""
+    options: dict[str, Any] = {
+        "create": given.create,
+        "evolve": given.evolve,
+        "schema_map": given.schema_map,
+        "table_map": given.table_map,
+    }
+    kind = url.partition("://")[0].partition("+")[0]
+    if kind == "delta":
+        return {**options, "storage_options": given.looked_up_storage_options()}
+    if kind == "parquet":
+        return {**options, "keep_s": life(given.keep) or float("inf")}
+    return {**options, "foreign_keys": given.foreign_keys, "lossy": given.lossy}

@@ -1,0 +1,375 @@
+"""Runs a job of a pipeline: session, stream, batches, and an end that leaves no batch half done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeVar
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+
+from stompkit.metrics import Address, MetricsProblem, new_registry, parse_address, serving
+from stompkit.spark.durable import put_whole
+from stompkit.spark.jobs._alone import alone
+from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings, seconds
+from stompkit.spark.jobs.work import Aggregating, Work, work_of
+from stompkit.spark.session import spark_session
+from stompkit.spark.ship import ship
+from stompkit.spool import SpoolProblem, SpoolReader
+
+__all__ = ["Pipeline", "Progress"]
+
+_log: Final = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+#: How often is looked whether the query goes on, and how far it is, in seconds.
+_LOOK_S: Final = 0.1
+_PROGRESS_S: Final = 0.5
+#: The first and the longest pause before a batch is tried again.
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 15.0
+#: How long Spark may take to write down that a batch is done, before the query is stopped.
+_NOTED_S: Final = 10.0
+#: What processes of Spark's have failed with is in the middle of what Spark says.
+_OURS: Final = re.compile(r"^stompkit\.[\w.]+: (.+)$", re.MULTILINE)
+_LAST: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is."""
+
+    phase: Literal["starting", "running", "ended", "failed"] = "starting"
+    #: The number of the last batch that is done.
+    batch: int | None = None
+    #: Batches, and changes that were new, since the job was started.
+    batches: int = 0
+    changes: int = 0
+    dead_letters: int = 0
+    #: Changes that came too late to be counted, and how often a batch was tried again.
+    late: int = 0
+    retries: int = 0
+    #: How many of the changes there were in a second, in the last batch.
+    rate: float = 0.0
+    #: Messages of the spool that are still to be read.
+    lag: int | None = None
+    #: Why a batch is tried again and again, as long as that is so.
+    problem: str = ""
+
+
+class _Stopping(Exception):
+    """A batch was about to begin when the job was to end."""
+
+
+class Pipeline:
+    """One job of a pipeline, to be run once."""
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        job: JobName,
+        *,
+        once: bool = False,
+        trigger_s: float | None = None,
+        spark: SparkSession | None = None,
+        log_level: str = "OFF",
+    ) -> None:
+        """Describe a run; nothing is opened yet.
+
+        With ``once`` it ends when it has what the spool has at the start; else a batch begins every
+        ``trigger_s`` seconds, by default those of the settings. ``spark`` is a session to use,
+        which stays; without it one is made, whose log has the level ``log_level``.
+
+        Raises PipelineProblem where what the job needs is not in the settings.
+        """
+        self.settings: Final = settings
+        self.job: Final = job
+        self._once = once
+        self._trigger_s = seconds(settings.trigger) if trigger_s is None else trigger_s
+        self._retry_s = seconds(settings.retry_for)
+        self._spark = spark
+        self._log_level = log_level
+        self._work: Final[Work] = work_of(settings, job)
+        self._is_stopping = False
+        self._is_busy = False
+        self._failure: BaseException | None = None
+        self._reader: SpoolReader | None = None
+        self._lock = threading.Lock()
+        self._progress = Progress()
+        self._metrics: StreamingQueryListener | None = None
+        #: Where metrics are served, as long as it runs.
+        self.metrics_address: Address | None = None
+
+    def stop(self) -> None:
+        """Have :meth:`run` return when the batch under way is done; also for signal handlers."""
+        self._is_stopping = True
+
+    def progress(self) -> Progress:
+        """How far it is, from any thread."""
+        return self._progress
+
+    def run(self) -> None:
+        """Run until it is stopped, or with ``once`` has what there is.
+
+        Raises PipelineProblem, with what to do, when it can't go on. Whatever has ended it, it can
+        be run again: it goes on where the target is.
+        """
+        try:
+            other = "another pipeline has another name"
+            with alone(self.settings, self.job, other), ExitStack() as stack:
+                self._metrics = stack.enter_context(self._served())
+                self._run()
+        except BaseException:
+            self._update(phase="failed")
+            raise
+        finally:
+            self._work.close()
+        self._update(phase="ended", problem="")
+
+    def _run(self) -> None:
+        with self._session() as spark:
+            if self._is_stopping:
+                return
+            with self._heard(spark):
+                query = self._start(spark)
+                try:
+                    self._follow(query)
+                finally:
+                    if query.isActive:
+                        query.stop()
+                self._note_progress(query)
+
+    def _start(self, spark: SparkSession) -> StreamingQuery:
+        settings = self.settings
+        frame = spark.readStream.format("stomp").options(**settings.source_options(self.job)).load()
+        mode = "append"
+        if isinstance(self._work, Aggregating):
+            frame = self._work.query(frame)
+            mode = "update"
+        writer = (
+            frame.writeStream.foreachBatch(self._take)
+            .outputMode(mode)
+            .queryName(self._query_name())
+            .option("checkpointLocation", settings.checkpoint_of(self.job))
+        )
+        if self._once:
+            return writer.trigger(availableNow=True).start()
+        pause = f"{round(self._trigger_s * 1000)} milliseconds"
+        return writer.trigger(processingTime=pause).start()
+
+    def _follow(self, query: StreamingQuery) -> None:
+        """Return when the query has ended, or was stopped between two batches."""
+        looked = 0.0
+        quiet_since: float | None = None
+        while query.isActive:
+            now = time.monotonic()
+            if now - looked >= _PROGRESS_S:
+                looked = now
+                self._note_progress(query)
+            if self._is_stopping and not self._is_busy:
+                # No batch begins any more; the last one is to be in the checkpoint, though. Where
+                # it is not, it comes again after the next start, and is left out.
+                quiet_since = quiet_since or now
+                if not query.status["isTriggerActive"] or now - quiet_since > _NOTED_S:
+                    query.stop()
+                    return
+            time.sleep(_LOOK_S)
+        error = query.exception()
+        if error is None or isinstance(self._failure, _Stopping):
+            return
+        raise PipelineProblem(self._reason(error)) from (self._failure or error)
+
+    def _take(self, df: DataFrame, batch_id: int) -> None:
+        """One batch, called by Spark in a thread of its own."""
+        self._is_busy = True
+        try:
+            if self._is_stopping:
+                raise _Stopping
+            begun = time.monotonic()
+            spool = self._open().id
+            done = self._patiently(batch_id, lambda: self._work.apply(df, batch_id, spool))
+            took = time.monotonic() - begun
+            with self._lock:
+                progress = self._progress
+                self._progress = replace(
+                    progress,
+                    phase="running",
+                    batch=batch_id,
+                    batches=progress.batches + 1,
+                    changes=progress.changes + done.changes,
+                    dead_letters=progress.dead_letters + done.dead_letters,
+                    late=progress.late + done.late,
+                    rate=done.changes / took if took else 0.0,
+                    problem="",
+                )
+            if done.dead_letters:
+                _log.warning("batch %d: %d dead letters", batch_id, done.dead_letters)
+            self._patiently(batch_id, lambda: self._work.finish(spool))
+            self._update(problem="")
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._is_busy = False
+
+    def _patiently(self, batch_id: int, do: Callable[[], _T]) -> _T:
+        """Try until it works, as long as there is hope."""
+        deadline = time.monotonic() + self._retry_s
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return do()
+            except Exception as error:
+                if not self._may_pass(error) or time.monotonic() + pause > deadline:
+                    raise
+                reason = self._told(error)
+            if not self._progress.problem:
+                _log.warning("batch %d is tried again: %s", batch_id, reason)
+            self._update(problem=reason, retries=self._progress.retries + 1)
+            self._pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _pause(self, pause_s: float) -> None:
+        until = time.monotonic() + pause_s
+        while time.monotonic() < until:
+            if self._is_stopping:
+                raise _Stopping
+            time.sleep(_LOOK_S)
+
+    def _may_pass(self, error: Exception) -> bool:
+        passing = self._work.passing
+        # What has happened in a task comes as an error of Spark's that quotes it.
+        return isinstance(error, passing) or any(
+            f".{kind.__name__}: " in str(error) for kind in passing if kind is not OSError
+        )
+
+    def _open(self) -> SpoolReader:
+        """The spool; it is there when a batch is."""
+        if self._reader is None:
+            self._reader = SpoolReader(self.settings.spool())
+        return self._reader
+
+    def _note_progress(self, query: StreamingQuery) -> None:
+        """Find out how much is still to be read."""
+        told = query.lastProgress
+        if told is None or not told.sources:
+            return
+        end = told.sources[0].endOffset
+        offset = json.loads(end) if isinstance(end, str) else end
+        if not isinstance(offset, dict):
+            return
+        try:
+            head = self._open().head()
+        except (OSError, SpoolProblem):
+            return  # the source tells it, if it matters
+        read = offset.get("p", {})
+        lag = sum(max(last - read.get(str(number), 0), 0) for number, last in enumerate(head))
+        self._update(phase="running", lag=lag)
+
+    def _update(self, **changes: Any) -> None:
+        with self._lock:
+            self._progress = replace(self._progress, **changes)
+
+    # What it was.
+
+    def _reason(self, error: StreamingQueryException) -> str:
+        failure = self._failure
+        if isinstance(failure, Exception):
+            return self.settings.without_secrets(self._told(failure))
+        return self.settings.without_secrets(_quoted(str(error)))
+
+    def _told(self, error: Exception) -> str:
+        if type(error).__module__.startswith("pyspark."):
+            return self.settings.without_secrets(_quoted(str(error)))
+        return self.settings.without_secrets(self._work.explain(error))
+
+    # What it needs.
+
+    @contextmanager
+    def _session(self) -> Iterator[SparkSession]:
+        if self._spark is not None:
+            yield self._spark
+            return
+        how = self.settings.spark
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGINT) if is_main else None
+        spark = spark_session(
+            f"stompkit {self.settings.name} {self.job}",
+            master=how.master,
+            config={"spark.log.level": self._log_level, **how.config},
+        )
+        if is_main:
+            # Spark has one of its own, which would end the batch under way.
+            signal.signal(signal.SIGINT, before)
+        try:
+            if how.ship:
+                ship(spark)
+            yield spark
+        finally:
+            spark.stop()
+
+    def _query_name(self) -> str:
+        return f"{self.settings.name}-{self.job}"
+
+    @contextmanager
+    def _served(self) -> Iterator[StreamingQueryListener | None]:
+        """Serve metrics, where that is wanted; gives what Spark is to tell of batches."""
+        given = self.settings.metrics
+        if given is None:
+            yield None
+            return
+        restarts = self._count_start()
+        try:
+            registry = new_registry()
+            from stompkit.spark.metrics import JobMetrics, QueryMetrics
+
+            own = (self.settings.name, self.job)
+            JobMetrics(*own, self, restarts, registry)
+            listener = QueryMetrics(*own, registry, query=self._query_name())
+            with serving(parse_address(given.listen), registry) as address:
+                self.metrics_address = address
+                yield listener
+        except MetricsProblem as problem:
+            raise PipelineProblem(f"[metrics]: {problem}") from None
+
+    def _count_start(self) -> int:
+        """How often the job was started before."""
+        path = self.settings.folder() / self.job / "starts"
+        try:
+            count = int(path.read_text())
+        except (FileNotFoundError, ValueError):
+            count = 0
+        put_whole(path, f"{count + 1}\n".encode())
+        return count
+
+    @contextmanager
+    def _heard(self, spark: SparkSession) -> Iterator[None]:
+        """Have Spark tell of batches, where somebody wants to know."""
+        if self._metrics is None:
+            yield
+            return
+        spark.streams.addListener(self._metrics)
+        try:
+            yield
+        finally:
+            spark.streams.removeListener(self._metrics)
+
+
+def _quoted(text: str) -> str:
+    """What has happened, out of the traces of several languages that are around it."""
+    for pattern in (_OURS, _LAST):
+        found = pattern.findall(text)
+        if found:
+            return str(found[-1]).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "Spark has ended the query"

@@ -1,0 +1,489 @@
+"""What pipelines do, as files say it: TOML, a table for each part.
+
+::
+
+    name = "shop"
+
+    [source]
+    spool = "/var/spool/shop"
+
+    [target]
+    url = "env:SHOP_COPY"
+
+    [events]
+    path = "/var/lib/shop/events"
+
+The job *replicate* needs ``[target]``, the job *events* ``[events]``, the job *analytics*
+``[analytics]``; a file may have all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from stompkit.metrics import parse_address
+from stompkit.spark._java import SparkProblem
+from stompkit.spark._options import SinkOptions, SourceOptions
+from stompkit.spark.jobs._mistakes import convert
+
+__all__ = [
+    "JOBS",
+    "AnalyticsSettings",
+    "ApplySettings",
+    "EventsSettings",
+    "JobName",
+    "MetricsSettings",
+    "PipelineProblem",
+    "PipelineSettings",
+    "SparkSettings",
+    "TargetSettings",
+    "VerifySettings",
+    "life",
+    "load",
+    "parse",
+    "seconds",
+]
+
+JobName = Literal["replicate", "events", "analytics"]
+#: The jobs that there are, and what each does.
+JOBS: Final[dict[JobName, str]] = {
+    "replicate": "apply changes to a database",
+    "events": "store changes in an event store",
+    "analytics": "count changes by the minute, and report",
+}
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+#: Options of a store that nobody else may know.
+_KEY: Final = re.compile("key|secret|token|password|sas", re.IGNORECASE)
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+#: Options of the source that are about batches, and ones that a job sets itself.
+_NOT_OF_JOBS: Final = {
+    "endingoffsets": "a job does not end somewhere; `--once` ends it where the spool does",
+    "endingtimestamp": "a job does not end somewhere; `--once` ends it where the spool does",
+    "payload": "a job reads changesets; leave it out",
+    "pushfilters": "this is for batches; leave it out",
+}
+#: What may be somewhere else than in the file: in a variable, or a file of its own.
+_SECRET: Final = ("login", "passcode")
+
+
+class PipelineProblem(Exception):
+    """A pipeline can't be run as it is described; ``str()`` has a line for each mistake."""
+
+
+class _Table(msgspec.Struct, kw_only=True, frozen=True, rename="kebab"):
+    """A table of the file; names are written with hyphens."""
+
+
+class TargetSettings(_Table, frozen=True):
+    """``[target]``: options of :func:`~stompkit.spark.targets.open_target`."""
+
+    #: ``env:NAME`` is the one in that variable, ``file:PATH`` the one in that file's first line.
+    url: str
+    create: bool = False
+    evolve: bool = True
+    foreign_keys: Literal["enforced", "deferred", "off"] = "deferred"
+    lossy: bool = False
+    schema_map: dict[str, str] = {}
+    table_map: dict[str, str] = {}
+    #: Of Delta tables: what the package deltalake is to know of the store, such as its keys.
+    storage_options: dict[str, str] = {}
+    #: Of Parquet files: how long those are kept that have been replaced.
+    keep: str = "1h"
+
+    def looked_up_storage_options(self) -> dict[str, str]:
+        """``storage_options`` without ``env:`` and ``file:``; raises :class:`PipelineProblem`."""
+        return {name: _looked_up(text) for name, text in self.storage_options.items()}
+
+
+class ApplySettings(_Table, frozen=True):
+    """``[apply]``: arguments of :func:`~stompkit.spark.apply.apply_changes`."""
+
+    keys: list[str] | dict[str, list[str]] | None = None
+    sequence_by: str = "_ordinal"
+    apply_as_deletes: str = "operation = 'delete'"
+    column_list: list[str] | None = None
+    except_column_list: list[str] | None = None
+    stored_as_scd_type: Literal[1, 2] = 1
+    ignore_null_updates: bool = False
+    tables: list[str] | None = None
+    on_problem: Literal["stop", "dead-letter"] = "stop"
+
+
+class EventsSettings(_Table, frozen=True):
+    """``[events]``: arguments of :class:`~stompkit.spark.eventstore.SparkEventStore`."""
+
+    path: str
+    namespace: str = "stompkit"
+    #: How long events are kept: such as ``"90d"``, or ``"forever"``.
+    ttl: str = "3d"
+    #: Whether whole changesets are kept, too.
+    history: bool = False
+    #: How much of that the job *compact* leaves, where it is not to be as much as ``ttl`` says.
+    keep_history: str = "forever"
+    tables: list[str] | None = None
+    #: What becomes of messages that are no changesets; ``ignore`` passes over them.
+    on_problem: Literal["stop", "dead-letter", "ignore"] = "stop"
+
+
+class AnalyticsSettings(_Table, frozen=True):
+    """``[analytics]``: what the job counts into."""
+
+    #: A folder, for Parquet files.
+    path: str = ""
+    #: A database instead, as that of ``[target]``.
+    url: str = ""
+    #: How much older than the newest change one may be to be counted with its minute.
+    watermark: str = "10m"
+    #: How many of the most frequent keys are kept of a minute of a table.
+    top_keys: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
+    #: A file for the report, a page of HTML.
+    report: str = ""
+    #: How much of the past is in the report.
+    report_span: str = "2h"
+
+
+class MetricsSettings(_Table, frozen=True):
+    """``[metrics]``: what Prometheus asks."""
+
+    #: ``HOST:PORT``.
+    listen: str
+
+
+class VerifySettings(_Table, frozen=True):
+    """``[verify]``: what the job *verify* compares the target with."""
+
+    #: A database, as that of ``[target]``.
+    source: str
+    #: Those that are compared; by default those of ``[apply]``, or all that the source has.
+    tables: list[str] | None = None
+    #: How long it is waited before rows that differ are looked at again.
+    settle: str = "5s"
+
+
+class SparkSettings(_Table, frozen=True):
+    """``[spark]``: where it runs."""
+
+    #: By default this machine, with all its processors, or what ``spark-submit`` says.
+    master: str | None = None
+    config: dict[str, str] = {}
+    #: Whether this stompkit is taken to workers where it is not installed.
+    ship: bool = False
+
+
+class PipelineSettings(_Table, frozen=True):
+    """A whole file."""
+
+    #: What fences, checkpoints and readers of the spool are kept under.
+    name: str
+    #: Options of the format ``stomp``, under the names that they have there.
+    source: dict[str, Any]
+    target: TargetSettings | None = None
+    apply: ApplySettings = ApplySettings()
+    #: Options of the sink ``stomp``: where dead letters are sent, too.
+    dead_letter: dict[str, Any] = {}
+    events: EventsSettings | None = None
+    analytics: AnalyticsSettings | None = None
+    metrics: MetricsSettings | None = None
+    verify: VerifySettings | None = None
+    spark: SparkSettings = SparkSettings()
+    #: How long it is from the begin of a batch to the next; ``"0s"`` for without a pause.
+    trigger: str = "1s"
+    #: How long it is tried again while a target is out of reach.
+    retry_for: str = "5m"
+    #: Where checkpoints are, by default below ``XDG_STATE_HOME``.
+    state_dir: str = ""
+    #: A URI instead, for a cluster; the name of the job is appended.
+    checkpoint: str = ""
+
+    def folder(self) -> Path:
+        """Where the pipeline has its files on this machine."""
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        state = Path(self.state_dir) if self.state_dir else Path(base) / "stompkit" / "pipelines"
+        return state.absolute() / self.name
+
+    def checkpoint_of(self, job: JobName) -> str:
+        """Where Spark keeps how far a job is."""
+        if self.checkpoint:
+            return f"{self.checkpoint.rstrip('/')}/{job}"
+        return str(self.folder() / job / "checkpoint")
+
+    def source_options(self, job: JobName) -> dict[str, str]:
+        """Of ``spark.readStream.format("stomp")``, secrets included."""
+        # What is applied need not pass through Spark: tasks read the spool themselves.
+        payload = "ranges" if job == "replicate" else "changeset"
+        options = {"payload": payload, **_options(self.source)}
+        if not any(name.lower() == "reader" for name in options):
+            # Retention waits for it; one that is empty keeps it from that.
+            options["reader"] = f"{self.name}.{job}"
+        return options
+
+    def spool(self) -> Path:
+        """The folder of the spool that is read."""
+        return SourceOptions.parse(_options(self.source)).spool
+
+    def dead_letter_options(self) -> dict[str, str]:
+        """Of the sink ``stomp``; none where dead letters are sent nowhere."""
+        return _options(self.dead_letter)
+
+    def target_url(self) -> str:
+        """The URL of the target, looked up; raises :class:`PipelineProblem` without one."""
+        if self.target is None:
+            raise PipelineProblem("[target]: the job replicate needs this table, with its url")
+        return _looked_up(self.target.url)
+
+    def source_url(self) -> str:
+        """The URL that the target is compared with, looked up; raises :class:`PipelineProblem`."""
+        if self.verify is None:
+            raise PipelineProblem(
+                "[verify]: the job verify needs this table, with its source, or --source URL"
+            )
+        return _looked_up(self.verify.source)
+
+    def analytics_url(self) -> str:
+        """The URL of the database for results, looked up; empty where there is none."""
+        return _looked_up(self.analytics.url) if self.analytics is not None else ""
+
+    def demanded_analytics(self) -> AnalyticsSettings:
+        """``[analytics]``; raises :class:`PipelineProblem` without it."""
+        if self.analytics is None:
+            raise PipelineProblem(
+                "[analytics]: the job analytics needs this table, with its path or its url"
+            )
+        return self.analytics
+
+    def demand(self, job: JobName) -> None:
+        """Raise :class:`PipelineProblem` where what a job needs is not in the file."""
+        if job == "replicate":
+            self.target_url()
+        elif job == "analytics":
+            self.demanded_analytics()
+        elif self.events is None:
+            raise PipelineProblem("[events]: the job events needs this table, with its path")
+
+    def with_options(
+        self, job: JobName, *, report: Path | None = None, metrics: str | None = None
+    ) -> PipelineSettings:
+        """These, with what a command line says in place of the file.
+
+        Raises :class:`PipelineProblem` for a report of a job that makes none.
+        """
+        settings = self
+        if metrics is not None:
+            settings = replace(settings, metrics=MetricsSettings(listen=metrics))
+        if report is not None:
+            if job != "analytics":
+                raise PipelineProblem(f"the job {job} makes no report: --report is of analytics")
+            given = replace(self.demanded_analytics(), report=str(report))
+            settings = replace(settings, analytics=given)
+        return settings
+
+    def jobs(self) -> list[JobName]:
+        """The jobs that the file describes."""
+        found: list[JobName] = []
+        if self.target is not None:
+            found.append("replicate")
+        if self.events is not None:
+            found.append("events")
+        if self.analytics is not None:
+            found.append("analytics")
+        return found
+
+    def without_secrets(self, text: str) -> str:
+        """A text in which no password of these settings is left."""
+        # Each by itself: what can't be looked up is in no text, and must not keep the others there.
+        found = [
+            _known(options["passcode"])
+            for options in (self.source, self.dead_letter)
+            if isinstance(options.get("passcode"), str)
+        ]
+        urls = []
+        if self.target is not None:
+            urls.append(self.target.url)
+            options = self.target.storage_options
+            found += [_known(each) for name, each in options.items() if _KEY.search(name)]
+        if self.verify is not None:
+            urls.append(self.verify.source)
+        if self.analytics is not None:
+            urls.append(self.analytics.url)
+        for url in urls:
+            authority = _known(url).partition("://")[2].rpartition("@")[0]
+            found.append(authority.partition(":")[2])
+        found += [each for name, each in self.spark.config.items() if _KEY.search(name)]
+        for secret in filter(None, found):
+            text = text.replace(secret, "***")
+        return text
+
+
+def _known(text: str) -> str:
+    """What a text stands for; empty where that is not to be had."""
+    try:
+        return _looked_up(text)
+    except PipelineProblem:
+        return ""
+
+
+def load(path: str | os.PathLike[str]) -> PipelineSettings:
+    """Read a file; raises :class:`PipelineProblem` with all of its mistakes."""
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PipelineProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return parse(found)
+    except PipelineProblem as problem:
+        lines = [f"{path}: {line}" for line in str(problem).splitlines()]
+        raise PipelineProblem("\n".join(lines)) from None
+
+
+def parse(found: Mapping[str, Any]) -> PipelineSettings:
+    """The same of what is read already; the mistakes are ``PLACE: what is wrong``."""
+    mistakes: list[str] = []
+    settings = convert(found, PipelineSettings, mistakes)
+    name = found.get("name")
+    if isinstance(name, str) and not _NAME.fullmatch(name):
+        mistakes.append("name: this is 1 to 80 letters, digits, dots, hyphens and underscores")
+    for setting in ("trigger", "retry-for"):
+        _try(setting, seconds, found.get(setting), mistakes)
+    source, letters, events = (found.get(each) for each in ("source", "dead-letter", "events"))
+    if isinstance(source, dict):
+        mistakes += [
+            f"source.{option}: {_NOT_OF_JOBS[option.lower()]}"
+            for option in source
+            if option.lower() in _NOT_OF_JOBS
+        ]
+        _try("source", lambda each: SourceOptions.parse(_options(each)), source, mistakes)
+    if isinstance(letters, dict) and letters:
+        _try("dead-letter", _check_dead_letter, letters, mistakes)
+    if isinstance(events, dict):
+        _try("events.ttl", life, events.get("ttl"), mistakes)
+        _try("events.keep-history", life, events.get("keep-history"), mistakes)
+    target = found.get("target")
+    if isinstance(target, dict):
+        _try("target.url", _looked_up, target.get("url"), mistakes)
+        _try("target.keep", life, target.get("keep"), mistakes)
+    verify = found.get("verify")
+    if isinstance(verify, dict):
+        _try("verify.source", _looked_up, verify.get("source"), mistakes)
+        _try("verify.settle", seconds, verify.get("settle"), mistakes)
+    analytics, metrics = found.get("analytics"), found.get("metrics")
+    if isinstance(analytics, dict):
+        _check_analytics(analytics, mistakes)
+    if isinstance(metrics, dict):
+        _try("metrics.listen", _check_address, metrics.get("listen"), mistakes)
+    if settings is None or mistakes:
+        raise PipelineProblem("\n".join(mistakes))
+    if not settings.jobs():
+        raise PipelineProblem(
+            "there is nothing to do: this needs a table [target], [events] or [analytics]"
+        )
+    ways = [settings.apply.on_problem, settings.events.on_problem if settings.events else "stop"]
+    if settings.dead_letter and "dead-letter" not in ways:
+        raise PipelineProblem(
+            'dead-letter: there are dead letters only with on-problem = "dead-letter" in [apply]'
+            " or in [events]"
+        )
+    return settings
+
+
+def seconds(text: str) -> float:
+    """A time such as ``500ms``, ``1s``, ``5m``, ``12h`` or ``7d``; raises PipelineProblem."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise PipelineProblem("this is a time such as 500ms, 1s, 5m, 12h or 7d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def life(text: str) -> float | None:
+    """How long something is kept, in seconds; ``None`` for ever. Raises PipelineProblem."""
+    if text.strip() == "forever":
+        return None
+    try:
+        found = seconds(text)
+    except PipelineProblem:
+        found = 0
+    if not found:
+        raise PipelineProblem("this is a time such as 12h or 90d, or forever")
+    return found
+
+
+def _try(place: str, check: Any, found: Any, mistakes: list[str]) -> None:
+    """Note what a check finds; what is of another type is noted already."""
+    if not isinstance(found, (str, dict)):
+        return
+    try:
+        check(found)
+    except (PipelineProblem, SparkProblem) as problem:
+        mistakes.append(f"{place}: {problem}")
+
+
+def _check_dead_letter(found: Mapping[str, Any]) -> None:
+    if not SinkOptions.parse(_options(found)).destination:
+        raise PipelineProblem("the option destination is needed")
+
+
+def _check_analytics(found: Mapping[str, Any], mistakes: list[str]) -> None:
+    for setting in ("watermark", "report-span"):
+        _try(f"analytics.{setting}", seconds, found.get(setting), mistakes)
+    _try("analytics.url", _looked_up, found.get("url"), mistakes)
+    if bool(found.get("path")) == bool(found.get("url")):
+        mistakes.append(
+            "analytics: this needs a path, a folder for Parquet files, or a url, that of a"
+            " database, and not both"
+        )
+
+
+def _check_address(found: str) -> None:
+    try:
+        parse_address(found)
+    except ValueError as error:
+        raise PipelineProblem(str(error)) from None
+
+
+def _options(found: Mapping[str, Any]) -> dict[str, str]:
+    """Values of TOML as Spark's options have them."""
+    return {
+        name: _looked_up(_text(name, value)) if name in _SECRET else _text(name, value)
+        for name, value in found.items()
+    }
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise PipelineProblem(f"the option {name} is a text, a number, a truth value, or several texts")
+
+
+def _looked_up(text: str) -> str:
+    kind, _, where = text.partition(":")
+    if kind == "env":
+        if where not in os.environ:
+            raise PipelineProblem(f"there is no {where} in the environment")
+        return os.environ[where]
+    if kind == "file":
+        try:
+            return Path(where).read_text(encoding="utf-8").partition("\n")[0].strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PipelineProblem(f"{where}: {getattr(error, 'strerror', error)}") from None
+    return text

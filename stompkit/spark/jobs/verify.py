@@ -1,0 +1,358 @@
+"""The job *verify*: whether a replica is as its source is. Needs the extra ``sql``.
+
+::
+
+    from stompkit.spark.jobs import load
+    from stompkit.spark.jobs.verify import verify
+
+    for table in verify(load("shop.toml")):
+        print(table.name, table.differences)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from pyspark.sql import SparkSession
+from sqlalchemy import Connection, inspect
+
+from stompkit.replication.sinks.sql.parts import TargetTable
+from stompkit.replication.values import ValueProblem, to_json
+from stompkit.spark._states import Choice
+from stompkit.spark.jobs._digests import Found, Key, Range, Side, digests_by_tasks
+from stompkit.spark.jobs._meanings import meaning_of
+from stompkit.spark.jobs._tables import Tables
+from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, TargetSettings, seconds
+from stompkit.spark.session import spark_session
+from stompkit.spark.ship import ship
+
+__all__ = ["Difference", "Verdict", "verify"]
+
+#: How many differences of a table are told; and about how many rows are compared one by one at a
+#: time, which bounds memory.
+_MOST: Final = 1000
+_MOST_ROWS: Final = 100_000
+#: How often rows that differ are looked at again, as long as they change.
+_LOOKS: Final = 3
+#: A table of more rows is read by tasks, about so many rows each.
+_RANGE_ROWS: Final = 500_000
+#: Tables that stompkit itself keeps in databases.
+_OWN: Final = "stompkit_"
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A row that is not the same."""
+
+    table: str
+    #: The values of the key as JSON has them; of a table without a key all columns.
+    key: dict[str, Any]
+    #: ``missing``: the replica has no such row. ``extra``: the source has none.
+    kind: Literal["missing", "extra", "different"]
+    #: Those that differ.
+    columns: list[str] = []
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What was found of one table."""
+
+    name: str
+    #: How many rows there are; ``None`` where there is no such table.
+    source_rows: int | None
+    target_rows: int | None
+    differences: list[Difference] = []
+    #: Whether there are more differences than are told.
+    has_more: bool = False
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether there is no difference."""
+        # A table that never had a row need not have come to the replica.
+        is_there = self.target_rows is not None or self.source_rows == 0
+        return is_there and self.source_rows is not None and not self.differences
+
+
+class _Pair(NamedTuple):
+    """A table at both sides."""
+
+    name: str
+    columns: tuple[str, ...]
+    keys: int
+    sides: tuple[Side, Side]
+    #: The values of the key's first column, where these are whole numbers.
+    bounds: tuple[int, int] | None
+    rows: int
+
+
+def verify(
+    settings: PipelineSettings,
+    *,
+    source: str | None = None,
+    url: str | None = None,
+    tables: Sequence[str] | None = None,
+    settle_s: float | None = None,
+    spark: SparkSession | None = None,
+    range_rows: int = _RANGE_ROWS,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[Verdict]:
+    """Compare the tables of a source with those of a replica, by what their values mean.
+
+    Rows are compared by digests, in groups; where a group differs, row by row. Tables of more than
+    ``range_rows`` rows, with a whole number as the first column of their key, are read by tasks of
+    Spark, each a range of keys: with ``spark``, or with a session that is made.
+
+    Rows that differ are looked at again after ``settle_s`` seconds. They are no difference if the
+    replica has then got to where the source was, so the source may change meanwhile. ``source``,
+    ``url`` (of the replica), ``tables`` and ``settle_s`` are those of the settings by default; also
+    the names of tables, keys and columns that the settings say are followed. Columns that only the
+    replica has do not matter; one that it lacks counts as NULL.
+
+    At most 1000 differences of each table are told. Raises PipelineProblem for what can't be
+    compared, and SinkUnavailable.
+    """
+    given = settings.target
+    if given is None and url is None:
+        raise PipelineProblem("[target]: the job verify needs this table, or --target URL")
+    wanted = tables
+    if wanted is None:
+        wanted = settings.verify.tables if settings.verify is not None else None
+    wanted = settings.apply.tables if wanted is None else wanted
+    if settings.apply.stored_as_scd_type != 1:
+        raise PipelineProblem("apply: a target with versions of rows is no copy to be compared")
+    if settle_s is None:
+        settle_s = seconds("5s" if settings.verify is None else settings.verify.settle)
+    urls = (source or settings.source_url(), url or settings.target_url())
+    names = _names(urls[0], wanted)
+    tell = on_progress or (lambda _: None)
+    found = []
+    with (
+        closing(Tables(urls[0], _named_as_they_are(names), "the source")) as one,
+        closing(Tables(urls[1], given, "the target")) as other,
+    ):
+        if not names:
+            raise PipelineProblem(
+                f"{one.name} has no tables to compare: is its URL right? Tables that are not in its"
+                " default schema are to be named, under tables in [verify]"
+            )
+        pairs = _Pairs(settings, one, other, urls)
+        for schema, table in names:
+            tell(f"{schema}.{table}" if schema else table)
+            pair = pairs.look(schema, table)
+            if isinstance(pair, Verdict):
+                found.append(pair)
+            else:
+                found.append(_compare(pair, settings, settle_s, spark, range_rows))
+    return found
+
+
+def _names(url: str, wanted: Sequence[str] | None) -> list[tuple[str, str]]:
+    """The schemas and names of the tables that are compared; a schema that goes without saying."""
+    with closing(Tables(url, None, "the source")) as tables, tables.transaction() as connection:
+        inspector = inspect(connection)
+        default = inspector.default_schema_name or ""
+        default = "" if tables.database.backend == "sqlite" else default
+        if wanted is None:
+            there = sorted(inspector.get_table_names())
+            return [(default, name) for name in there if not name.startswith(_OWN)]
+    split = [name.rpartition(".") for name in wanted]
+    return [(schema or default, name) for schema, _, name in split]
+
+
+def _named_as_they_are(names: Sequence[tuple[str, str]]) -> TargetSettings:
+    """The source's own names, where they are looked for with their schemas."""
+    full = [f"{schema}.{table}" for schema, table in names if schema]
+    return TargetSettings(url="", table_map=dict(zip(full, full, strict=True)))
+
+
+class _Pairs:
+    """Finds what is to be compared with what."""
+
+    def __init__(
+        self, settings: PipelineSettings, one: Tables, other: Tables, urls: tuple[str, str]
+    ) -> None:
+        how = settings.apply
+        self._one: Final = one
+        self._other: Final = other
+        self._urls: Final = urls
+        by_table = how.keys if isinstance(how.keys, dict) else {"": how.keys} if how.keys else {}
+        self._choice: Final = Choice(
+            keys={name: tuple(columns) for name, columns in by_table.items()},
+            columns=None if how.column_list is None else frozenset(how.column_list),
+            except_columns=frozenset(how.except_column_list or ()),
+        )
+
+    def look(self, schema: str, name: str) -> _Pair | Verdict:
+        """A table at both sides, or what is to be said where it is at one side only."""
+        full = f"{schema}.{name}" if schema else name
+        with self._one.transaction() as connection:
+            source = self._one.find(connection, schema, name)
+            if source is None:
+                return Verdict(full, None, None)
+            count = self._one.count(connection, source)
+            keys = self._choice.key_of(schema, name) or source.primary_key
+            bounds = _bounds(connection, source, keys)
+        with self._other.transaction() as connection:
+            target = self._other.find(connection, schema, name)
+            if target is None:
+                # Publishers that know no schemas tell none.
+                target = self._other.find(connection, "", name)
+            if target is None:
+                return Verdict(full, count, None)
+            rows = max(count, self._other.count(connection, target))
+            others = _bounds(connection, target, keys)
+        lacking = [key for key in keys if None in (source.column(key), target.column(key))]
+        if lacking:
+            raise PipelineProblem(f"{full}: the column {lacking[0]!r} of its key is not there")
+        names = self._columns(source, keys)
+        meanings = []
+        for each in names:
+            own, its = source.column(each), target.column(each)
+            assert own is not None
+            meanings.append(meaning_of(own, own if its is None else its))
+        sides = (
+            Side.of(self._urls[0], source, names, meanings, len(keys)),
+            Side.of(self._urls[1], target, names, meanings, len(keys)),
+        )
+        if bounds is not None and others is not None:
+            bounds = min(bounds[0], others[0]), max(bounds[1], others[1])
+        return _Pair(full, tuple(names), len(keys), sides, bounds, rows)
+
+    def _columns(self, source: TargetTable, keys: Sequence[str]) -> list[str]:
+        chosen = self._choice.reduced(dict.fromkeys(source.columns), keys)
+        return [*keys, *(name for name in chosen if name not in keys)]
+
+
+def _bounds(
+    connection: Connection, table: TargetTable, keys: Sequence[str]
+) -> tuple[int, int] | None:
+    column = table.column(keys[0]) if keys else None
+    if column is None or column.family != "int":
+        return None
+    statement = f"SELECT MIN({column.quoted}), MAX({column.quoted}) FROM {table.quoted}"
+    low, high = connection.exec_driver_sql(statement).one()
+    return (low, high) if type(low) is int and type(high) is int else None
+
+
+def _ranges(pair: _Pair, range_rows: int) -> list[Range]:
+    count = -(-pair.rows // range_rows)
+    if pair.bounds is None or count < 2:
+        return [Range()]
+    low, high = pair.bounds
+    step = max(1, -(-(high - low) // count))
+    inner = list(range(low + step, high, step))
+    return [Range(first, last) for first, last in zip([None, *inner], [*inner, None], strict=True)]
+
+
+def _compare(
+    pair: _Pair,
+    settings: PipelineSettings,
+    settle_s: float,
+    spark: SparkSession | None,
+    range_rows: int,
+) -> Verdict:
+    ranges = _ranges(pair, range_rows)
+    if len(ranges) == 1:
+        source, target = (side.digests(ranges[0]) for side in pair.sides)
+    else:
+        with _session(settings, spark) as session:
+            source, target = digests_by_tasks(session, pair.sides, ranges)
+    differing = source.differing(target)
+    found: list[Difference] = []
+    sizes = source.counts + target.counts
+    while differing and len(found) <= _MOST:
+        group = [differing.pop()]
+        while differing and sizes[[*group, differing[-1]]].sum() <= _MOST_ROWS:
+            group.append(differing.pop())
+        found += _Look(pair, group).differences(settle_s)
+    has_more = bool(differing) or len(found) > _MOST
+    return Verdict(pair.name, source.rows, target.rows, found[:_MOST], has_more)
+
+
+class _Look:
+    """Compares the rows in some buckets, one by one."""
+
+    def __init__(self, pair: _Pair, buckets: Sequence[int]) -> None:
+        self._pair: Final = pair
+        self._buckets: Final = buckets
+
+    def differences(self, settle_s: float) -> list[Difference]:
+        """What differs, and goes on to differ."""
+        source, target = self._read()
+        keys = [
+            key
+            for key in dict.fromkeys([*source, *target])
+            if _values(source, key) != _values(target, key)
+        ]
+        # What the source was: the replica may be as late as that.
+        past = {key: {_values(source, key)} for key in keys}
+        for _ in range(_LOOKS if settle_s else 0):
+            if not keys:
+                break
+            time.sleep(settle_s)
+            before = {key: (_values(source, key), _values(target, key)) for key in keys}
+            source, target = self._read()
+            keys = [
+                key
+                for key in keys
+                if _values(target, key) not in past[key]
+                and _values(target, key) != _values(source, key)
+            ]
+            if all(before[key] == (_values(source, key), _values(target, key)) for key in keys):
+                break
+            for key in keys:
+                past[key].add(_values(source, key))
+        return [self._difference(source.get(key), target.get(key)) for key in keys]
+
+    def _read(self) -> tuple[dict[Key, Found], dict[Key, Found]]:
+        """The replica first: what it has was in the source before."""
+        one, other = self._pair.sides
+        target = other.rows(self._buckets)
+        return one.rows(self._buckets), target
+
+    def _difference(self, source: Found | None, target: Found | None) -> Difference:
+        pair = self._pair
+        found = source or target
+        assert found is not None
+        key = dict(zip(pair.columns, map(_shown, found.key), strict=False))
+        if target is None:
+            return Difference(pair.name, key, "missing")
+        if source is None:
+            return Difference(pair.name, key, "extra")
+        values = zip(pair.columns, source.values, target.values, strict=True)
+        return Difference(
+            pair.name, key, "different", [name for name, own, its in values if own != its]
+        )
+
+
+def _values(rows: dict[Key, Found], key: Key) -> tuple[Any, ...] | None:
+    found = rows.get(key)
+    return None if found is None else found.values
+
+
+def _shown(value: Any) -> object:
+    try:
+        return to_json(value)
+    except ValueProblem:
+        return str(value)
+
+
+@contextmanager
+def _session(settings: PipelineSettings, spark: SparkSession | None) -> Iterator[SparkSession]:
+    if spark is not None:
+        yield spark
+        return
+    how = settings.spark
+    session = spark_session(
+        f"stompkit {settings.name} verify",
+        master=how.master,
+        config={"spark.log.level": "OFF", **how.config},
+    )
+    try:
+        if how.ship:
+            ship(session)
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,143 @@
+"""A Spark session that works where it is started, with nothing but Python packages installed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from stompkit.spark._java import SparkProblem, cache_folder, find_java_home, put
+
+__all__ = ["SparkProblem", "spark_session"]
+
+#: Of every session; each can be overridden by ``config``.
+_CONFIG: Final = {
+    # What changesets carry has a zone, and what this machine's is must not matter.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Half of the time of a small batch is the default manager's, which starts processes for
+    # permissions; this one renames, too.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    ),
+}
+#: Half of the time that the JVM takes to start, at the price of speed later.
+_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_TEST_CONFIG: Final = {
+    "spark.driver.extraJavaOptions": _QUICK_JAVA,
+    "spark.executor.extraJavaOptions": _QUICK_JAVA,
+    "spark.log.level": "ERROR",
+}
+#: Spark's own tells how it is set up, and of what it can do without, each time that it starts.
+_LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+"""
+_LOOPBACK: Final = "127.0.0.1"
+
+
+def spark_session(
+    name: str = "stompkit",
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    remote: str | None = None,
+    profile: Literal["default", "test"] = "default",
+) -> SparkSession:
+    """A session, the one that there is or a new one.
+
+    ``master`` is where it runs, ``local[*]`` unless ``spark-submit`` says otherwise; ``remote`` is
+    the URL of a Spark Connect server instead. ``config`` comes last and overrides all. With the
+    profile ``test`` it starts in half of the time and is slower later.
+
+    What a new session needs is set up, in the environment of this process, too: the Python that
+    runs this one for the workers, a Java (see :class:`SparkProblem`), the loopback interface for a
+    session that is on this machine only, UTC. Raises :class:`SparkProblem` where there is no Java.
+    """
+    settings = dict(_CONFIG)
+    builder: SparkSession.Builder = SparkSession.builder
+    builder = builder.appName(name)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if remote is not None:
+        if remote.startswith("local"):
+            _prepare_process()
+        builder = builder.remote(remote)
+    else:
+        if not is_submitted:
+            master = master or "local[*]"
+            _prepare_process()
+        if master is not None:
+            builder = builder.master(master)
+            if master.startswith("local"):
+                # Else Spark binds the address of the machine's name, for all to connect to.
+                os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+                settings |= {
+                    "spark.driver.host": _LOOPBACK,
+                    "spark.driver.bindAddress": _LOOPBACK,
+                }
+                # By default it is 200 tasks for whatever is shuffled.
+                settings["spark.sql.shuffle.partitions"] = str(_cores(master))
+    if profile == "test":
+        settings |= _TEST_CONFIG
+    if remote is not None and not remote.startswith("local"):
+        # All else is decided where the server is started, which would warn of each.
+        settings = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
+    settings |= config or {}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _cores(master: str) -> int:
+    """How many tasks run at a time: the number in ``local[N]``, or one for each processor."""
+    inside = master.partition("[")[2].partition("]")[0].split(",")
+    if all(each.isdecimal() for each in inside):
+        # local[tasks,failures], or local-cluster[workers,cores,memory]
+        is_cluster = master.startswith("local-cluster")
+        return int(inside[0]) * int(inside[1]) if is_cluster else int(inside[0])
+    return os.cpu_count() or 1 if "*" in inside[0] else 1
+
+
+def _prepare_process() -> None:
+    """Set up the environment from which the JVM is started."""
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    if "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(_spark_home())
+
+
+def _spark_home() -> Path:
+    """A home for Spark without its copy of PySpark, which workers would compile each time anew.
+
+    They take the package that is installed instead, which is the same, and compiled.
+    """
+    package = Path(pyspark.__file__).parent
+    digest = hashlib.sha256(str(package).encode()).hexdigest()[:16]
+    home = cache_folder() / f"spark-{pyspark.__version__}-{digest}"
+    home.mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "jars"):
+        link = home / name
+        if not link.exists():
+            made = home / f"{name}.{os.getpid()}"
+            made.unlink(missing_ok=True)
+            made.symlink_to(package / name, target_is_directory=True)
+            made.replace(link)
+    put(home / "conf" / "log4j2.properties", _LOGGING.encode())
+    return home

@@ -1,0 +1,225 @@
+"""Rows as messages to a broker.
+
+=================  ==============================================================================
+``body``           or ``value``, text or octets: what is sent
+``destination``    where to; without this column the option ``destination``
+``headers``        a map of texts
+``content_type``   by default ``text/plain`` for text
+``event_id``       by which receivers know what they have already
+=================  ==============================================================================
+
+What the columns of the source have beside that is left out, and so are headers that are the
+broker's to give. A task ends when the broker has confirmed all of its messages. One that is tried
+again sends them again, with the same ``event-id``: of a stream by query, batch, task and row, of
+all else a digest of what is sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from stompkit.spark._java import SparkProblem
+from stompkit.spark._options import SinkOptions
+
+__all__ = ["BatchWriter", "Sent", "StreamWriter"]
+
+_BODIES: Final = ("body", "value")
+_TYPES: Final[dict[str, tuple[DataType, ...]]] = {
+    "body": (BinaryType(), StringType()),
+    "value": (BinaryType(), StringType()),
+    "destination": (StringType(),),
+    "headers": (MapType(StringType(), StringType()),),
+    "content_type": (StringType(),),
+    "event_id": (StringType(),),
+}
+#: What the source has, and a message of its own has not.
+_IGNORED: Final = frozenset(("_partition", "_ordinal", "_received", "message_id"))
+#: What a header of this name says is about the message that was received.
+_OF_BROKERS: Final = frozenset(
+    (
+        "ack",
+        "content-length",
+        "destination",
+        "message-id",
+        "receipt",
+        "receipt-id",
+        "redelivered",
+        "subscription",
+        "transaction",
+    )
+)
+#: How long a broker is waited for: for a connection, and for the receipts of some messages.
+_CONNECT_S: Final = 30.0
+_CONFIRM_S: Final = 120.0
+#: How many messages are handed on at a time, and how many such groups wait for receipts.
+_GROUP: Final = 200
+_MOST_GROUPS: Final = 20
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task tells when its messages are confirmed."""
+
+    messages: int
+
+
+class _Packet(NamedTuple):
+    destination: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Names:
+    """Event ids, the same when a task is tried again."""
+
+    def __init__(self) -> None:
+        context = TaskContext.get()
+        self._row = -1
+        self._task = 0 if context is None else context.partitionId()
+        # That they are there is no promise of Spark's: they are in nobody's way if not.
+        query = context and context.getLocalProperty("sql.streaming.queryId")
+        batch = context and context.getLocalProperty("streaming.sql.batchId")
+        self._stream = f"{query}-{batch}" if query and batch else ""
+
+    def next(self, destination: str, headers: Mapping[str, str], body: bytes) -> str:
+        """The id of the next row that has none."""
+        self._row += 1
+        place = f"{self._task}-{self._row}"
+        if self._stream:
+            return f"{self._stream}-{place}"
+        told = repr((place, destination, sorted(headers.items()))).encode()
+        return hashlib.sha256(told + body).hexdigest()[:32]
+
+
+class _Writer:
+    """What both writers do."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`."""
+        self._options: Final = options
+        kinds = {
+            field.name: field.dataType for field in schema.fields if field.name not in _IGNORED
+        }
+        for name, kind in kinds.items():
+            if name not in _TYPES:
+                raise SparkProblem(
+                    f"the sink stomp has no use for the column {name}: select those that it takes, "
+                    f"{', '.join(_TYPES)}"
+                )
+            if not any(isinstance(kind, type(each)) for each in _TYPES[name]):
+                raise SparkProblem(f"the column {name} is {kind.simpleString()}: it can't be sent")
+        bodies = [name for name in _BODIES if name in kinds]
+        if len(bodies) != 1:
+            raise SparkProblem("the sink stomp needs a column body, or value, and not both")
+        if "destination" not in kinds and not options.destination:
+            raise SparkProblem("the sink stomp needs the option or the column destination")
+        self._body: Final = bodies[0]
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> Sent:
+        """Send rows, and wait until they are confirmed; raises what sending has failed with."""
+        sent = 0
+        names = _Names()
+        waiting: deque[Future[None]] = deque()
+        link = self._options.broker.link(receipts=self._options.receipts)
+        with link:
+            link.wait_connected(_CONNECT_S)
+            for destination, packets in self._groups(batches, names):
+                waiting.append(link.send(destination, packets))
+                sent += len(packets)
+                if len(waiting) > _MOST_GROUPS:
+                    waiting.popleft().result(_CONFIRM_S)
+            for future in waiting:
+                future.result(_CONFIRM_S)
+        return Sent(sent)
+
+    def _groups(
+        self, batches: Iterable[pa.RecordBatch], names: _Names
+    ) -> Iterator[tuple[str, list[_Packet]]]:
+        """What can be handed on together."""
+        for batch in batches:
+            for at in range(0, batch.num_rows, _GROUP):
+                packets = self._packets(batch.slice(at, _GROUP), names)
+                for destination, some in groupby(packets, key=lambda each: each.destination):
+                    yield destination, list(some)
+
+    def _packets(self, batch: pa.RecordBatch, event_ids: _Names) -> Iterator[_Packet]:
+        columns = {
+            name: batch.column(name).to_pylist()
+            for name in batch.schema.names
+            if name not in _IGNORED
+        }
+        names = tuple(columns)
+        for values in zip(*columns.values(), strict=True):
+            yield self._packet(dict(zip(names, values, strict=True)), event_ids)
+
+    def _packet(self, row: Mapping[str, Any], event_ids: _Names) -> _Packet:
+        destination = row.get("destination") or self._options.destination
+        if not destination:
+            raise SparkProblem("a row has no destination, and there is no option destination")
+        body = row[self._body]
+        headers = dict(self._options.headers)
+        headers.update(
+            (name, value)
+            for name, value in row.get("headers") or ()
+            if name not in _OF_BROKERS and value is not None
+        )
+        if content_type := row.get("content_type"):
+            headers["content-type"] = content_type
+        if isinstance(body, str):
+            headers.setdefault("content-type", "text/plain")
+            body = body.encode()
+        body = b"" if body is None else body
+        event_id = row.get("event_id") or headers.get("event-id")
+        headers["event-id"] = event_id or event_ids.next(destination, headers, body)
+        return _Packet(destination, headers, body)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Sends a batch."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """Raises :class:`~stompkit.spark.session.SparkProblem` for columns that can't be sent."""
+        self._writer: Final = _Writer(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of a task."""
+        return self._writer.send(iterator)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Sends a stream."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """Raises :class:`~stompkit.spark.session.SparkProblem` for columns that can't be sent."""
+        self._writer: Final = _Writer(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of a task."""
+        return self._writer.send(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is left to do: all that is told was confirmed."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was sent can't be taken back; what is sent again has the same ids."""

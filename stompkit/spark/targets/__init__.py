@@ -1,0 +1,34 @@
+"""Where a pipeline applies changes to: databases, and tables in files, by URL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stompkit.spark.targets.base import Committed, Job, Lacking, NewColumn, Staged, Target
+
+__all__ = ["Committed", "Job", "Lacking", "NewColumn", "Staged", "Target", "open_target"]
+
+
+def open_target(url: str, **options: Any) -> Target:
+    """The target of a URL such as ``postgresql://USER@HOST/DATABASE`` or ``sqlite:///copy.sqlite``.
+
+    Also ``mysql://`` and ``mariadb://``; ``postgresql+psycopg://`` and the like name the driver.
+    ``delta:///FOLDER``, ``delta+s3://BUCKET/PATH`` and the like are Delta tables, and
+    ``parquet:///FOLDER`` is Parquet files. Options are those of
+    :class:`~stompkit.spark.targets.sql.SqlTarget`,
+    :class:`~stompkit.spark.targets.delta.DeltaTarget` and
+    :class:`~stompkit.spark.targets.parquet.ParquetTarget`. Raises ``ValueError`` for any other URL,
+    and ``ModuleNotFoundError`` where the extra ``sql`` or ``delta`` is not installed.
+    """
+    kind = url.partition("://")[0]
+    if kind == "parquet":
+        from stompkit.spark.targets.parquet import ParquetTarget
+
+        return ParquetTarget(url, **options)
+    if kind.partition("+")[0] == "delta":
+        from stompkit.spark.targets.delta import DeltaTarget
+
+        return DeltaTarget(url, **options)
+    from stompkit.spark.targets.sql import SqlTarget
+
+    return SqlTarget(url, **options)

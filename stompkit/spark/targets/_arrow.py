@@ -1,0 +1,151 @@
+"""Tables in files, described as those of databases are: what their columns hold, and take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+from sqlalchemy import types
+
+from stompkit.replication.sinks.sql.parts import (
+    CannotStore,
+    SchemaProblem,
+    TargetColumn,
+    TargetTable,
+    adapter,
+)
+from stompkit.replication.values import Value
+from stompkit.spark.targets.base import NewColumn
+
+__all__ = ["BACKEND", "arrow_type", "described", "field_of"]
+
+#: What these tables are called where databases are told apart.
+BACKEND: Final = "arrow"
+
+#: Digits of a number that nobody has told more of, and how many of them are behind the point.
+_DIGITS: Final = (38, 18)
+#: By the names that changes of schemas have for types. What files have no type for is text.
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bytes": pa.binary(),
+    "date": pa.date32(),
+    "datetime": pa.timestamp("us"),
+    "datetimez": pa.timestamp("us", "UTC"),
+    # Microseconds.
+    "interval": pa.int64(),
+}
+
+
+def arrow_type(column: NewColumn) -> pa.DataType:
+    """The type of a new column; raises SchemaProblem for one with too many digits."""
+    precision = column.precision
+    if column.type == "decimal" or (column.type == "int" and (precision or 0) > 18):
+        if precision is None:
+            return pa.decimal128(*_DIGITS)
+        scale = (column.scale or 0) if column.type == "decimal" else 0
+        if not 0 < precision <= 38 or not 0 <= scale <= precision:
+            raise SchemaProblem(
+                f"the column {column.name!r} has {precision} digits, and files hold 38."
+                " To go on, name it in `except_column_list`"
+            )
+        return pa.decimal128(precision, scale)
+    return _TYPES.get(column.type, pa.string())
+
+
+def field_of(column: NewColumn) -> pa.Field:
+    """A new column; those of the key are never NULL."""
+    return pa.field(column.name, arrow_type(column), nullable=not column.key)
+
+
+def described(name: str, schema: pa.Schema, key: Iterable[str] = ()) -> TargetTable:
+    """A table as those are described that changes are planned for."""
+    primary_key = tuple(key)
+    table = TargetTable(
+        None,
+        name,
+        name,
+        {field.name: _column(field) for field in schema},
+        primary_key,
+        frozenset({frozenset(primary_key)} if primary_key else ()),
+        False,
+        frozenset(),
+    )
+    for column in table.columns:
+        folded = column.casefold()
+        table._folded[folded] = None if folded in table._folded else column
+    return table
+
+
+def _column(field: pa.Field) -> TargetColumn:
+    kind = field.type
+    type_, backend, plain = _sql_type(kind)
+    convert = adapter(type_, backend, lossy=False)
+    is_required = not field.nullable
+
+    def adapt(value: Value) -> object:
+        if value is None:
+            if is_required:
+                raise CannotStore("NULL, and it has to have a value")
+            return None
+        if not _is_known(kind):
+            raise CannotStore(f"columns of the type {kind} can't be written")
+        return _checked(convert(value), kind)
+
+    kinds = frozenset(plain if is_required else {*plain, type(None)})
+    return TargetColumn(field.name, field.name, type_, adapt, kinds, is_required, False)
+
+
+def _sql_type(kind: pa.DataType) -> tuple[types.TypeEngine[Any], str, set[type]]:
+    """What adapts values, under the name of the database that does it so; what needs none."""
+    if pa.types.is_boolean(kind):
+        return types.Boolean(), "postgresql", {bool}
+    if pa.types.is_integer(kind):
+        return types.BigInteger(), "postgresql", {int} if kind == pa.int64() else set()
+    if pa.types.is_floating(kind):
+        return types.Double(), "postgresql", {float} if kind == pa.float64() else set()
+    if pa.types.is_decimal(kind):
+        return types.Numeric(kind.precision, kind.scale), BACKEND, set()
+    if _is_octets(kind):
+        return types.LargeBinary(), BACKEND, {bytes}
+    if pa.types.is_date(kind):
+        return types.Date(), "postgresql", set()
+    if pa.types.is_timestamp(kind):
+        return types.DateTime(timezone=kind.tz is not None), "postgresql", set()
+    return types.Text(), BACKEND, {str}
+
+
+def _is_octets(kind: pa.DataType) -> bool:
+    return any(
+        of(kind) for of in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    )
+
+
+def _is_known(kind: pa.DataType) -> bool:
+    return _is_octets(kind) or any(
+        of(kind)
+        for of in (
+            pa.types.is_boolean,
+            pa.types.is_integer,
+            pa.types.is_floating,
+            pa.types.is_decimal,
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_date,
+            pa.types.is_timestamp,
+        )
+    )
+
+
+def _checked(value: Any, kind: pa.DataType) -> object:
+    """A value that the type holds exactly; no database is there to say so later."""
+    try:
+        held = pa.scalar(value, kind).as_py()
+    except (pa.ArrowInvalid, OverflowError):
+        raise CannotStore(f"{str(value)[:40]} does not fit into {kind}") from None
+    if held != value and value == value:
+        raise CannotStore(f"{str(value)[:40]} has more digits than {kind} holds")
+    return held

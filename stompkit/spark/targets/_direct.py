@@ -1,0 +1,186 @@
+"""Changes applied by the driver itself: one by one, or in an order that is not the spool's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql.parts import Rejected
+from stompkit.spark._collapse import Collapse
+from stompkit.spark._states import Problem, Step, TableRules
+from stompkit.spark.targets._ages import Ages
+from stompkit.spark.targets._history import HISTORY_COLUMNS, History
+from stompkit.spark.targets._plan import Plan
+from stompkit.spark.targets._widen import narrow, other_kinds, statement_of, told
+from stompkit.spark.targets.base import Committed, Job, Lacking
+
+if TYPE_CHECKING:
+    from stompkit.spark.targets._session import Session
+
+__all__ = ["Lacks", "Tally", "apply", "problems_of"]
+
+Rules = Callable[[str, str], TableRules]
+
+
+class Lacks(Exception):
+    """The target lacks columns or tables; nothing is done."""
+
+    def __init__(self, lacking: Lacking) -> None:
+        """Keep what is lacking."""
+        super().__init__(lacking)
+        self.lacking = lacking
+
+
+class Tally:
+    """Counts what is done, and keeps what can't be."""
+
+    def __init__(self, job: Job) -> None:
+        """Begin with nothing."""
+        self._job = job
+        self.written = 0
+        self.deleted = 0
+        self.conflicts = 0
+        self.problems: list[Problem] = []
+
+    def refuse(self, problems: Iterable[Problem]) -> None:
+        """Keep changes for the dead letters, or stop because of them."""
+        for problem in problems:
+            if not self._job.dead_letters:
+                raise ApplyProblem(str(problem))
+            self.problems.append(problem)
+
+    def count(self, plan: Plan) -> None:
+        """Count what a plan has done."""
+        for op in plan.ops:
+            if op.kind in ("delete", "delete_one"):
+                self.deleted += op.count
+            else:
+                self.written += op.count
+
+    def done(self, connection: Connection, session: Session) -> Committed:
+        """Write the dead letters, and tell what is done."""
+        job = self._job
+        letters = session.books.bury(connection, job.pipeline, job.spool, self.problems)
+        return Committed(self.written, self.deleted, letters, self.conflicts)
+
+
+def apply(
+    connection: Connection,
+    session: Session,
+    batches: Sequence[pa.RecordBatch],
+    job: Job,
+    rules: Rules,
+) -> Committed:
+    """Apply changes that are new one by one, in the order that the job wants."""
+    tally = Tally(job)
+    admit = None
+    ages: Ages | None = None
+    if job.sequence_by != "_ordinal":
+        ages = Ages(job)
+        batches = ages.sort(batches, tally)
+        admit = ages.look_up(connection, session.books, batches, rules)
+    collapse = Collapse(job.choice, rules, alone=True, admit=admit)
+    for batch in batches:
+        collapse.add(batch)
+    tally.refuse(collapse.problems)
+    history = History(batches) if job.scd_type == 2 else None
+    for step, plan in plan_all(connection, session, collapse, job):
+        if plan.problems:
+            problems = problems_of(step, plan.problems[0].reason, plan.problems)
+            tally.refuse(_unless_wider(connection, session, step, problems))
+            continue
+        try:
+            with session.database.errors(), _nested(connection, can_fail=job.dead_letters):
+                if history is not None:
+                    history.do(connection, session, step, plan)
+                else:
+                    for op in plan.ops:
+                        session.do(connection, op)
+        except Rejected as rejected:
+            problems = problems_of(step, str(rejected))
+            tally.refuse(_unless_wider(connection, session, step, problems))
+        else:
+            tally.count(plan)
+    if ages is not None:
+        tally.conflicts = ages.conflicts
+        ages.store(connection, session.books)
+    return tally.done(connection, session)
+
+
+def _unless_wider(
+    connection: Connection, session: Session, step: Step, problems: Sequence[Problem]
+) -> Sequence[Problem]:
+    """Problems that stay, with what to do; raises :class:`Lacks` for those of narrow columns."""
+    table = session.find(connection, *step.table)
+    if table is None:
+        return problems
+    columns = narrow(table, step.states, session.backend)
+    if (
+        columns
+        and session.evolves
+        and all(statement_of(connection, table, each) for each in columns.values())
+    ):
+        raise Lacks({step.table: columns})
+    others = other_kinds(table, step.states, session.backend)
+    way = told(connection, table, columns.values() or others)
+    can_evolve = columns and not session.evolves
+    then = "open the target with evolve=True" if can_evolve else "name it in `except_column_list`"
+    hint = f". To go on, {way}; or {then}" if way else ""
+    return [problem._replace(reason=problem.reason + hint) for problem in problems]
+
+
+def problems_of(step: Step, reason: str, own: Iterable[Problem] = ()) -> list[Problem]:
+    """One for each row of a step that is refused as a whole; ``own`` are those that are known."""
+    if not step.states:
+        return [_problem_of(step, reason)]
+    known = {problem.place: problem for problem in own}
+    return [
+        known.get(state.place) or _problem_of(replace(step, states=[state]), reason)
+        for state in step.states
+    ]
+
+
+def _problem_of(step: Step, reason: str) -> Problem:
+    operations = {"rows": "write", "move": "update", "insert": "write", "update_one": "update"}
+    operation = operations.get(step.kind, step.kind.removesuffix("_one"))
+    name = ".".join(filter(None, step.table))
+    if not step.states:
+        return Problem((0, 0, 0), operation, name, "", reason)
+    state = step.states[0]
+    if state.columns is None:
+        operation = "delete"
+    key = msgspec.json.encode(state.key).decode() if state.key else ""
+    return Problem(state.place, operation, name, key, reason)
+
+
+def plan_all(
+    connection: Connection, session: Session, collapse: Collapse, job: Job
+) -> list[tuple[Step, Plan]]:
+    """Each step with its plan; raises :class:`Lacks`."""
+    # First all together, for that tells all that is lacking.
+    steps = collapse.steps()
+    lacking = session.lacking(session.plan(connection, steps, collapse))
+    if lacking:
+        if job.scd_type == 2:
+            for source, columns in lacking.items():
+                if session.find(connection, *source) is None:
+                    columns.update(HISTORY_COLUMNS)
+        raise Lacks(lacking)
+    return [(step, session.plan_step(connection, step)) for step in steps]
+
+
+@contextmanager
+def _nested(connection: Connection, *, can_fail: bool) -> Iterator[None]:
+    """Undo what fails, and nothing but that."""
+    if not can_fail:
+        yield
+        return
+    with connection.begin_nested():
+        yield

@@ -1,0 +1,182 @@
+"""Columns and tables that a target lacks: found in changes, and made; columns made wider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from stompkit.replication.sinks.sql.parts import (
+    Catalog,
+    SchemaProblem,
+    SourceColumn,
+    TargetTable,
+    make_columns,
+    make_table,
+)
+from stompkit.spark._states import Document
+from stompkit.spark.targets._widen import Wider, statement_of
+from stompkit.spark.targets.base import Lacking, NewColumn
+
+__all__ = ["evolve", "merged", "told_columns", "type_of"]
+
+#: What the one member of an object in place of a value says about the column.
+_TAGS: Final = {
+    "$decimal": "decimal",
+    "$date": "date",
+    "$time": "time",
+    "$interval": "interval",
+    "$bytes": "bytes",
+    "$uuid": "uuid",
+    "$json": "json",
+    "$set": "set",
+    "$int": "decimal",
+    "$float": "float",
+}
+_TYPES: Final[Mapping[type, str]] = {bool: "bool", int: "int", float: "float", str: "text"}
+#: Two types of which the second one holds the values of the first, too.
+_WIDER: Final = frozenset(
+    {("int", "decimal"), ("bool", "int"), ("date", "datetime"), ("datetime", "datetimez")}
+)
+
+
+def type_of(values: Iterable[Any]) -> str:
+    """The narrowest type that holds all values of a column; text where nothing else does."""
+    found = ""
+    for value in values:
+        if value is not None:
+            found = _wider(found, _type(value))
+    return found or "text"
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, content),) = value.items()
+        if name == "$datetime":
+            # A zone is at the end: Z, +01:00 or -01:00.
+            has_zone = str(content).endswith("Z") or str(content)[-6:-5] in ("+", "-")
+            return "datetimez" if has_zone else "datetime"
+        return _TAGS.get(name, "text")
+    return _TYPES.get(type(value), "text")
+
+
+def _wider(one: str, other: str) -> str:
+    if not one or one == other or (one, other) in _WIDER:
+        return other
+    return one if (other, one) in _WIDER else "text"
+
+
+def told_columns(told: Document) -> dict[str, NewColumn]:
+    """The columns of a change with the operation ``schema``; none where they can't be read."""
+    try:
+        columns = msgspec.convert(told.get("columns") or [], list[SourceColumn])
+    except msgspec.ValidationError:
+        return {}
+    return {
+        each.name: NewColumn(
+            each.name, each.type, each.key, each.precision, each.scale, each.length
+        )
+        for each in columns
+    }
+
+
+def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColumn]]:
+    """What is lacking in any part, in the type that holds the values of all."""
+    made: dict[tuple[str, str], dict[str, NewColumn]] = {}
+    for part in parts:
+        for table, columns in part.items():
+            known = made.setdefault(table, {})
+            for name, column in columns.items():
+                known[name] = _merged(known[name], column) if name in known else column
+    return made
+
+
+def _merged(known: NewColumn, column: NewColumn) -> NewColumn:
+    """A column that holds what two do; what the source has told of it stays."""
+    wider = known.type if known.type == column.type else _wider(known.type, column.type)
+    is_guess = not any(_numbers(column))
+    kept = known if is_guess and wider == known.type else column
+    return msgspec.structs.replace(kept, type=wider, key=known.key or column.key)
+
+
+def evolve(
+    connection: Connection,
+    catalog: Catalog,
+    lacking: Lacking,
+    *,
+    create: bool,
+    add_columns: bool,
+) -> None:
+    """Make tables and columns, those that are still lacking.
+
+    Raises :class:`~stompkit.replication.sinks.sql.SchemaProblem` with what to do to go on.
+    """
+    for source, columns in lacking.items():
+        name = ".".join(filter(None, source))
+        table = catalog.find(connection, *source)
+        new = [
+            SourceColumn(each.name, each.type, each.key, True, *_numbers(each))
+            for each in columns.values()
+            if not isinstance(each, Wider)
+        ]
+        if table is not None:
+            widened = [each for each in columns.values() if isinstance(each, Wider)]
+            _widen(connection, table, widened)
+        if table is None:
+            wanted = catalog.wanted(*source)
+            if wanted is None or not create:
+                raise SchemaProblem(
+                    f"the target has no table {name!r}. To go on, make it there,"
+                    " or open the target with create=True,"
+                    " or name in `tables` those that are to be applied"
+                )
+            if not any(column.key for column in new):
+                raise SchemaProblem(
+                    f"the table {name!r} can't be made: its changes tell no key."
+                    " To go on, make it in the target"
+                )
+            make_table(connection, *wanted, new)
+            continue
+        new = [column for column in new if table.column(column.name) is None]
+        if not new:
+            continue
+        names = ", ".join(f"{column.name} ({column.type})" for column in new)
+        if any(column.key for column in new):
+            raise SchemaProblem(
+                f"the target's table {name!r} lacks a column of the key: {names}."
+                " To go on, make it there, or name the key in `keys`"
+            )
+        if not add_columns:
+            first = new[0]
+            command = f"ALTER TABLE {table.quoted} ADD COLUMN {first.name} ... for {first.type}"
+            raise SchemaProblem(
+                f"the target's table {name!r} lacks {names}. To go on, {command},"
+                " or open the target with evolve=True, or name them in `except_column_list`"
+            )
+        make_columns(connection, table, new)
+
+
+def _widen(connection: Connection, table: TargetTable, columns: Iterable[Wider]) -> None:
+    for column in columns:
+        statement = statement_of(connection, table, column)
+        if statement is None:
+            continue
+        try:
+            connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if error.connection_invalidated or error.orig is None:
+                raise
+            # Servers say it in several lines, and some drivers with a number in front.
+            reason = " ".join(str(error.orig.args[-1]).split())
+            shown = statement.replace("%%", "%")
+            raise SchemaProblem(
+                f"the column {column.name!r} of the target's table {table.name!r} can't be made"
+                f" wider: {reason}. To go on, do what that asks for, and then: {shown}"
+            ) from error
+
+
+def _numbers(column: NewColumn) -> tuple[int | None, int | None, int | None]:
+    return column.precision, column.scale, column.length

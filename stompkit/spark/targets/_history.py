@@ -1,0 +1,200 @@
+"""Versions of rows, each with when it was: slowly changing dimensions of type 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from stompkit.replication.sinks.sql.parts import (
+    Batch,
+    Rejected,
+    SchemaProblem,
+    TargetColumn,
+    TargetTable,
+    apply_batch,
+)
+from stompkit.spark._states import Place, Step
+from stompkit.spark.targets._plan import Op, Plan
+from stompkit.spark.targets.base import NewColumn
+
+if TYPE_CHECKING:
+    from stompkit.spark.targets._session import Session
+
+__all__ = ["HISTORY_COLUMNS", "History"]
+
+#: The columns of a version, beside those of its row.
+HISTORY_COLUMNS: Final = {
+    "valid_from_ordinal": NewColumn("valid_from_ordinal", "int", key=True),
+    "valid_from": NewColumn("valid_from", "datetimez"),
+    "valid_to": NewColumn("valid_to", "datetimez"),
+    "is_current": NewColumn("is_current", "bool"),
+}
+_NO_CAUSE: Final[Any] = None
+
+
+class History:
+    """Keeps the version that a row had, and makes the one that it has.
+
+    A version begins with the ordinal of the message, and with the time of its changeset; several
+    changes of a row in one message make one version.
+    """
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Keep when the changes were made."""
+        self._times: dict[Place, datetime | None] = {}
+        for batch in batches:
+            places = zip(
+                *[batch.column(name).to_pylist() for name in ("_partition", "_ordinal", "change")],
+                strict=True,
+            )
+            times = [None] * batch.num_rows
+            if "committed" in batch.schema.names:
+                times = batch.column("committed").to_pylist()
+            self._times.update(zip(places, times, strict=True))
+
+    def do(self, connection: Connection, session: Session, step: Step, plan: Plan) -> None:
+        """Do one step; raises SchemaProblem where the table has no room for versions."""
+        table = session.find(connection, *step.table)
+        if table is None or not step.states:
+            raise Rejected("rows can't all go at once where versions are kept")
+        version = _Version(connection, session, table, step, self._times[step.states[0].place])
+        for op in plan.ops:
+            rows = op.rows()
+            match op.kind:
+                case "delete":
+                    for row in rows:
+                        version.end(op.key, row)
+                case "upsert" | "merge":
+                    for row in rows:
+                        version.write(op, row)
+                case "move":
+                    version.move(op, rows)
+                case _:
+                    raise Rejected("a row without a key has no versions")
+
+
+class _Version:
+    """What one change makes of one row's versions."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        table: TargetTable,
+        step: Step,
+        time: datetime | None,
+    ) -> None:
+        missing = [name for name in HISTORY_COLUMNS if name not in table.columns]
+        if missing:
+            raise SchemaProblem(
+                f"the target's table {table.name!r} lacks {', '.join(missing)}, where versions of"
+                " its rows are kept. To go on, make the columns there, valid_from_ordinal being of"
+                " the key"
+            )
+        self._connection = connection
+        self._session = session
+        self._table = table
+        self._mark = "?" if session.database.engine.dialect.paramstyle == "qmark" else "%s"
+        self._ordinal = step.states[0].place[1]
+        self._from, self._begin, self._end, self._current = (
+            table.columns[name] for name in HISTORY_COLUMNS
+        )
+        self._at = self._begin.adapt(time)
+
+    def end(self, key: tuple[str, ...], values: tuple[object, ...]) -> int:
+        """A row's version is the current one no more; return how many there were."""
+        return self._close(key, values, "")
+
+    def write(self, op: Op, values: tuple[object, ...]) -> None:
+        """A row is another from now on."""
+        key, others = values[: len(op.key)], values[len(op.key) :]
+        self._copy(op.key, key)
+        self._lay_over(op, key, others)
+
+    def move(self, op: Op, rows: Sequence[tuple[object, ...]]) -> None:
+        """Rows have other keys from now on, all at once."""
+        size = len(op.key)
+        left = [row[:size] for row in rows]
+        aside: set[tuple[object, ...]] = set()
+        for row in rows:
+            old, new, others = left.pop(0), row[size : 2 * size], row[2 * size :]
+            if new in left and new not in aside:
+                # One that is still to go, and stays what it is until then.
+                self._copy(op.key, new)
+                if self._rename(op.key, new, (), (), self._ordinal, self._aside):
+                    aside.add(new)
+            if old not in aside:
+                self._copy(op.key, old)
+            self._close(op.key, new, f" AND {self._from.quoted} >= 0")
+            begun = self._aside if old in aside else self._ordinal
+            names = (*op.key, *op.others)
+            if not self._rename(op.key, old, names, (*new, *others), begun, self._ordinal):
+                self._lay_over(op, new, others)
+
+    @property
+    def _aside(self) -> int:
+        """What a version begins with that is out of the way: no message has such an ordinal."""
+        return -1 - self._ordinal
+
+    def _rename(
+        self,
+        key: tuple[str, ...],
+        old: tuple[object, ...],
+        names: Sequence[str],
+        values: tuple[object, ...],
+        begun: int,
+        begins: int,
+    ) -> int:
+        """Change the version of a row that this message has begun; return how many there were."""
+        sets = [f"{self._table.columns[name].quoted} = {self._mark}" for name in names]
+        sets.append(f"{self._from.quoted} = {begins}")
+        return self._run(
+            f"UPDATE {self._table.quoted} SET {', '.join(sets)} WHERE {self._is(key)}"
+            f" AND {self._from.quoted} = {begun} AND {self._current.quoted} = TRUE",
+            (*values, *old),
+        )
+
+    def _close(self, key: tuple[str, ...], values: tuple[object, ...], condition: str) -> int:
+        return self._run(
+            f"UPDATE {self._table.quoted} SET {self._end.quoted} = {self._mark},"
+            f" {self._current.quoted} = FALSE"
+            f" WHERE {self._is(key)} AND {self._current.quoted} = TRUE{condition}",
+            (self._at, *values),
+        )
+
+    def _copy(self, key: tuple[str, ...], values: tuple[object, ...]) -> None:
+        """Begin a version as the one before was, which ends; unless this message has begun it."""
+        before = f" AND {self._from.quoted} < {self._ordinal}"
+        if not self._close(key, values, before):
+            return
+        rest = [
+            column.quoted
+            for name, column in self._table.columns.items()
+            if name not in HISTORY_COLUMNS and not column.is_generated
+        ]
+        names = ", ".join((*rest, *(self._table.columns[name].quoted for name in HISTORY_COLUMNS)))
+        told = ", ".join((*rest, str(self._ordinal), self._end.quoted, "NULL", "TRUE"))
+        self._run(
+            f"INSERT INTO {self._table.quoted} ({names}) SELECT {told} FROM {self._table.quoted}"
+            f" WHERE {self._is(key)}{before} ORDER BY {self._from.quoted} DESC LIMIT 1",
+            values,
+        )
+
+    def _lay_over(self, op: Op, key: tuple[object, ...], others: tuple[object, ...]) -> None:
+        """Write what is told to the version that this message has begun, or begin it."""
+        columns = [self._table.columns[name] for name in op.others]
+        row = (*key, self._ordinal, *others, self._at, None, self._current.adapt(True))
+        named: tuple[TargetColumn, ...] = (*columns, self._begin, self._end, self._current)
+        at = (*(self._table.columns[name] for name in op.key), self._from)
+        batch = Batch("merge", self._table, at, named, _NO_CAUSE, [row])
+        apply_batch(self._connection, self._session.statements, batch)
+
+    def _is(self, key: tuple[str, ...]) -> str:
+        return " AND ".join(f"{self._table.columns[name].quoted} = {self._mark}" for name in key)
+
+    def _run(self, statement: str, values: tuple[object, ...]) -> int:
+        return self._connection.exec_driver_sql(statement, values).rowcount

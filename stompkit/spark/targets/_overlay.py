@@ -1,0 +1,186 @@
+"""What a batch makes of the rows of one table, before anybody looks at the table's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.spark.targets._plan import Op
+
+__all__ = ["Key", "Overlay", "moved_keys"]
+
+#: The values of a row's key.
+Key = tuple[Any, ...]
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _State:
+    """What has become of one row."""
+
+    #: The columns that are told; ``None`` for a row that is gone.
+    columns: Row | None
+    #: Whether the row that the files have does not matter.
+    is_whole: bool
+
+
+def moved_keys(ops: Iterable[Op]) -> dict[tuple[str, ...], set[Key]]:
+    """The keys that rows give up or get, by the columns of the keys: what :meth:`know` is for."""
+    keys: dict[tuple[str, ...], set[Key]] = {}
+    for op in ops:
+        if op.kind == "move":
+            size = len(op.key)
+            found = keys.setdefault(op.key, set())
+            for row in op.rows():
+                found.update((row[:size], row[size : 2 * size]))
+    return keys
+
+
+class Overlay:
+    """Takes operations in their order; only what is left of each row is kept."""
+
+    def __init__(self, name: str) -> None:
+        """Begin without any, for the table of that name."""
+        self._table = name
+        self._states: dict[Key, _State] = {}
+        self._loose: list[Row] = []
+        #: The columns of the key; empty as long as no operation has told them.
+        self.names: tuple[str, ...] = ()
+        #: Whether all rows that the files have are gone.
+        self.is_emptied = False
+        self.written = 0
+        self.deleted = 0
+
+    def know(self, names: tuple[str, ...], found: Mapping[Key, Row | None]) -> None:
+        """Take rows as the files have them, ``None`` where there is none under a key."""
+        at = [names.index(name) for name in self._agree(names)]
+        for key, row in found.items():
+            self._states[tuple(key[each] for each in at)] = _State(row, True)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Take rows that are new, and have no key."""
+        self._loose += rows
+
+    def do(self, op: Op) -> None:
+        """Take an operation; raises ApplyProblem for one that files are no good for."""
+        rows = op.rows()
+        if op.kind in ("delete", "delete_one"):
+            self.deleted += op.count
+        else:
+            self.written += op.count
+        match op.kind:
+            case "truncate":
+                self.is_emptied = True
+                self._states = {}
+                self._loose = []
+            case "insert":
+                self._loose += [dict(zip(op.others, row, strict=True)) for row in rows]
+            case "delete" | "upsert" | "merge" | "move":
+                names = self._agree(op.key)
+                at = [op.key.index(name) for name in names]
+                self._do(op, rows, at)
+            case _:
+                raise ApplyProblem(
+                    f"a row of the table {self._table!r} is told without a key, and can't be found"
+                    " in files. To go on, name the key in `keys`"
+                )
+
+    def _do(self, op: Op, rows: Sequence[tuple[Any, ...]], at: Sequence[int]) -> None:
+        size = len(op.key)
+        if op.kind == "delete":
+            for row in rows:
+                self._states[tuple(row[each] for each in at)] = _State(None, True)
+        elif op.kind == "move":
+            self._move(
+                {
+                    tuple(row[each] for each in at): (
+                        tuple(row[size + each] for each in at),
+                        dict(zip((*op.key, *op.others), row[size:], strict=True)),
+                    )
+                    for row in rows
+                }
+            )
+        else:
+            names = (*op.key, *op.others)
+            for row in rows:
+                key = tuple(row[each] for each in at)
+                self._write(key, dict(zip(names, row, strict=True)))
+
+    def _agree(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns of the key, of which there is one order."""
+        if not self.names:
+            self.names = names
+        elif set(self.names) != set(names):
+            raise ApplyProblem(
+                f"rows of the table {self._table!r} are told by {', '.join(self.names)} and by"
+                f" {', '.join(names)}. To go on, name the key in `keys`"
+            )
+        return self.names
+
+    def _write(self, key: Key, columns: Row) -> None:
+        state = self._states.get(key)
+        if state is None:
+            self._states[key] = _State(columns, self.is_emptied)
+        elif state.columns is None:
+            self._states[key] = _State(columns, True)
+        else:
+            state.columns.update(columns)
+
+    def _is_taken(self, key: Key) -> bool:
+        state = self._states.get(key)
+        return state is not None and state.columns is not None
+
+    def _move(self, left: dict[Key, tuple[Key, Row]]) -> None:
+        """Rows get other keys at once: each when the place is free that it goes to."""
+        while left:
+            path = [next(iter(left))]
+            while path:
+                old = path[-1]
+                new, columns = left[old]
+                if new == old or new not in left or not self._is_taken(new):
+                    del left[path.pop()]
+                    self._move_one(old, new, columns)
+                elif new in path:
+                    # They change places: each row stays where it is, and gets another's values.
+                    for each in path[path.index(new) :]:
+                        self._write(*left.pop(each))
+                    del path[path.index(new) :]
+                else:
+                    path.append(new)
+
+    def _move_one(self, old: Key, new: Key, columns: Row) -> None:
+        """Move a row; one that is under the new key stays, and gets its values."""
+        if old != new and not self._is_taken(new):
+            state = self._states.get(old)
+            told = state.columns if state is not None and state.columns is not None else {}
+            columns = {**told, **columns}
+        if old != new:
+            self._states[old] = _State(None, True)
+        self._write(new, columns)
+
+    # What the files are asked for, and given.
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be done."""
+        return not (self._states or self._loose or self.is_emptied)
+
+    def keys(self) -> set[Key]:
+        """The keys of all rows that have become something else."""
+        return set(self._states)
+
+    def meet(self, key: Key, row: Row) -> None:
+        """A row that the files have; it is left out there."""
+        state = self._states[key]
+        if not state.is_whole and state.columns is not None:
+            state.columns = {**row, **state.columns}
+            state.is_whole = True
+
+    def rows(self) -> Iterator[Row]:
+        """The rows that there are now in place of those, once :meth:`meet` has seen all."""
+        for state in self._states.values():
+            if state.columns is not None:
+                yield state.columns
+        yield from self._loose

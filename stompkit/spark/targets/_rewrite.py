@@ -1,0 +1,258 @@
+"""Parquet files of a table, rewritten where rows of theirs have become others: copy on write.
+
+A file is never changed: what is left of it goes to a new one. Memory is bounded by what a batch
+touches, and by a group of rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs as pa_fs
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.spark.targets._overlay import Key, Overlay
+
+__all__ = ["File", "Rewrite"]
+
+#: How many rows a file has, and a group of them.
+MOST_ROWS: Final = 250_000
+_GROUP_ROWS: Final = 50_000
+#: How many files there are with less than a quarter of that, before they are made into one.
+MOST_SMALL: Final = 8
+#: How long a text is that says in which range a file's keys are.
+_LONGEST_BOUND: Final = 32
+#: Characters of a row that are shown.
+_SHOWN: Final = 200
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a table."""
+
+    #: Below the folder of the table.
+    path: str
+    rows: int
+    #: Octets.
+    size: int
+    #: The lowest and the highest value of columns, where they are known.
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+class Rewrite:
+    """Makes of the files of a table those that it has after a batch."""
+
+    def __init__(self, folder: pa_fs.FileSystem, schema: pa.Schema) -> None:
+        """Take the table's folder, and the columns that rows have."""
+        self._folder = folder
+        self._schema = schema
+        self.removed: list[File] = []
+        self.added: list[File] = []
+
+    def find(
+        self, files: Iterable[File], names: tuple[str, ...], keys: set[Key]
+    ) -> dict[Key, dict[str, Any] | None]:
+        """The rows under keys; ``None`` where there is none."""
+        found: dict[Key, dict[str, Any] | None] = dict.fromkeys(keys)
+        for file in _touched(files, names, keys):
+            for batch in self._read(file):
+                mask = _mask(batch, names, keys)
+                if mask is not None:
+                    for row in batch.filter(mask).to_pylist():
+                        found[tuple(row[name] for name in names)] = row
+        return found
+
+    def rows(self, files: Iterable[File]) -> Iterator[dict[str, Any]]:
+        """All rows."""
+        for file in files:
+            for batch in self._read(file):
+                yield from batch.to_pylist()
+
+    def run(self, files: Sequence[File], overlay: Overlay) -> None:
+        """Write new files; ``removed`` and ``added`` say what has become of which."""
+        out = _Writer(self._folder, self._schema, overlay.names)
+        try:
+            if overlay.is_emptied:
+                self.removed = list(files)
+            else:
+                self._copy(files, overlay, out)
+            out.write_rows(overlay.rows())
+        finally:
+            self.added = out.close()
+
+    def _copy(self, files: Sequence[File], overlay: Overlay, out: _Writer) -> None:
+        """Copy what stays of files that have rows that don't, and of files that are too small."""
+        small = [file for file in files if file.rows < MOST_ROWS // 4]
+        merged = {file.path for file in small} if len(small) >= MOST_SMALL else set()
+        names, keys = overlay.names, overlay.keys()
+        touched = {file.path for file in _touched(files, names, keys)}
+        for file in files:
+            if file.path in merged or (file.path in touched and self._has_any(file, names, keys)):
+                self.removed.append(file)
+                for batch in self._read(file):
+                    mask = _mask(batch, names, keys)
+                    if mask is not None:
+                        for row in batch.filter(mask).to_pylist():
+                            overlay.meet(tuple(row[name] for name in names), row)
+                        batch = batch.filter(pc.invert(mask))
+                    out.write(batch)
+
+    def _has_any(self, file: File, names: tuple[str, ...], keys: set[Key]) -> bool:
+        return any(_mask(batch, names, keys) is not None for batch in self._read(file, names))
+
+    def _read(self, file: File, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, with the columns that the table has now, or some of them."""
+        with self._folder.open_input_file(file.path) as source, pq.ParquetFile(source) as parquet:
+            schema = self._schema
+            if names is not None:
+                schema = pa.schema([schema.field(name) for name in names])
+            there = set(parquet.schema_arrow.names)
+            columns = [name for name in schema.names if name in there]
+            for batch in parquet.iter_batches(_GROUP_ROWS, columns=columns):
+                yield _aligned(batch, schema)
+
+
+class _Writer:
+    """Writes files, as many as it takes."""
+
+    def __init__(self, folder: pa_fs.FileSystem, schema: pa.Schema, names: tuple[str, ...]) -> None:
+        self._folder = folder
+        self._schema = schema
+        self._required = [each.name for each in schema if not each.nullable]
+        self._names = names
+        self._bounds: dict[str, tuple[Any, Any] | None] = {}
+        self._path = ""
+        self._sink: Any = None
+        self._parquet: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._files: list[File] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        if not batch.num_rows:
+            return
+        if self._parquet is None:
+            self._path = f"{uuid4().hex}.parquet"
+            self._sink = self._folder.open_output_stream(self._path)
+            self._parquet = pq.ParquetWriter(self._sink, self._schema, compression="zstd")
+        self._parquet.write_batch(batch)
+        self._rows += batch.num_rows
+        for name in self._names:
+            self._bounds[name] = _wider_bounds(self._bounds.get(name), batch, name, self._bounds)
+        if self._rows >= MOST_ROWS:
+            self._end()
+
+    def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows that say their columns; what they don't say is NULL."""
+        chunk: list[Mapping[str, Any]] = []
+        for row in rows:
+            for name in self._required:
+                if row.get(name) is None:
+                    told = {each: value for each, value in row.items() if value is not None}
+                    raise ApplyProblem(
+                        f"a new row has no value for the column {name!r}, which is never NULL:"
+                        f" {str(told)[:_SHOWN]}"
+                    )
+            chunk.append(row)
+            if len(chunk) >= _GROUP_ROWS:
+                self.write(self._batch(chunk))
+                chunk = []
+        if chunk:
+            self.write(self._batch(chunk))
+
+    def _batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        columns = [
+            pa.array([row.get(each.name) for row in rows], each.type) for each in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _end(self) -> None:
+        if self._parquet is None:
+            return
+        self._parquet.close()
+        size = self._sink.tell()
+        self._sink.close()
+        bounds = {name: each for name, each in self._bounds.items() if each is not None}
+        self._files.append(File(self._path, self._rows, size, bounds))
+        self._parquet, self._rows, self._bounds = None, 0, {}
+
+    def close(self) -> list[File]:
+        """End the last file; return all."""
+        self._end()
+        return self._files
+
+
+def _touched(files: Iterable[File], names: tuple[str, ...], keys: Iterable[Key]) -> Iterator[File]:
+    """The files in whose range one of the keys is."""
+    ordered: dict[str, list[Any]] = {}
+    for at, name in enumerate(names):
+        try:
+            ordered[name] = sorted({key[at] for key in keys})
+        except TypeError:
+            continue
+    for file in files:
+        if all(
+            _is_in(ordered[name], *file.bounds[name])
+            for name in names
+            if name in ordered and name in file.bounds
+        ):
+            yield file
+
+
+def _is_in(values: Sequence[Any], low: Any, high: Any) -> bool:
+    try:
+        at = bisect_left(values, low)
+        return at < len(values) and bool(values[at] <= high)
+    except TypeError:
+        return True
+
+
+def _mask(batch: pa.RecordBatch, names: tuple[str, ...], keys: set[Key]) -> pa.Array | None:
+    """Which rows have one of the keys; ``None`` where none has."""
+    if not names or not keys or not batch.num_rows:
+        return None
+    if len(names) == 1:
+        column = batch.column(names[0])
+        mask = pc.is_in(column, value_set=pa.array([key[0] for key in keys], column.type))
+    else:
+        columns = [batch.column(name).to_pylist() for name in names]
+        mask = pa.array([key in keys for key in zip(*columns, strict=True)])
+    return mask if pc.any(mask).as_py() else None
+
+
+def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns that a table has now; files that are older may lack some."""
+    arrays = []
+    for each in schema:
+        at = batch.schema.get_field_index(each.name)
+        if at < 0:
+            arrays.append(pa.nulls(batch.num_rows, each.type))
+        else:
+            column = batch.column(at)
+            arrays.append(column if column.type == each.type else column.cast(each.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _wider_bounds(
+    known: tuple[Any, Any] | None, batch: pa.RecordBatch, name: str, all_known: Mapping[str, Any]
+) -> tuple[Any, Any] | None:
+    """The lowest and the highest value; ``None`` where they are nothing to find files by."""
+    if name in all_known and known is None:
+        return None
+    column = batch.column(name)
+    if not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
+        return None
+    found = pc.min_max(column).as_py()
+    low, high = found["min"], found["max"]
+    if low is None or any(
+        isinstance(each, str) and len(each) > _LONGEST_BOUND for each in (low, high)
+    ):
+        return None
+    return (low, high) if known is None else (min(low, known[0]), max(high, known[1]))

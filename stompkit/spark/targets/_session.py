@@ -1,0 +1,173 @@
+"""What is used while a process works with a target in an SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Connection
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql.parts import (
+    Batch,
+    Catalog,
+    Database,
+    Statements,
+    TargetTable,
+    apply_batch,
+    groups_of,
+)
+from stompkit.spark._collapse import Collapse
+from stompkit.spark._states import Step, TableRules
+from stompkit.spark.targets._books import Books
+from stompkit.spark.targets._evolve import told_columns, type_of
+from stompkit.spark.targets._plan import Op, Plan
+from stompkit.spark.targets.base import NewColumn
+
+__all__ = ["Session", "rank_of"]
+
+_NAMES_SEPARATOR: Final = "\0"
+
+
+class Session:
+    """What is used while a process works with a target."""
+
+    def __init__(self, url: str, settings: Mapping[str, Any]) -> None:
+        """Describe it; nothing is connected to yet."""
+        self._settings = settings
+        self.database = Database(url, settings["foreign_keys"])
+        self.books = Books()
+        backend = self.database.backend
+        self.catalog = Catalog(
+            schema_map=settings["schema_map"],
+            table_map=settings["table_map"],
+            reserved=self.books.fence.name,
+            backend=backend,
+            is_lossy=settings["lossy"],
+            checks_foreign_keys=settings["foreign_keys"] != "off",
+            defers_foreign_keys=settings["foreign_keys"] == "deferred",
+        )
+        dialect = self.database.engine.dialect
+        self.statements = Statements(backend, dialect.paramstyle)
+        self.copies: Any = None
+        if backend == "postgresql" and dialect.driver == "psycopg":
+            from stompkit.spark.targets import _postgres
+
+            self.copies = _postgres
+
+    def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
+        """The target's table."""
+        return self.catalog.find(connection, schema, table)
+
+    def rules(
+        self, connection: Connection, batches: Iterable[pa.RecordBatch]
+    ) -> Callable[[str, str], TableRules]:
+        """What collapsing has to know of the tables that changes are about."""
+        sources = _sources(batches)
+        found = {source: self.find(connection, *source) for source in sources}
+        tables = {table.identity: table for table in found.values() if table is not None}
+        groups = groups_of(list(tables.values()))
+        sizes: dict[int, int] = {}
+        for group in groups.values():
+            sizes[group] = sizes.get(group, 0) + 1
+        made = {}
+        for source, table in found.items():
+            if table is None:
+                made[source] = TableRules()
+                continue
+            group = groups[table.identity]
+            is_linked = sizes[group] > 1 or table.identity in table.related
+            rank = rank_of(table, tables) if is_linked else 0
+            made[source] = TableRules(group if is_linked else None, rank, table.primary_key)
+        return lambda schema, table: made.get((schema, table), TableRules())
+
+    def plan_step(self, connection: Connection, step: Step) -> Plan:
+        """What is done for one step, in terms of the target."""
+        plan = Plan(lambda schema, table: self.find(connection, schema, table), self.backend)
+        plan.add(step)
+        return plan
+
+    def plan(self, connection: Connection, steps: Iterable[Step], collapse: Collapse) -> Plan:
+        """What is done, in terms of the target."""
+        plan = Plan(lambda schema, table: self.find(connection, schema, table), self.backend)
+        for step in steps:
+            plan.add(step)
+        for source, told in collapse.schemas.items():
+            table = self.find(connection, *source)
+            columns = told_columns(told)
+            if table is None:
+                is_wanted = self._settings["create"] and bool(columns)
+            else:
+                is_new = any(table.column(name) is None for name in columns)
+                is_wanted = self._settings["evolve"] and is_new
+            if is_wanted:
+                plan.schemas[source] = columns
+        return plan
+
+    @property
+    def backend(self) -> str:
+        """``sqlite``, ``postgresql`` or ``mysql``."""
+        return self.database.backend
+
+    @property
+    def evolves(self) -> bool:
+        """Whether tables may get other columns than they have."""
+        return bool(self._settings["evolve"])
+
+    @staticmethod
+    def lacking(plan: Plan) -> dict[tuple[str, str], dict[str, NewColumn]]:
+        """The columns that the target lacks; what the source says of them goes before values."""
+        made: dict[tuple[str, str], dict[str, NewColumn]] = {}
+        for source, columns in plan.lacking.items():
+            key = plan.keys.get(source, ())
+            made[source] = {
+                name: NewColumn(name, type_of(values), name in key)
+                for name, values in columns.items()
+                if name in key or any(value is not None for value in values)
+            }
+        for source, told in plan.schemas.items():
+            made[source] = {**made.get(source, {}), **told}
+        return {source: columns for source, columns in made.items() if columns}
+
+    def do(self, connection: Connection, op: Op) -> int:
+        """Do an operation; return how many rows it is about."""
+        table = self.catalog.known(*op.table)
+        if table is None:
+            raise ApplyProblem(f"the target has no table {'.'.join(filter(None, op.table))!r}")
+        if any(name not in table.columns for name in (*op.key, *op.others)):
+            raise ApplyProblem(f"the target's table {table.name!r} has lost a column")
+        if op.stage:
+            count: int = self.copies.apply_staged(connection, table, op)
+            return count
+        columns = [[table.columns[name] for name in names] for names in (op.key, op.others)]
+        batch = Batch(op.kind, table, tuple(columns[0]), tuple(columns[1]), _NO_CAUSE, op.rows())
+        apply_batch(connection, self.statements, batch)
+        return op.count
+
+
+#: What a batch began with is nothing that changes of rows know of.
+_NO_CAUSE: Final[Any] = None
+
+
+def rank_of(
+    table: TargetTable,
+    tables: Mapping[tuple[str | None, str], TargetTable],
+    seen: frozenset[tuple[str | None, str]] = frozenset(),
+) -> int:
+    """How many tables there are that rows have to be in before."""
+    others = [tables[each] for each in table.related if each in tables and each not in seen]
+    seen |= {table.identity}
+    return 1 + max((rank_of(each, tables, seen) for each in others if each is not table), default=0)
+
+
+def _sources(batches: Iterable[pa.RecordBatch]) -> list[tuple[str, str]]:
+    """The tables that changes are about."""
+    found: set[str] = set()
+    for batch in batches:
+        filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]
+        names = pc.binary_join_element_wise(*filled, _NAMES_SEPARATOR)
+        found.update(pc.unique(names).to_pylist())
+    pairs = (name.partition(_NAMES_SEPARATOR) for name in sorted(found))
+    return [(schema, table) for schema, _, table in pairs if table]

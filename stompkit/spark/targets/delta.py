@@ -1,0 +1,326 @@
+"""Targets in Delta Lake: a table of the source is a Delta table. Needs the extra ``delta``.
+
+A commit to a table carries, as transactions of the application, how far the pipeline is in it, so a
+table that is ahead of the others after a crash leaves out what it has. The table of dead letters is
+there in any case, and its last commit carries how far the pipeline is in all.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final
+from urllib.parse import quote
+
+import deltalake
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs as pa_fs
+
+from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.spark.fence import Fence
+from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
+from stompkit.spark.targets._overlay import Overlay
+from stompkit.spark.targets._rewrite import File, Rewrite
+from stompkit.spark.targets.base import Job
+
+__all__ = ["DeltaTarget"]
+
+#: What columns of the key are known by, among what Delta keeps of columns.
+_KEY: Final = "stompkit.key"
+#: Every commit of ours carries this one: of two at the same time one begins anew.
+_OURS: Final = "stompkit"
+#: Versions of a table between two looks for files that nobody needs any more.
+_VACUUM: Final = 100
+#: Properties that ask more of writers than these files are.
+_REFUSED: Final = {
+    "delta.appendOnly": "only takes new rows",
+    "delta.enableChangeDataFeed": "keeps a feed of its changes",
+    "delta.enableDeletionVectors": "has deletion vectors",
+    "delta.enableRowTracking": "tracks its rows",
+}
+_FEATURES: Final = frozenset({"timestampNtz", "appendOnly", "invariants", "changeDataFeed"})
+
+
+class DeltaTarget(FileTarget):
+    """Delta tables, by `delta-rs <https://delta-io.github.io/delta-rs/>`__, each in its folder.
+
+    ``delta:///FOLDER``, or ``delta+s3://BUCKET/PATH`` and whatever else the package deltalake has
+    a store for. ``storage_options`` are those of the package.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        evolve: bool = True,
+        schema_map: Mapping[str, str] | None = None,
+        table_map: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe a target; raises ``ValueError`` for a URL that says no place."""
+        super().__init__(
+            url,
+            create=create,
+            evolve=evolve,
+            schema_map=schema_map,
+            table_map=table_map,
+            storage_options=dict(storage_options or {}),
+        )
+        kind, _, place = url.partition("://")
+        scheme = kind.removeprefix("delta").removeprefix("+")
+        if not place.strip("/") or (not scheme and not place.startswith("/")):
+            raise ValueError(f"{url!r} has to be like delta:///FOLDER or delta+s3://BUCKET/PATH")
+        self._root: Final = (f"{scheme}://{place}" if scheme else place).rstrip("/")
+
+    # The fence, and tables.
+
+    def prepare(self) -> None:
+        """Make the table of dead letters, which has the fence, too."""
+        with _errors():
+            if self._delta(DEAD_LETTERS) is None:
+                self._make(DEAD_LETTERS, Schema.from_arrow(LETTERS))
+
+    def _load(self, pipeline: str, spool: str) -> dict[int, int]:
+        with _errors():
+            letters = self._delta(DEAD_LETTERS)
+        return {} if letters is None else _fence(letters, pipeline, spool, "")
+
+    def _open(self, name: str) -> Held | None:
+        with _errors():
+            delta = self._delta(name)
+            if delta is None:
+                return None
+            fields = _supported(name, delta)
+            schema = pa.schema(delta.schema())
+            key = tuple(each.name for each in fields if _KEY in each.metadata)
+            files = [
+                _file(row) for row in pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+            ]
+            handler = DeltaStorageHandler.from_table(delta._table)
+            return Held(name, schema, key, files, pa_fs.PyFileSystem(handler), delta)
+
+    def _delta(self, name: str) -> DeltaTable | None:
+        if name in (".", ".."):
+            raise SchemaProblem(f"a table can't be called {name!r}")
+        try:
+            return DeltaTable(
+                f"{self._root}/{quote(name, safe=' ')}",
+                storage_options=self._settings["storage_options"] or None,
+            )
+        except TableNotFoundError:
+            return None
+
+    def _make(self, name: str, schema: Schema) -> None:
+        DeltaTable.create(
+            f"{self._root}/{quote(name, safe=' ')}",
+            schema,
+            mode="ignore",
+            storage_options=self._settings["storage_options"] or None,
+        )
+
+    def _make_table(self, name: str, schema: pa.Schema, key: tuple[str, ...]) -> None:
+        fields = [
+            Field(
+                each.name,
+                each.type,
+                nullable=each.nullable,
+                metadata={_KEY: "true"} if each.name in key else None,
+            )
+            for each in Schema.from_arrow(schema).fields
+        ]
+        with _errors():
+            self._make(name, Schema(fields))
+
+    def _add_columns(self, held: Held, columns: Sequence[pa.Field]) -> None:
+        with _errors():
+            if any(each.type == pa.timestamp("us") for each in columns):
+                held.more.alter.add_feature(
+                    deltalake.TableFeatures.TimestampWithoutTimezone,
+                    allow_protocol_versions_increase=True,
+                )
+            held.more.alter.add_columns(Schema.from_arrow(pa.schema(columns)).fields)
+
+    def _exclusive(self) -> AbstractContextManager[object]:
+        # Delta itself finds two commits that know nothing of each other.
+        return nullcontext()
+
+    def _ahead_of(self, held: Held, job: Job) -> Fence:
+        own = _fence(held.more, job.pipeline, job.spool, "table")
+        return {number: last for number, last in own.items() if last > job.fence.get(number, -1)}
+
+    # Commits.
+
+    def _commit(
+        self,
+        job: Job,
+        overlays: Mapping[str, Overlay],
+        letters: Sequence[dict[str, Any]],
+        ends: Fence,
+    ) -> bool:
+        try:
+            with _errors(CommitFailedError):
+                self._bury(job, letters, ends)
+                for name, overlay in overlays.items():
+                    held = self._found[name]
+                    assert held is not None
+                    self._write_table(held, overlay, job, ends)
+                self._close_batch(job, ends)
+        except CommitFailedError:
+            # Somebody else has committed: what that was is looked at first.
+            self._found.clear()
+            return False
+        return True
+
+    def _write_table(self, held: Held, overlay: Overlay, job: Job, ends: Fence) -> None:
+        """Commit the rows of one table, and how far it is."""
+        rewrite = Rewrite(held.folder, held.schema)
+        rewrite.run(held.files, overlay)
+        now = round(time.time() * 1000)
+        removed = [RemoveAction(each.path, True, now, each.size) for each in rewrite.removed]
+        self._commit_one(held, [*map(_add_action, rewrite.added), *removed], job, "table", ends)
+
+    def _bury(self, job: Job, letters: Sequence[dict[str, Any]], ends: Fence) -> None:
+        """Commit the dead letters that are not there yet."""
+        held = self._open(DEAD_LETTERS)
+        assert held is not None
+        if not letters:
+            return
+        rows = Rewrite(held.folder, held.schema).rows(held.files)
+        there = {_place(row) for row in in_order(rows, job.pipeline, job.spool)}
+        new = [row for row in letters if _place(row) not in there]
+        if new:
+            overlay = Overlay(DEAD_LETTERS)
+            overlay.append(new)
+            self._write_table(held, overlay, job, ends)
+
+    def _close_batch(self, job: Job, ends: Fence) -> None:
+        """Commit that all tables have the batch."""
+        held = self._open(DEAD_LETTERS)
+        assert held is not None
+        if _fence(held.more, job.pipeline, job.spool, "") != job.fence:
+            raise CommitFailedError("the fence has moved")
+        self._commit_one(held, [], job, "", ends)
+
+    def _commit_one(self, held: Held, actions: list[Any], job: Job, what: str, ends: Fence) -> None:
+        delta: DeltaTable = held.more
+        ends = _furthest(_fence(delta, job.pipeline, job.spool, what), ends)
+        marks = [
+            # Without a gap, so that they can be counted.
+            Transaction(_mark(job.pipeline, job.spool, number, what), ends.get(number, -1))
+            for number in range(max(ends, default=-1) + 1)
+        ]
+        marks.append(Transaction(_OURS, delta.version() + 1))
+        delta.create_write_transaction(
+            actions,
+            "append",
+            delta.schema(),
+            commit_properties=CommitProperties(app_transactions=marks),
+        )
+        if (delta.version() + 1) % _VACUUM == 0:
+            delta.update_incremental()
+            delta.vacuum(dry_run=False)
+
+    def dead_letters(self, pipeline: str, spool: str) -> list[dict[str, Any]]:
+        """The rows of the table of dead letters, in the order of the spool."""
+        with _errors():
+            held = self._open(DEAD_LETTERS)
+            if held is None:
+                return []
+            return in_order(Rewrite(held.folder, held.schema).rows(held.files), pipeline, spool)
+
+
+def _place(letter: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which change a dead letter is about."""
+    return tuple(letter[name] for name in ("partition_no", "ordinal", "change_no"))
+
+
+def _mark(pipeline: str, spool: str, number: int, what: str) -> str:
+    return "/".join(filter(None, (_OURS, what, quote(pipeline, safe=""), spool, str(number))))
+
+
+def _fence(delta: DeltaTable, pipeline: str, spool: str, what: str) -> dict[int, int]:
+    """The ordinals that a table's commits carry."""
+    fence: dict[int, int] = {}
+    number = 0
+    while (last := delta.transaction_version(_mark(pipeline, spool, number, what))) is not None:
+        if last >= 0:
+            fence[number] = last
+        number += 1
+    return fence
+
+
+def _furthest(one: Fence, other: Fence) -> Fence:
+    return {each: max(one.get(each, -1), other.get(each, -1)) for each in {*one, *other}}
+
+
+def _supported(name: str, delta: DeltaTable) -> list[Field]:
+    """The columns of a table; raises SchemaProblem for one that others have to write to."""
+    metadata, protocol = delta.metadata(), delta.protocol()
+    settings = metadata.configuration
+    reasons = [
+        reason for each, reason in _REFUSED.items() if settings.get(each, "").lower() == "true"
+    ]
+    if metadata.partition_columns:
+        reasons.append("has partitions")
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        reasons.append("has columns that files call otherwise")
+    if any(each.startswith("delta.constraints.") for each in settings):
+        reasons.append("has constraints")
+    fields = delta.schema().fields
+    if any(
+        key in each.metadata
+        for each in fields
+        for key in ("delta.invariants", "delta.generationExpression", "delta.identity.start")
+    ):
+        reasons.append("has columns whose values are checked or made")
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    if not reasons and features - _FEATURES:
+        reasons.append(f"has {', '.join(sorted(features - _FEATURES))}")
+    if reasons:
+        raise SchemaProblem(
+            f"the Delta table {name!r} {' and '.join(reasons)}, which is not written here."
+            " To go on, make a table without that, or name another one in `table_map`"
+        )
+    return fields
+
+
+def _file(row: Mapping[str, Any]) -> File:
+    """A file of a table, as Delta has it."""
+    bounds = {
+        column.removeprefix("min."): (low, row[f"max.{column.removeprefix('min.')}"])
+        for column, low in row.items()
+        # Times and numbers with a point are cut, or rounded, by those who write statistics.
+        if column.startswith("min.")
+        and type(low) in (int, str)
+        and type(row.get(f"max.{column.removeprefix('min.')}")) in (int, str)
+    }
+    return File(row["path"], row.get("num_records") or 0, row["size_bytes"], bounds)
+
+
+def _add_action(file: File) -> AddAction:
+    stats = {
+        "numRecords": file.rows,
+        "minValues": {name: low for name, (low, _) in file.bounds.items()},
+        "maxValues": {name: high for name, (_, high) in file.bounds.items()},
+    }
+    now = round(time.time() * 1000)
+    return AddAction(file.path, file.size, {}, now, True, json.dumps(stats))
+
+
+@contextmanager
+def _errors(*passed: type[Exception]) -> Iterator[None]:
+    """What fails in the store may pass, and so may what somebody else commits."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        if isinstance(error, (*passed, TableNotFoundError)):
+            raise
+        raise SinkUnavailable(str(error)) from error

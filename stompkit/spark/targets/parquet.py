@@ -1,0 +1,305 @@
+"""Targets in plain Parquet files: a folder with a folder for each table, and a manifest.
+
+``manifest.json`` says which files belong to which table, and how far pipelines are; it is replaced
+all at once, so a batch is there in all tables or in none. Files are never changed. Those that have
+been replaced stay for a while, for whoever has read the manifest before; what is in the folders
+beside those of the manifest is nobody's business.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs as pa_fs
+
+from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.spark.durable import sync
+from stompkit.spark.fence import Fence
+from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
+from stompkit.spark.targets._overlay import Overlay
+from stompkit.spark.targets._rewrite import File, Rewrite
+from stompkit.spark.targets.base import Job
+
+__all__ = ["ParquetTarget", "files_of"]
+
+_MANIFEST: Final = "manifest.json"
+_FORMAT: Final = 1
+#: How many versions there are between two looks for files that crashes have left.
+_SWEEP: Final = 100
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A file, below the folder of its table."""
+
+    path: str
+    rows: int
+    size: int
+    bounds: dict[str, tuple[Any, Any]] = {}
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """A table."""
+
+    #: The name of its folder.
+    folder: str
+    #: Names of columns, and what Arrow calls their types: for people.
+    columns: dict[str, str]
+    key: list[str]
+    #: The same as Arrow's own message, in base64.
+    schema: str
+    files: list[_File] = []
+
+
+class _Gone(msgspec.Struct, frozen=True):
+    """A file that no table has any more."""
+
+    #: With its folder.
+    path: str
+    #: Since when, in seconds since 1970.
+    at: float
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """What there is."""
+
+    format: int = _FORMAT
+    #: Greater by one with each that replaces another.
+    version: int = 0
+    tables: dict[str, _Table] = {}
+    #: By pipeline, spool and partition.
+    fences: dict[str, dict[str, dict[str, int]]] = {}
+    gone: list[_Gone] = []
+
+
+class ParquetTarget(FileTarget):
+    """Parquet files below a folder of this machine, or of one that machines share.
+
+    ``parquet:///FOLDER``. ``keep_s`` is how long files are kept that have been replaced, in
+    seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        evolve: bool = True,
+        schema_map: Mapping[str, str] | None = None,
+        table_map: Mapping[str, str] | None = None,
+        keep_s: float = 3600.0,
+    ) -> None:
+        """Describe a target; raises ``ValueError`` for a URL that says no folder."""
+        super().__init__(
+            url,
+            create=create,
+            evolve=evolve,
+            schema_map=schema_map,
+            table_map=table_map,
+            keep_s=keep_s,
+        )
+        place = url.partition("://")[2]
+        if not place.startswith("/") or not place.strip("/"):
+            raise ValueError(f"{url!r} has to be like parquet:///FOLDER")
+        self._root: Final = Path(place)
+        self._keep_s: Final = keep_s
+        self._is_locked = False
+
+    # The fence, and tables.
+
+    def prepare(self) -> None:
+        """Make the folder."""
+        with _errors():
+            self._root.mkdir(parents=True, exist_ok=True)
+
+    def _load(self, pipeline: str, spool: str) -> dict[int, int]:
+        found = _read(self._root).fences.get(pipeline, {}).get(spool, {})
+        return {int(number): last for number, last in found.items()}
+
+    def _open(self, name: str) -> Held | None:
+        found = _read(self._root).tables.get(name)
+        return None if found is None else self._held_of(name, found)
+
+    def _held_of(self, name: str, table: _Table) -> Held:
+        folder = self._root / table.folder
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(table.schema)))
+        files = [File(each.path, each.rows, each.size, each.bounds) for each in table.files]
+        store = pa_fs.SubTreeFileSystem(str(folder), pa_fs.LocalFileSystem())
+        return Held(name, schema, tuple(table.key), files, store, folder)
+
+    def _make_table(self, name: str, schema: pa.Schema, key: tuple[str, ...]) -> None:
+        manifest = _read(self._root)
+        if name not in manifest.tables:
+            with _errors():
+                self._replace(manifest, {name: _described(name, schema, key)})
+
+    def _add_columns(self, held: Held, columns: Sequence[pa.Field]) -> None:
+        manifest = _read(self._root)
+        schema = pa.schema([*held.schema, *columns])
+        made = _described(held.name, schema, held.key)
+        there = manifest.tables[held.name]
+        with _errors():
+            self._replace(manifest, {held.name: msgspec.structs.replace(made, files=there.files)})
+
+    def _ahead_of(self, held: Held, job: Job) -> Fence:
+        # One manifest has them all.
+        return {}
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with _errors():
+            self._root.mkdir(parents=True, exist_ok=True)
+            lock = open(self._root / ".lock", "w")
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _exclusive(self) -> AbstractContextManager[object]:
+        return self._locked()
+
+    # Commits.
+
+    def _commit(
+        self,
+        job: Job,
+        overlays: Mapping[str, Overlay],
+        letters: Sequence[dict[str, Any]],
+        ends: Fence,
+    ) -> bool:
+        manifest = _read(self._root)
+        changed: dict[str, _Table] = {}
+        gone: list[str] = []
+        if letters:
+            there = manifest.tables.get(DEAD_LETTERS) or _described(DEAD_LETTERS, LETTERS, ())
+            manifest = _with(manifest, {DEAD_LETTERS: there})
+            overlays = {**overlays, DEAD_LETTERS: Overlay(DEAD_LETTERS)}
+            overlays[DEAD_LETTERS].append(letters)
+        with _errors():
+            for name, overlay in overlays.items():
+                table = manifest.tables[name]
+                changed[name], removed = self._write_table(name, table, overlay)
+                gone += removed
+            fences = {**manifest.fences.get(job.pipeline, {})}
+            fences[job.spool] = {str(number): last for number, last in ends.items()}
+            manifest = msgspec.structs.replace(
+                manifest, fences={**manifest.fences, job.pipeline: fences}
+            )
+            self._replace(manifest, changed, gone)
+        return True
+
+    def _write_table(self, name: str, table: _Table, overlay: Overlay) -> tuple[_Table, list[str]]:
+        """Write files, which belong to the table as soon as the manifest says so."""
+        held = self._held_of(name, table)
+        held.more.mkdir(exist_ok=True)
+        rewrite = Rewrite(held.folder, held.schema)
+        rewrite.run(held.files, overlay)
+        for each in rewrite.added:
+            sync(held.more / each.path)
+        sync(held.more)
+        gone = {each.path for each in rewrite.removed}
+        files = [each for each in table.files if each.path not in gone]
+        files += [
+            _File(each.path, each.rows, each.size, dict(each.bounds)) for each in rewrite.added
+        ]
+        return msgspec.structs.replace(table, files=files), [f"{table.folder}/{p}" for p in gone]
+
+    def _replace(
+        self, manifest: _Manifest, changed: Mapping[str, _Table], gone: Sequence[str] = ()
+    ) -> None:
+        """Put another manifest in the place of the one that is there; drop files that are old."""
+        now = time.time()
+        old = [each for each in manifest.gone if each.at <= now - self._keep_s]
+        kept = [each for each in manifest.gone if each.at > now - self._keep_s]
+        made = msgspec.structs.replace(
+            _with(manifest, changed),
+            version=manifest.version + 1,
+            gone=[*kept, *(_Gone(path, now) for path in gone)],
+        )
+        new = self._root / f"{_MANIFEST}.new"
+        with open(new, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(made), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._root / _MANIFEST)
+        sync(self._root)
+        for each in old:
+            (self._root / each.path).unlink(missing_ok=True)
+        if made.version % _SWEEP == 0:
+            self._sweep(made)
+
+    def _sweep(self, manifest: _Manifest) -> None:
+        """Remove files that a crash has left, and nobody knows of."""
+        known = {each.path for each in manifest.gone}
+        for table in manifest.tables.values():
+            known.update(f"{table.folder}/{each.path}" for each in table.files)
+        before = time.time() - max(self._keep_s, 60.0)
+        for table in manifest.tables.values():
+            for path in (self._root / table.folder).glob("*.parquet"):
+                if f"{table.folder}/{path.name}" not in known and path.stat().st_mtime < before:
+                    path.unlink(missing_ok=True)
+
+    def dead_letters(self, pipeline: str, spool: str) -> list[dict[str, Any]]:
+        """The rows of the table of dead letters, in the order of the spool."""
+        held = self._open(DEAD_LETTERS)
+        if held is None:
+            return []
+        with _errors():
+            return in_order(Rewrite(held.folder, held.schema).rows(held.files), pipeline, spool)
+
+
+def files_of(folder: str | os.PathLike[str], table: str) -> list[str]:
+    """The files of a table of a :class:`ParquetTarget`, as they are now; none without a table.
+
+    They stay for as long as the target keeps files that have been replaced: by default an hour.
+    Raises ``OSError`` and :class:`~stompkit.replication.sinks.sql.SinkUnavailable`.
+    """
+    root = Path(folder)
+    found = _read(root).tables.get(table)
+    return [] if found is None else [str(root / found.folder / each.path) for each in found.files]
+
+
+def _read(root: Path) -> _Manifest:
+    try:
+        manifest = msgspec.json.decode((root / _MANIFEST).read_bytes(), type=_Manifest)
+    except FileNotFoundError:
+        return _Manifest()
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SinkUnavailable(f"{root / _MANIFEST} can't be read: {error}") from error
+    if manifest.format != _FORMAT:
+        raise SchemaProblem(
+            f"{root / _MANIFEST} has the format {manifest.format}, and {_FORMAT} is known."
+            " To go on, take the stompkit that has written it"
+        )
+    return manifest
+
+
+def _with(manifest: _Manifest, tables: Mapping[str, _Table]) -> _Manifest:
+    return msgspec.structs.replace(manifest, tables={**manifest.tables, **tables})
+
+
+def _described(name: str, schema: pa.Schema, key: Sequence[str]) -> _Table:
+    # No file is called with a dot in front, nor with a slash in it.
+    folder = quote(name, safe=" ")
+    folder = f"%2E{folder[1:]}" if folder.startswith(".") else folder
+    octets = schema.serialize().to_pybytes()
+    columns = {each.name: str(each.type) for each in schema}
+    return _Table(folder, columns, list(key), base64.b64encode(octets).decode())
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """A disk that is full may be so no longer."""
+    try:
+        yield
+    except OSError as error:
+        raise SinkUnavailable(str(error)) from error

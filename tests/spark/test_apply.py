@@ -1,0 +1,164 @@
+"""Batches of changes in Spark, applied to a target: each once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from stompkit.replication.events import Source, encode, make_changeset
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.spark.apply import Applied, applier, apply_changes
+from stompkit.spool import Record, SpoolWriter
+from tests.replication.sinks.sql_targets import Target, change, database_url, target
+from tests.servers import mariadb, postgresql
+from tests.spark.change_rows import batch_of, row_of
+
+__all__ = ["database_url", "mariadb", "postgresql", "target"]
+
+SIMPLE = "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT)"
+MANY = 5000
+
+
+def history() -> list[dict[str, Any]]:
+    """Changes of some rows, very often."""
+    draw = random.Random(8)
+    changes = []
+    for number in range(MANY):
+        key = {"id": draw.randrange(MANY // 5)}
+        match draw.randrange(6):
+            case 0:
+                changes.append(change("delete", key))
+            case 1 | 2:
+                changes.append(change("write", key, after={**key, "a": f"a{number}", "b": number}))
+            case _:
+                changes.append(change("update", key, after={"b": number}))
+    return [row_of(each, ordinal) for ordinal, each in enumerate(changes)]
+
+
+def outcome(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """The table at the end, by the plainest way there is."""
+    import json
+
+    table: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        key = json.loads(row["key"])["id"]
+        if row["operation"] == "delete":
+            table.pop(key, None)
+        else:
+            table.setdefault(key, {"a": None, "b": None}).update(json.loads(row["after"]))
+    return sorted((key, row["a"], row["b"]) for key, row in table.items())
+
+
+def frame(spark: SparkSession, rows: list[dict[str, Any]], parts: int = 2) -> DataFrame:
+    """Rows as a source gives them: each of its parts is a range of ordinals."""
+    made = spark.createDataFrame(pa.Table.from_batches([batch_of(rows)]))
+    return made.repartitionByRange(parts, "_ordinal").sortWithinPartitions("_ordinal", "change")
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgresql"], indirect=True)
+def test_batches_are_applied_once_whatever_their_size(spark: SparkSession, target: Target) -> None:
+    target.execute(SIMPLE)
+    rows = history()
+    first = apply_changes(frame(spark, rows[:3000]), target.url, pipeline="p")
+    assert (first.rows, first.changes, first.fenced) == (3000, 3000, 0)
+    # As after a crash whose checkpoint was lost: another batch, with all of it.
+    second = apply_changes(frame(spark, rows, 3), target.url, pipeline="p")
+    assert (second.rows, second.changes, second.fenced) == (MANY, MANY - 3000, 3000)
+    assert target.table() == outcome(rows)
+    third = apply_changes(frame(spark, rows), target.url, pipeline="p")
+    assert third == Applied(rows=MANY, fenced=MANY)
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_changes_that_lost_their_order_are_sorted_first(
+    spark: SparkSession, target: Target
+) -> None:
+    target.execute(SIMPLE)
+    rows = history()[:1000]
+    mixed = list(rows)
+    random.Random(1).shuffle(mixed)
+    made = spark.createDataFrame(pa.Table.from_batches([batch_of(mixed)])).repartition(3)
+    apply_changes(made, target.url, pipeline="p")
+    assert target.table() == outcome(rows)
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_what_a_batch_needs_is_made_or_told(spark: SparkSession, target: Target) -> None:
+    target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20))")
+    rows = history()[:50]
+    rows.append({**rows[-1], "_ordinal": 50, "operation": "write", "after": '{"id":1,"b":"x"}'})
+    # The column is added as most need it, and one can't be stored in it.
+    with pytest.raises(ApplyProblem, match="message 50 in partition 0"):
+        apply_changes(frame(spark, rows[:50]), target.url, pipeline="p")
+        apply_changes(frame(spark, rows), target.url, pipeline="p")
+    done = apply_changes(frame(spark, rows), target.url, pipeline="p", on_problem="dead-letter")
+    assert (done.dead_letters, done.fenced) == (1, 50)
+    assert target.rows("SELECT id, a, b FROM t ORDER BY id") == outcome(rows[:50])
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_a_stream_is_applied_batch_by_batch(
+    spark: SparkSession, target: Target, tmp_path: Path
+) -> None:
+    target.execute(SIMPLE)
+    rows = history()[:600]
+    source = tmp_path / "source"
+    done: list[Applied] = []
+    apply = applier(
+        target.url,
+        on_applied=lambda _, applied: done.append(applied),
+        pipeline="p",
+        apply_as_deletes="operation = 'delete' OR b_is_gone",
+        tables=["t"],
+    )
+    for begin in (0, 300):
+        frame(spark, rows[begin : begin + 300], 1).write.mode("append").parquet(str(source))
+        stream = spark.readStream.schema(frame(spark, rows[:1]).schema).parquet(str(source))
+        stream = stream.selectExpr("*", "get_json_object(after, '$.b') IS NULL AS b_is_gone")
+        query = (
+            stream.writeStream.foreachBatch(apply)
+            # Nothing of it is kept: the fence is enough.
+            .option("checkpointLocation", str(tmp_path / f"checkpoint-{begin}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    assert target.table() == outcome(rows)
+    assert [each.fenced for each in done] == [0, 300]
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_tasks_read_the_spool_themselves_where_they_are_told_ranges_of_it(
+    spark: SparkSession, target: Target, tmp_path: Path
+) -> None:
+    target.execute(SIMPLE)
+    changes = [
+        change("write", {"id": number % 20}, after={"id": number % 20, "a": "a", "b": number})
+        for number in range(60)
+    ]
+    changes += [change("delete", {"id": 3}), change("update", {"id": 4}, after={"b": None})]
+    records = []
+    for number, each in enumerate(changes):
+        made = make_changeset("o", number + 1, [each], Source(kind="test"), id=f"{number}")
+        records.append(Record(0, "/queue/q", "", made.id, "", (), encode(made)))
+    with SpoolWriter(tmp_path / "spool") as writer:
+        writer.append(records)
+    ranges = spark.read.format("stomp").options(
+        spool=str(tmp_path / "spool"), payload="ranges", minPartitions="2"
+    )
+    wanted: list[tuple[int, str, int | None]] = [(id, "a", id + 40) for id in range(20) if id != 3]
+    wanted[3] = (4, "a", None)
+    first = apply_changes(ranges.load(), target.url, pipeline="p")
+    assert (first.rows, first.changes, first.fenced) == (62, 62, 0)
+    assert target.table() == wanted
+    again = apply_changes(ranges.load(), target.url, pipeline="p")
+    assert again == Applied(rows=62, fenced=62)
+    # What tasks don't do themselves is done with the changes that are in the ranges.
+    gone = "operation = 'delete' OR get_json_object(after, '$.b') IS NULL"
+    apply_changes(ranges.load(), target.url, pipeline="other", apply_as_deletes=gone)
+    assert target.table() == [row for row in wanted if row[0] != 4]

@@ -1,0 +1,436 @@
+"""One job on a standalone cluster, on one in a session, and through Spark Connect.
+
+Each driver is a process of its own, as a process has one session only. What they run with is not
+the Python of the tests, but one with all packages of that less stompkit: so what finds it has found
+it by the way that is tested, and by no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import stompkit
+from stompkit.spark import ship, spark_session
+from stompkit.spark._java import find_java_home
+from stompkit.spark.apply import applier
+from stompkit.spool import SpoolReader
+from stompkit.testing._launching.polling import wait_until
+from stompkit.testing._launching.running import GuardedProcess
+from tests.spark.messages import changeset, fill, records_of
+
+_LOOPBACK: Final = "127.0.0.1"
+#: How long a server may take until it is there, and a job until it is done, in seconds.
+_START_S: Final = 300.0
+_JOB_S: Final = 600.0
+_STOP_S: Final = 5.0
+_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_ROOTS: Final = (str(Path(__file__).parents[2]), str(Path(stompkit.__file__).parents[1]))
+#: What a driver is started with: only it has stompkit, and not by its environment.
+_DRIVER: Final = (
+    "import sys; sys.path[:0] = sys.argv[1].split(','); "
+    "from tests.spark.test_cluster import drive; drive(*sys.argv[2:])"
+)
+#: What is submitted: as the guide has it, and where stompkit is that only this process has.
+_SUBMITTED: Final = """\
+import sys
+
+sys.path[:0] = sys.argv[2].split(",")
+
+from stompkit.spark.jobs import Pipeline, load
+
+pipeline = Pipeline(load(sys.argv[1]), "replicate", once=True)
+pipeline.run()
+assert pipeline.progress().changes, pipeline.progress()
+"""
+_TABLE: Final = "CREATE TABLE orders (id INT PRIMARY KEY, state VARCHAR(20), note VARCHAR(20))"
+_SETS: Final = [changeset(number, changes=1 + number % 3) for number in range(90)]
+
+
+class Machines(NamedTuple):
+    """What processes of Spark are started with."""
+
+    environment: dict[str, str]
+    folder: Path
+
+    def start(self, name: str, *command: str, **environment: str) -> GuardedProcess:
+        """Start one that writes its log to a folder of its own."""
+        folder = self.folder / name
+        folder.mkdir()
+        return GuardedProcess(command, self.environment | environment, folder, _STOP_S)
+
+    def spark_class(self, name: str, *arguments: str, **environment: str) -> GuardedProcess:
+        """Start a server of Spark's."""
+        program = str(Path(self.environment["SPARK_HOME"], "bin", "spark-class"))
+        return self.start(name, program, *arguments, **environment)
+
+    def drive(self, name: str, python: Path, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a driver until it has ended; what it has found."""
+        told, found = self.folder / f"{name}.json", self.folder / f"{name}-found.json"
+        told.write_text(json.dumps({"folder": str(self.folder / f"{name}-data"), **job}))
+        command = (str(python), "-c", _DRIVER, ",".join(_ROOTS), str(told), str(found))
+        process = self.start(name, *command, PYSPARK_PYTHON=str(python))
+        try:
+            wait_until(lambda: process.status() is not None, _JOB_S)
+            assert process.status() == 0, process.log()
+        finally:
+            process.stop()
+        answer: dict[str, Any] = json.loads(found.read_text())
+        return answer
+
+
+def interpreter(folder: Path, *, has_stompkit: bool) -> Path:
+    """A Python with the packages of this one, and with stompkit or without."""
+    venv.create(folder, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder)}))
+    for kind in ("purelib", "platlib"):
+        for path in Path(sysconfig.get_path(kind)).iterdir():
+            link = packages / path.name
+            if (
+                path.suffix == ".pth"
+                or "stompkit" in path.name
+                or path.name == "__pycache__"
+                or link.is_symlink()
+            ):
+                continue
+            link.symlink_to(path)
+    if has_stompkit:
+        (packages / "stompkit.pth").write_text(f"{_ROOTS[1]}\n")
+    python = folder / "bin" / "python"
+    asked = "import importlib.util; print(importlib.util.find_spec('stompkit') is not None)"
+    told = subprocess.run([python, "-c", asked], cwd="/", env={}, capture_output=True, check=True)
+    assert told.stdout == f"{has_stompkit}\n".encode()
+    return python
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Machines:
+    folder = tmp_path_factory.mktemp("cluster")
+    home = folder / "spark"
+    home.mkdir()
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    environment = {
+        "PATH": os.defpath,
+        "HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "JAVA_HOME": str(find_java_home()),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": _LOOPBACK,
+        "SPARK_DAEMON_JAVA_OPTS": _QUICK,
+    }
+    return Machines(environment, folder)
+
+
+@pytest.fixture(scope="module")
+def bare(machines: Machines) -> Path:
+    """A Python without stompkit."""
+    return interpreter(machines.folder / "bare", has_stompkit=False)
+
+
+def wait_for_line(process: GuardedProcess, pattern: str) -> str:
+    """Wait until a server has written a line; its first group."""
+
+    def found() -> re.Match[str] | None:
+        assert process.status() is None, process.log()
+        return re.search(pattern, process.log())
+
+    match = wait_until(found, _START_S)
+    assert match is not None, process.log()
+    return match[1]
+
+
+@pytest.fixture(scope="module")
+def master(machines: Machines, bare: Path) -> Iterator[str]:
+    """The URL of a cluster with two workers."""
+    package, at = "org.apache.spark.deploy", ("--host", _LOOPBACK, "--port", "0")
+    started = [machines.spark_class("master", f"{package}.master.Master", *at, "--webui-port", "0")]
+    try:
+        url = wait_for_line(started[0], r"Starting Spark master at (spark://\S+)")
+        for number in range(2):
+            size = ("--webui-port", "0", "--cores", "1", "--memory", "1g")
+            worker = machines.spark_class(
+                f"worker-{number}", f"{package}.worker.Worker", *at, *size, url
+            )
+            started.append(worker)
+        for worker in started[1:]:
+            wait_for_line(worker, "(Successfully registered) with master")
+        yield url
+    finally:
+        for each in reversed(started):
+            each.stop()
+
+
+@contextmanager
+def connect_server(machines: Machines, name: str, python: Path, master: str) -> Iterator[str]:
+    """A Spark Connect server; gives its URL."""
+    service = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    config = {
+        "spark.connect.grpc.binding.address": _LOOPBACK,
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.extraJavaOptions": _QUICK,
+        "spark.executor.extraJavaOptions": _QUICK,
+        "spark.executor.memory": "512m",
+        "spark.ui.enabled": "false",
+    }
+    options = [word for pair in config.items() for word in ("--conf", "=".join(pair))]
+    server = machines.spark_class(
+        name,
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--class", service, "--master", master, *options, "spark-internal"),
+        PYSPARK_PYTHON=str(python),
+    )
+    try:
+        port = wait_for_line(server, r"Spark Connect server started at: \S+:(\d+)")
+        yield f"sc://{_LOOPBACK}:{port}"
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def connect(machines: Machines, bare: Path, master: str) -> Iterator[str]:
+    """The URL of one without stompkit, whose tasks run on the cluster."""
+    with connect_server(machines, "connect", bare, master) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def installed(machines: Machines) -> Path:
+    """A Python with stompkit."""
+    return interpreter(machines.folder / "installed", has_stompkit=True)
+
+
+def drive(told: str, found: str) -> None:
+    """Run a job as a driver; what it is and what it finds are files."""
+    job = json.loads(Path(told).read_text())
+    config = {
+        "spark.driver.host": _LOOPBACK,
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.executor.memory": "512m",
+    }
+    spark = spark_session(
+        "job",
+        master=job.get("master"),
+        remote=job.get("remote"),
+        config=None if "remote" in job else config,
+        profile="test",
+    )
+    try:
+        if job["is_shipped"]:
+            ship(spark)
+        Path(found).write_text(json.dumps(run(spark, Path(job["folder"]), job)))
+    finally:
+        spark.stop()
+
+
+def run(spark: SparkSession, folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a spool as a stream and as a batch."""
+    options = {"spool": job["spool"], "payload": "changeset", "minPartitions": "2"}
+    if job["sink"] == "replica":
+        frame = spark.readStream.format("stomp").options(**options).load()
+        apply = applier(job["target"], pipeline="shop", spool=SpoolReader(job["spool"]).id)
+        writing = frame.writeStream.foreachBatch(apply)
+        checkpoint = writing.option("checkpointLocation", str(folder / "checkpoint"))
+        assert checkpoint.trigger(availableNow=True).start().awaitTermination(int(_JOB_S))
+        return {}
+    rows, killed = str(folder / "rows"), str(folder / "killed")
+    stream = spark.readStream.format("stomp").options(**options)
+    frame = stream.option("maxRecordsPerTrigger", "30").load()
+    if job.get("kills"):
+        folder.mkdir()
+        frame = frame.mapInArrow(killing(killed), frame.schema)
+    if job["sink"] == "parquet":
+        writing = frame.writeStream.format("parquet").option("path", rows)
+    else:
+        writing = frame.writeStream.foreachBatch(saving(rows))
+    checkpoint = writing.option("checkpointLocation", str(folder / "checkpoint"))
+    query = checkpoint.trigger(availableNow=True).start()
+    assert query.awaitTermination(int(_JOB_S))
+    batch = spark.read.format("stomp").options(**options).load()
+    return {
+        "streamed": changes(spark.read.parquet(rows)),
+        "batch": changes(batch),
+        "batches": len(list((folder / "checkpoint" / "commits").glob("[0-9]*"))),
+        "killed": Path(killed).read_text(encoding="utf-8") if job.get("kills") else "",
+    }
+
+
+def changes(frame: DataFrame) -> list[list[Any]]:
+    """What rows say, in an order of its own."""
+    rows = frame.select("changeset_id", "change", "operation", "after", "problem").collect()
+    return sorted([*row[:3], json.loads(row["after"]), row["problem"]] for row in rows)
+
+
+def saving(folder: str) -> Callable[[DataFrame, int], None]:
+    """Writes each batch to a folder of its own, which a second try replaces."""
+
+    def save(frame: DataFrame, number: int) -> None:
+        frame.write.mode("overwrite").parquet(f"{folder}/batch={number}")
+
+    return save
+
+
+def killing(
+    marker: str,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Passes rows on; the first task to have done half of its own kills its executor."""
+
+    def ask(column: str, process: int) -> str:
+        command = ["ps", "-ww", "-o", f"{column}=", "-p", str(process)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            half = batch.num_rows // 2
+            yield batch.slice(0, half)
+            with suppress(FileExistsError), Path(marker).open("x", encoding="utf-8") as file:
+                # A worker is a child of Spark's daemon, and that one of the executor.
+                executor = int(ask("ppid", os.getppid()))
+                file.write(ask("args", executor))
+                file.flush()
+                os.kill(executor, signal.SIGKILL)
+            yield batch.slice(half)
+
+    return kill
+
+
+@pytest.fixture(scope="module")
+def spool(machines: Machines) -> str:
+    records = list(records_of(_SETS))
+    return str(fill(machines.folder / "spool", records[:50], records[50:]))
+
+
+def expected() -> list[list[Any]]:
+    """Each change once."""
+    return sorted(
+        [each.id, number, "update", {"state": "paid", "note": "größer"}, None]
+        for each in _SETS
+        for number in range(len(each.changes))
+    )
+
+
+def test_a_cluster_without_stompkit_runs_what_is_shipped(
+    machines: Machines, bare: Path, master: str, spool: str
+) -> None:
+    job = {"master": master, "spool": spool, "is_shipped": True, "sink": "foreachBatch"}
+    found = machines.drive("standalone", bare, job)
+    assert found["streamed"] == expected()
+    assert found["batch"] == expected()
+    assert found["batches"] == 3
+
+
+@pytest.mark.skipif(find_spec("grpc") is None, reason="the extra connect is not installed")
+def test_a_connect_server_without_stompkit_runs_what_is_shipped(
+    machines: Machines, bare: Path, connect: str, spool: str
+) -> None:
+    job = {"remote": connect, "spool": spool, "is_shipped": True, "sink": "foreachBatch"}
+    found = machines.drive("client", bare, job)
+    assert found["streamed"] == expected()
+    assert found["batch"] == expected()
+    assert found["batches"] == 3
+
+
+def new_replica(folder: Path) -> Path:
+    """A database with an empty table."""
+    folder.mkdir()
+    file = folder / "replica.sqlite"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(_TABLE)
+        # What is updated has to be there.
+        connection.executemany(
+            "INSERT INTO orders (id) VALUES (?)", [(key,) for key, *_ in applied()]
+        )
+    return file
+
+
+def rows_of(file: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute("SELECT * FROM orders ORDER BY id").fetchall()
+
+
+def applied() -> list[tuple[int, str, str]]:
+    """The rows when all is applied."""
+    keys = (100 * number + each for number in range(90) for each in range(1 + number % 3))
+    return [(key, "paid", "größer") for key in keys]
+
+
+def test_a_job_that_is_submitted_runs_on_a_cluster_without_stompkit(
+    machines: Machines, bare: Path, master: str, spool: str
+) -> None:
+    folder = machines.folder / "submitted"
+    file, job = new_replica(folder), folder / "job.py"
+    job.write_text(_SUBMITTED)
+    (folder / "shop.toml").write_text(
+        f"""name = "shop"
+state-dir = "{folder}/state"
+
+[source]
+spool = "{spool}"
+minPartitions = 2
+
+[target]
+url = "sqlite:///{file}"
+
+[spark]
+ship = true
+config = {{"spark.driver.host" = "{_LOOPBACK}"}}
+"""
+    )
+    conf = {
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": _QUICK,
+        "spark.executor.extraJavaOptions": _QUICK,
+    }
+    process = machines.spark_class(
+        "submit",
+        *("org.apache.spark.deploy.SparkSubmit", "--master", master),
+        *(word for pair in conf.items() for word in ("--conf", "=".join(pair))),
+        *(str(job), str(folder / "shop.toml"), ",".join(_ROOTS)),
+        PYSPARK_PYTHON=str(bare),
+    )
+    try:
+        wait_until(lambda: process.status() is not None, _JOB_S)
+        assert process.status() == 0, process.log()
+    finally:
+        process.stop()
+    assert rows_of(file) == applied()
+
+
+@pytest.mark.skipif(find_spec("grpc") is None, reason="the extra connect is not installed")
+def test_changes_are_applied_through_a_connect_server_that_has_stompkit(
+    machines: Machines, installed: Path, spool: str
+) -> None:
+    file = new_replica(machines.folder / "through-connect")
+    with connect_server(machines, "connect-installed", installed, "local[2]") as url:
+        job = {"remote": url, "spool": spool, "is_shipped": False, "sink": "replica"}
+        machines.drive("applying", installed, {**job, "target": f"sqlite:///{file}"})
+    assert rows_of(file) == applied()
+
+
+def test_where_stompkit_is_installed_an_executor_is_killed_and_nothing_is_lost_or_twice(
+    machines: Machines, installed: Path, spool: str
+) -> None:
+    job = {"master": "local-cluster[2,1,1024]", "spool": spool, "is_shipped": False}
+    found = machines.drive("local", installed, {**job, "sink": "parquet", "kills": True})
+    assert "CoarseGrainedExecutorBackend" in found["killed"]
+    assert found["streamed"] == expected()
+    assert found["batch"] == expected()
+    assert found["batches"] == 3

@@ -1,0 +1,600 @@
+"""Targets in files, Delta tables and Parquet: as the databases, and whole after every crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stompkit.replication.events import Changeset
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.values import from_json
+from stompkit.spark._states import Choice
+from stompkit.spark.targets import Committed, Job, _rewrite, open_target
+from stompkit.spark.targets._files import FileTarget
+from stompkit.spark.targets.parquet import ParquetTarget, files_of
+from tests.effort import effort
+from tests.replication.sinks.sql_targets import Target, change, schema_change
+from tests.spark.change_rows import batch_of, changes_of, row_of
+from tests.spark.test_targets import (
+    JOB,
+    TABLES,
+    Pipeline,
+    delete,
+    histories,
+    rows_of,
+    update,
+    write,
+)
+
+deltalake = pytest.importorskip("deltalake")
+
+LETTERS = "stompkit_pipeline_dead_letters"
+#: The row of a table without the columns that a batch has not told yet.
+Rows = list[dict[str, Any]]
+
+
+class Place:
+    """An empty place for tables, seen from behind the pipelines' backs."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        """Describe it."""
+        self.kind = kind
+        self.folder = folder
+        self.url = f"{kind}://{folder}"
+        self.made: list[Pipeline] = []
+
+    def pipeline(self, job: Job = JOB, **options: Any) -> Pipeline:
+        """One into this place."""
+        self.made.append(Pipeline(self.url, job, **{"create": True, **options}))
+        return self.made[-1]
+
+    def rows(self, table: str = "t") -> Rows:
+        """The rows of a table as any other program reads them, sorted."""
+        if self.kind == "delta":
+            if not deltalake.DeltaTable.is_deltatable(str(self.folder / table)):
+                return []
+            found = deltalake.DeltaTable(str(self.folder / table)).to_pyarrow_table().to_pylist()
+        else:
+            found = [
+                row
+                for path in files_of(self.folder, table)
+                for row in pq.read_table(path).to_pylist()
+            ]
+        return sorted(found, key=lambda row: str(list(row.values())))
+
+    def table(self, table: str = "t", names: str = "id a b") -> list[tuple[Any, ...]]:
+        """Some columns of them; NULL where there is none."""
+        found = [tuple(row.get(name) for name in names.split()) for row in self.rows(table)]
+        return sorted(found, key=str)
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A place of each kind."""
+    place = Place(request.param, tmp_path / "place")
+    yield place
+    for each in place.made:
+        each.target.close()
+
+
+# As the databases.
+
+
+def test_a_batch_is_applied_and_the_fence_moved(place: Place) -> None:
+    rows = rows_of(write(1, a="x", b=1), write(2, a="y"), update(1, b=2), delete(2), write(3))
+    made = place.pipeline()
+    assert made.fence() == {}
+    assert made.run(rows) == Committed(written=2, deleted=1)
+    assert place.table() == [(1, "x", 2), (3, None, None)]
+    assert made.fence() == {0: 4}
+    assert place.pipeline().run(rows) == Committed()
+    assert place.pipeline(replace(JOB, pipeline="other")).fence() == {}
+
+
+def test_columns_that_no_change_tells_stay(place: Place) -> None:
+    made = place.pipeline()
+    made.run(rows_of(write(1, a="own", b=1), write(2, a="old", b=1)))
+    made.run(rows_of(update(1, b=2), delete(2), write(2, b=3), first=2))
+    assert place.table() == [(1, "own", 2), (2, None, 3)]
+
+
+def test_partitions_have_fences_of_their_own(place: Place) -> None:
+    made = place.pipeline()
+    made.run([row_of(write(1), 7, partition=2)])
+    made.run([row_of(write(2), 3, partition=0), row_of(write(3), 7, partition=2)])
+    assert [row[0] for row in place.table()] == [1, 2]
+    assert made.fence() == {0: 3, 2: 7}
+
+
+def test_keys_change_and_what_is_not_told_goes_along(place: Place) -> None:
+    made = place.pipeline()
+    made.run(rows_of(write(1, a="one", b=1), write(2, a="two", b=2), write(3, a="three", b=3)))
+    moved = change("update", {"id": 5}, after={"b": 9}, old_key={"id": 1})
+    swapped = [
+        row_of(change("update", {"id": 3}, after={"a": "2"}, old_key={"id": 2}), 6, 0),
+        row_of(change("update", {"id": 2}, after={"a": "3"}, old_key={"id": 3}), 6, 1),
+    ]
+    made.run([*rows_of(moved, update(5, b=10), write(1, a="new"), first=3), *swapped])
+    assert place.table() == [(1, "new", None), (2, "3", 2), (3, "2", 3), (5, "one", 10)]
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_rows_that_exchange_keys_are_all_there_whatever_they_tell(
+    place: Place, *, is_alone: bool
+) -> None:
+    made = place.pipeline(replace(JOB, dead_letters=True))
+    made.run(rows_of(write(2, a="two", b=2), write(3, a="three", b=3)))
+    one = change("update", {"id": 3}, after={"a": "two", "b": 2}, old_key={"id": 2})
+    other = change("update", {"id": 2}, after={"a": "three"}, old_key={"id": 3})
+    rows = [row_of(one, 6, 0), row_of(other, 6, 1)]
+    if is_alone:
+        # What can't be done has the driver do all one by one.
+        rows.append(row_of(write(9, b="many"), 7))
+    assert made.run(rows).dead_letters == int(is_alone)
+    assert place.table() == [(2, "three", 2), (3, "two", 2)]
+    rows = [
+        row_of(one, 8, 0),
+        row_of(change("update", {"id": 2}, after={"b": "?"}, old_key={"id": 3}), 8, 1),
+    ]
+    assert made.run(rows).dead_letters == 2
+    assert place.table() == [(2, "three", 2), (3, "two", 2)]
+
+
+def test_all_rows_go_at_once(place: Place) -> None:
+    made = place.pipeline()
+    made.run(rows_of(write(1, a="x", b=1), write(2)))
+    made.run(rows_of(write(3), change("truncate", {}), update(1, b=2), first=2))
+    assert place.table() == [(1, None, 2)]
+
+
+@settings(
+    max_examples=effort(4, 200),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(histories(), st.data())
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_tables_end_as_those_of_a_database(
+    kind: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    changesets: list[Changeset],
+    data: st.DataObject,
+) -> None:
+    folder = tmp_path_factory.mktemp("place")
+    place = Place(kind, folder / "files")
+    database = Target("sqlite", f"sqlite:///{folder / 'same.sqlite'}")
+    # Files have no order of columns, and no row that is known by nothing.
+    names = {name: columns for name, columns in TABLES.items() if name != "loose"}
+    database.execute(*[f"CREATE TABLE {name} ({names[name]})" for name in names])
+    job = replace(JOB, choice=Choice(tables=frozenset(names)))
+    made, same = place.pipeline(job), Pipeline(database.url, job)
+    at = 0
+    while at < len(changesets):
+        # Some of it again, some of it new.
+        begin = data.draw(st.integers(0, at), label="begin")
+        end = data.draw(st.integers(at + 1, len(changesets)), label="end")
+        for each in (made, same):
+            each.run(changes_of(changesets[begin:end]), data.draw(st.integers(1, 3), label="tasks"))
+        at = end
+    for name in names:
+        columns = "x y a b" if name == "pairs" else "id a b"
+        assert place.table(name, columns) == sorted(database.table(name), key=str)
+    same.target.close()
+    database.engine.dispose()
+
+
+def test_values_are_stored_as_what_they_are(place: Place) -> None:
+    told: dict[str, Any] = {
+        "n": {"$decimal": "12345678.90123"},
+        "d": {"$date": "2026-11-22"},
+        "w": {"$datetime": "2026-11-22T10:20:30.123456"},
+        "z": {"$datetime": "2026-11-22T10:20:30+01:00"},
+        "o": {"$bytes": "AAH/"},
+        "j": {"$json": {"a": [1, None]}},
+        "f": 0.25,
+        "y": True,
+        "u": {"$uuid": "0f8fad5b-d9cb-469f-a165-70867728950e"},
+    }
+    values = {name: from_json(each) for name, each in told.items()}
+    made = place.pipeline()
+    made.run(rows_of(write(1, **values), write(2, **dict.fromkeys(told))))
+    made.run(rows_of(write(2, more=1), first=2))
+    (row, other) = place.rows()
+    assert row["n"] == Decimal("12345678.90123")
+    assert (row["d"], row["w"]) == (date(2026, 11, 22), datetime(2026, 11, 22, 10, 20, 30, 123456))
+    assert row["z"] == datetime(2026, 11, 22, 9, 20, 30, tzinfo=UTC)
+    assert (row["o"], row["j"], row["f"], row["y"]) == (b"\0\1\xff", '{"a":[1,null]}', 0.25, True)
+    assert row["u"] == "0f8fad5b-d9cb-469f-a165-70867728950e"
+    assert {name: value for name, value in other.items() if value is not None} == {
+        "id": 2,
+        "more": 1,
+    }
+
+
+def test_many_rows_and_many_batches_are_few_files(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_rewrite, "MOST_ROWS", 100)
+    made = place.pipeline()
+    made.run(rows_of(*[write(each, b=each) for each in range(250)]))
+    for batch in range(12):
+        first = 250 + 3 * batch
+        new = [write(number, b=0) for number in range(first, first + 3)]
+        made.run(rows_of(*new, first=first))
+    before = files_in(place)
+    made.run(rows_of(update(10, b=-1), first=300))
+    assert [row[2] for row in place.table() if row[0] == 10] == [-1]
+    assert len(place.table()) == 250 + 36
+    # Only the file is another that has the row.
+    assert len(before & files_in(place)) == len(before) - 1
+    assert len(before) < 12
+
+
+def files_in(place: Place) -> set[str]:
+    if place.kind == "delta":
+        return set(deltalake.DeltaTable(str(place.folder / "t")).file_uris())
+    return set(files_of(place.folder, "t"))
+
+
+# What the target lacks.
+
+
+def test_columns_that_changes_bring_are_added(place: Place) -> None:
+    made = place.pipeline()
+    told = schema_change({"name": "id", "type": "int", "key": True}, {"name": "a", "type": "text"})
+    made.run(rows_of(told, write(1, a="x")))
+    when = datetime(2026, 11, 22, 10)
+    made.run(rows_of(write(2, b=2, w=when), first=2))
+    assert place.table("t", "id a b w") == [(1, "x", None, None), (2, None, 2, when)]
+    with pytest.raises(SchemaProblem, match=r"lacks c \(int\)\. To go on, open .*evolve=True"):
+        place.pipeline(evolve=False).run(rows_of(write(1, c=1), first=3))
+
+
+def test_a_table_that_is_missing_is_made_on_demand_only(place: Place) -> None:
+    with pytest.raises(SchemaProblem, match=r"no table 't'\. To go on"):
+        place.pipeline(create=False).run(rows_of(write(1)))
+
+
+def test_what_files_are_no_good_for_is_refused(place: Place) -> None:
+    for job in (replace(JOB, scd_type=2), replace(JOB, sequence_by="sequence")):
+        with pytest.raises(ApplyProblem, match="To go on, leave these out"):
+            place.pipeline(job).run(rows_of(write(1)))
+    made = place.pipeline()
+    made.run(rows_of(write(1, a="x", b=1)))
+    loose = change("delete", {}, before={"a": "x"})
+    with pytest.raises(ApplyProblem, match="name the key in `keys`"):
+        made.run(rows_of(loose, first=1))
+    with pytest.raises(ApplyProblem, match=r"message 1 .*column 'b'"):
+        made.run(rows_of(write(2, b="many"), first=1))
+    with pytest.raises(ApplyProblem, match=r"column 'b'.*int64"):
+        made.run(rows_of(write(2, b=2**63), first=1))
+    assert made.fence() == {0: 0}
+
+
+def test_a_row_is_shown_that_lacks_what_a_table_of_others_demands(tmp_path: Path) -> None:
+    place = Place("delta", tmp_path / "place")
+    fields = [pa.field("id", pa.int64()), pa.field("a", pa.string(), nullable=False)]
+    there = pa.Table.from_pylist([{"id": 1, "a": "x"}], pa.schema([*fields, ("b", pa.int64())]))
+    deltalake.write_deltalake(str(place.folder / "t"), there)
+    made = place.pipeline()
+    try:
+        with pytest.raises(
+            ApplyProblem, match=r"column 'a', which is never NULL: \{'id': 2, 'b': 7\}"
+        ):
+            made.run(rows_of(write(2, b=7)))
+        assert made.run(rows_of(write(2, a="y", b=7))) == Committed(written=1)
+    finally:
+        made.target.close()
+
+
+def test_dead_letters_are_a_table_too(place: Place) -> None:
+    made = place.pipeline(replace(JOB, dead_letters=True))
+    unreadable = {**row_of(write(9), 3), "operation": "unreadable", "table": None, "problem": "?"}
+    made.run(rows_of(write(1, a="x", b=1)))
+    done = made.run([*rows_of(write(2, b="many"), update(1, b=2), first=1), unreadable])
+    assert (done.written, done.dead_letters) == (1, 2)
+    assert place.table() == [(1, "x", 2)]
+    assert isinstance(made.target, FileTarget)
+    letters = made.target.dead_letters("p", "s")
+    assert letters == place.rows(LETTERS)
+    assert [(row["ordinal"], row["table_name"]) for row in letters] == [(1, "t"), (3, "")]
+    assert "column 'b'" in letters[0]["problem"]
+    assert made.fence() == {0: 3}
+
+
+def test_other_urls_are_refused() -> None:
+    for url in ("delta://", "delta:///", "parquet://", "parquet:folder", "delta://folder"):
+        with pytest.raises(ValueError, match="has to be like"):
+            open_target(url)
+    open_target("delta+s3://bucket/path", storage_options={"AWS_REGION": "eu-central-1"})
+
+
+def test_delta_tables_that_others_have_to_write_to_are_left_alone(tmp_path: Path) -> None:
+    place = Place("delta", tmp_path)
+    schema = deltalake.Schema.from_arrow(pa.schema([("id", pa.int64()), ("a", pa.string())]))
+    kinds: tuple[dict[str, Any], ...] = (
+        {"configuration": {"delta.enableChangeDataFeed": "true"}},
+        {"configuration": {"delta.appendOnly": "true"}},
+        {"partition_by": ["a"]},
+    )
+    for number, options in enumerate(kinds):
+        table = f"t{number}"
+        deltalake.DeltaTable.create(str(tmp_path / table), schema, **options)
+        with pytest.raises(SchemaProblem, match="To go on, make a table without that"):
+            place.pipeline().run(rows_of(write(1, table, a="x")))
+
+
+def test_delta_tables_of_others_are_written_to(tmp_path: Path) -> None:
+    place = Place("delta", tmp_path)
+    old = pa.table({"id": pa.array([1, 2], pa.int32()), "a": ["x", "y"]})
+    deltalake.write_deltalake(str(tmp_path / "t"), old)
+    made = place.pipeline()
+    made.run(rows_of(update(2, a="z"), write(3, b=1)))
+    assert place.table() == [(1, "x", None), (2, "z", None), (3, None, 1)]
+    with pytest.raises(ApplyProblem, match="does not fit into int32"):
+        made.run(rows_of(write(2**31), first=2))
+
+
+def test_delta_files_are_found_whatever_others_round_in_their_statistics(tmp_path: Path) -> None:
+    place = Place("delta", tmp_path)
+    when = datetime(2026, 11, 22, 10, 0, 0, 999_999, tzinfo=UTC)
+    old = pa.table({"w": pa.array([when], pa.timestamp("us", "UTC")), "a": ["x"]})
+    deltalake.write_deltalake(str(tmp_path / "t"), old)
+    place.pipeline().run(rows_of(change("update", {"w": when}, after={"a": "y"})))
+    assert place.rows() == [{"w": when, "a": "y"}]
+
+
+def test_keys_of_moves_may_tell_their_columns_in_any_order(place: Place) -> None:
+    made = place.pipeline()
+    keys: list[dict[str, Any]] = [{"x": 1, "y": 10}, {"x": 2, "y": 20}]
+    made.run(rows_of(*[change("write", key, after={**key, "a": "old", "b": 0}) for key in keys]))
+    one = change("update", {"x": 1, "y": 11}, after={"a": "1"}, old_key=keys[0])
+    other = change("update", {"y": 21, "x": 2}, after={"a": "2"}, old_key={"y": 20, "x": 2})
+    made.run(rows_of(one, other, first=2))
+    expected = [(1, 11, "1", 0), (2, 21, "2", 0)]
+    assert place.table("t", "x y a b") == expected
+    # The same in one message.
+    back = [
+        row_of(change("update", keys[0], after={}, old_key={"x": 1, "y": 11}), 4, 0),
+        row_of(change("update", keys[1], after={}, old_key={"y": 21, "x": 2}), 4, 1),
+    ]
+    made.run(back)
+    assert place.table("t", "x y a b") == [(1, 10, "1", 0), (2, 20, "2", 0)]
+
+
+def test_what_the_store_fails_at_may_pass(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = place.pipeline()
+    made.run(rows_of(write(1, a="x")))
+    for path in (place.folder / "t").glob("*.parquet"):
+        path.rename(path.with_suffix(".away"))
+    moved = change("update", {"id": 5}, after={}, old_key={"id": 1})
+    with pytest.raises(SinkUnavailable):
+        made.run(rows_of(moved, first=1))
+    for path in (place.folder / "t").glob("*.away"):
+        path.rename(path.with_suffix(".parquet"))
+    made.run(rows_of(moved, first=1))
+    assert place.table() == [(5, "x", None)]
+
+    def fail(*_: object, **__: object) -> None:
+        if place.kind == "delta":
+            raise deltalake.exceptions.CommitFailedError("somebody else has committed")
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        if place.kind == "delta":
+            patch.setattr(deltalake.table.TableAlterer, "add_columns", fail)
+            patch.setattr(deltalake.DeltaTable, "create", fail)
+        else:
+            patch.setattr(os, "fsync", fail)
+        for row in (write(6, b=1), write(1, "u")):
+            with pytest.raises(SinkUnavailable):
+                made.run(rows_of(row, first=2))
+        if place.kind == "delta":
+            place.folder = place.folder.with_name("other")
+            place.url = f"delta://{place.folder}"
+            with pytest.raises(SinkUnavailable):
+                place.pipeline()
+
+
+# Crashes.
+
+
+def test_a_dead_letter_that_comes_after_a_crash_is_written_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = replace(JOB, dead_letters=True)
+    place.pipeline(job).run(rows_of(write(1, b=1), write(1, "u", b=1)))
+    rows = rows_of(write(2, b="many"), write(3, b=3), write(2, "u", b="many"), first=2)
+    with monkeypatch.context() as patch:
+        _crash_at(patch, place, 2)
+        with pytest.raises(Crash):
+            place.pipeline(replace(job, choice=Choice(tables=frozenset("t")))).run(rows)
+    made = place.pipeline(job)
+    assert made.run(rows).dead_letters == 2
+    assert [row["ordinal"] for row in place.rows(LETTERS)] == [2, 4]
+    assert place.table() == [(1, None, 1), (3, None, 3)]
+
+
+def test_two_drivers_commit_once(place: Place) -> None:
+    place.pipeline().run(rows_of(write(0, b=0)))
+    rows = rows_of(write(1, b=1), first=1)
+    one, other = place.pipeline(), place.pipeline()
+    jobs = [one.begin(), other.begin()]
+    parts = [one.stage(rows, jobs[0]), other.stage(rows, jobs[1])]
+    assert one.target.commit(parts[0], jobs[0]) is not None
+    assert other.target.commit(parts[1], jobs[1]) is None
+    assert one.target.apply([batch_of(rows)], jobs[0]) is None
+    assert place.table() == [(0, None, 0), (1, None, 1)]
+
+
+class Crash(BaseException):
+    """What ends a process in the middle of something."""
+
+
+def _crash_at(monkeypatch: pytest.MonkeyPatch, place: Place, number: int) -> list[int]:
+    """Crash before the step of that number: all that others can see is one."""
+    count = [0]
+
+    def between(*_: object) -> None:
+        count[0] += 1
+        if count[0] - 1 == number:
+            raise Crash
+
+    def wrap(kind: Any, name: str) -> None:
+        real = getattr(kind, name)
+
+        def do(*args: Any, **named: Any) -> Any:
+            between()
+            return real(*args, **named)
+
+        monkeypatch.setattr(kind, name, do)
+
+    # After one of them is before the next one, or at the end.
+    wrap(pq.ParquetWriter, "close")
+    if place.kind == "delta":
+        wrap(deltalake.DeltaTable, "create_write_transaction")
+    else:
+        wrap(Path, "replace")
+        wrap(Path, "unlink")
+    return count
+
+
+def test_a_crash_anywhere_loses_nothing_and_does_nothing_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = replace(JOB, dead_letters=True)
+    rows = rows_of(
+        write(1, "t", a="x", b=1),
+        write(1, "u", b=1),
+        write(2, "t", b="many"),
+        update(1, "t", b=2),
+        change("update", {"id": 7}, "u", after={"b": 5}, old_key={"id": 1}),
+        write(3, "t", b="?"),
+        delete(1, "t"),
+        update(7, "u", b=6),
+    )
+    crashes = 0
+    # What others of the kind do is known already: every batch drops what the one before replaced.
+    options = {"keep_s": 0.0} if place.kind == "parquet" else {}
+    for step in range(100):
+        place.folder = place.folder.with_name(f"place-{step}")
+        place.url = f"{place.kind}://{place.folder}"
+        place.pipeline(job, **options).run(rows_of(write(9, "t", b=9), write(9, "u", b=9)))
+        later = [{**row, "_ordinal": row["_ordinal"] + 2} for row in rows]
+        with monkeypatch.context() as patch:
+            count = _crash_at(patch, place, step)
+            try:
+                place.pipeline(job, **options).run(later[:5])
+            except Crash:
+                crashes += 1
+        assert count[0] > 0
+        # Batches are cut in other places then: one that is smaller, and one with all of it.
+        place.pipeline(job, **options).run(later[:4])
+        place.pipeline(job, **options).run(later)
+        assert place.table("t") == [(9, None, 9)]
+        assert place.table("u") == [(7, None, 6), (9, None, 9)]
+        assert [row["ordinal"] for row in place.rows(LETTERS)] == [4, 7]
+        if count[0] <= step:
+            break
+    assert crashes == step >= 5
+
+
+_FOREVER = """
+import sys
+from stompkit.spark.targets import Job
+from tests.spark.test_file_targets import kill_batches
+kill_batches(sys.argv[1])
+"""
+
+
+def _kill_rows(first: int, end: int) -> Rows:
+    """Every row is written often: to both tables, in one batch."""
+    return rows_of(
+        *[write(n // 2 % 7, "tu"[n % 2], b=n, a=f"a{n}") for n in range(first, end)], first=first
+    )
+
+
+def kill_batches(url: str) -> None:
+    """Apply batches without end; what is done is told line by line."""
+    made = Pipeline(url, JOB, create=True)
+    while True:
+        first = made.fence().get(0, -1) + 1
+        made.run(_kill_rows(max(first - 3, 0), first + 5))
+        print(first, flush=True)
+
+
+def test_a_process_that_is_killed_leaves_whole_batches(place: Place) -> None:
+    for _ in range(effort(1, 25)):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _FOREVER, place.url],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert process.stdout is not None
+        for _ in range(4):
+            assert process.stdout.readline()
+        # Somewhere in the next batch.
+        time.sleep(int.from_bytes(os.urandom(1)) / 5000)
+        process.send_signal(signal.SIGKILL)
+        process.stdout.close()
+        process.wait(30)
+    made = place.pipeline()
+    last = made.fence()[0]
+    made.run(_kill_rows(max(last - 9, 0), last + 8))
+    expected: dict[str, dict[int, tuple[Any, ...]]] = {"t": {}, "u": {}}
+    for n in range(last + 8):
+        expected["tu"[n % 2]][n // 2 % 7] = (n // 2 % 7, f"a{n}", n)
+    for table, found in expected.items():
+        assert place.table(table) == sorted(found.values(), key=str)
+
+
+# Files.
+
+
+def test_files_that_were_replaced_stay_for_a_while(tmp_path: Path) -> None:
+    place = Place("parquet", tmp_path)
+    made = place.pipeline(keep_s=3600.0)
+    made.run(rows_of(write(1, b=1)))
+    (old,) = files_of(tmp_path, "t")
+    made.run(rows_of(update(1, b=2), first=1))
+    assert pq.read_table(old).to_pylist() == [{"id": 1, "b": 1}]
+    made = place.pipeline(keep_s=0.0)
+    made.run(rows_of(update(1, b=3), first=2))
+    assert not Path(old).exists()
+    assert place.table() == [(1, None, 3)]
+
+
+def test_files_that_a_crash_has_left_are_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stompkit.spark.targets.parquet._SWEEP", 1)
+    place = Place("parquet", tmp_path)
+    made = place.pipeline()
+    made.run(rows_of(write(1, b=1)))
+    left = tmp_path / "t" / "left.parquet"
+    left.write_bytes(b"half")
+    made.run(rows_of(write(2, b=1), first=1))
+    assert left.exists(), "somebody may be about to commit it"
+    os.utime(left, (0, 0))
+    made.run(rows_of(write(3, b=1), first=2))
+    assert not left.exists()
+    assert len(place.table()) == 3
+    assert isinstance(made.target, ParquetTarget)

@@ -1,0 +1,353 @@
+"""Jobs of pipelines, from a broker to a replica and to an event store, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
+from stompkit.replication.frames import packets
+from stompkit.spark.eventstore import SparkEventStore
+from stompkit.spark.jobs import JobName, Pipeline, PipelineProblem, _letters, load
+from stompkit.spark.jobs.looking import look
+from stompkit.spool import Record, SpoolReader
+from stompkit.testing import RunningBroker
+from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.plugin import BrokerFactory
+from tests.effort import effort
+from tests.ports import free_ports
+from tests.replication.brokers import connect
+from tests.spark.messages import BEGIN, fill, plain, records_of
+
+LONG_S = 400.0
+PROGRAM = "import sys; from stompkit._commands.pipeline import main; sys.exit(main(sys.argv[1:]))"
+SIMPLE = "CREATE TABLE orders (id INT NOT NULL PRIMARY KEY, state VARCHAR(20), seen INT)"
+#: How many rows there are: each changeset writes one of them anew.
+ROWS = 40
+
+
+def order(number: int, columns: dict[str, Any] | None = None) -> Changeset:
+    """The changeset of a number: what a row is from then on."""
+    key = {"id": number % ROWS}
+    after = {"state": f"s{number}", "seen": number} if columns is None else columns
+    change = RowChange(table="orders", action="write", key=key, after={**key, **after})
+    source = Source(kind="postgresql", position=f"0/{number:X}", transaction=f"t-{number}")
+    return make_changeset("shop", number, [change], source, id=f"c-{number}", timestamp=BEGIN)
+
+
+def orders(first: int, end: int) -> list[Record]:
+    return list(records_of(order(number) for number in range(first, end)))
+
+
+def expected(count: int) -> list[tuple[int, str, int]]:
+    """The table after so many changesets."""
+    last = {number % ROWS: number for number in range(count)}
+    return sorted((key, f"s{number}", number) for key, number in last.items())
+
+
+class Shop:
+    """A pipeline, its file, and its targets."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the replica's table."""
+        self.folder = folder
+        self.file = folder / "shop.toml"
+        self.copy = folder / "copy.sqlite"
+        self.events = folder / "events"
+        self.execute(SIMPLE)
+
+    def describe(self, source: dict[str, Any], more: str = "") -> None:
+        """Write the file; ``more`` is TOML."""
+        options = "\n".join(f"{name} = {json.dumps(value)}" for name, value in source.items())
+        self.file.write_text(
+            f"""name = "shop"
+state-dir = "{self.folder}/state"
+trigger = "50ms"
+
+[source]
+{options}
+
+[target]
+url = "sqlite:///{self.copy}"
+
+[events]
+path = "{self.events}"
+history = true
+ttl = "forever"
+
+[spark]
+master = "local[2]"
+config = {{"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}}
+
+{more}
+"""
+        )
+
+    def run(self, spark: SparkSession, job: JobName) -> Pipeline:
+        """Run a job here, until it has what is there."""
+        pipeline = Pipeline(load(self.file), job, once=True, spark=spark)
+        pipeline.run()
+        return pipeline
+
+    @contextmanager
+    def running(self, job: JobName, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a job in a process of its own."""
+        command = [sys.executable, "-c", PROGRAM, "run", job, "--config", str(self.file), *options]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def done(self, job: JobName) -> int:
+        """How many messages the target has."""
+        try:
+            return sum(place.next for place in look(load(self.file), job).places)
+        except Exception:
+            return 0  # the spool, or the target, is being made just now
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Ask the replica, or change it."""
+        with closing(sqlite3.connect(self.copy, timeout=30)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+    def check(self, job: JobName, count: int) -> None:
+        """Whether the target is as so many changesets make it, and no event is there twice."""
+        if job == "replicate":
+            assert self.execute("SELECT id, state, seen FROM orders ORDER BY id") == expected(count)
+            return
+        store = SparkEventStore(self.events, history=True)
+        found = [changeset.id for _, changeset in store.events()]
+        assert sorted(found) == sorted(f"c-{number}" for number in range(count))
+        assert len(store.replay("orders_write")) == min(count, ROWS)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def source_of(broker: RunningBroker, folder: Path, destination: str) -> dict[str, Any]:
+    """The options by which a job receives by itself, as the broker can."""
+    source: dict[str, Any] = {
+        "spool": str(folder / "spool"),
+        "hosts": f"{broker.host}:{broker.port}",
+        "virtualHost": broker.vhost,
+        "destination": destination,
+    }
+    if broker.login is not None:
+        source |= {"login": broker.login, "passcode": broker.passcode or ""}
+    if "ack" not in broker.capabilities:
+        source["ack"] = "auto"
+    if "receipt" not in broker.capabilities:
+        source["receipts"] = False
+    return source
+
+
+def publish(broker: RunningBroker, destination: str, first: int, end: int) -> None:
+    with connect(broker, receipts="receipt" in broker.capabilities) as link:
+        made = [packet for number in range(first, end) for packet in packets(order(number))]
+        link.send(destination, made).result(LONG_S)
+
+
+# Each time both are killed by tests/integration/replication/test_pipeline.py, on another session.
+@pytest.mark.parametrize("job", effort(["replicate"], ["replicate", "events"]))
+def test_a_job_goes_on_where_it_was_killed(
+    spark: SparkSession, shop: Shop, stomp_broker: RunningBroker, job: JobName
+) -> None:
+    if "ack" not in stomp_broker.capabilities:
+        pytest.skip(f"{stomp_broker.name} forgets what a receiver that is killed has not kept")
+    queue = stomp_broker.queue("changes")
+    source = source_of(stomp_broker, shop.folder, queue)
+    shop.describe({**source, "maxRecordsPerTrigger": 100})
+    publish(stomp_broker, queue, 0, 100)
+    pipeline = shop.run(spark, job)
+    progress = pipeline.progress()
+    assert (progress.phase, progress.changes, progress.lag) == ("ended", 100, 0)
+    shop.check(job, 100)
+    # Now one that is killed in the midst of it, JVM, receiver and all.
+    publish(stomp_broker, queue, 100, 3000)
+    with shop.running(job, "--trigger", "0s") as process:
+        assert wait_until(lambda: shop.done(job) > 300, LONG_S)
+        process.kill()
+        process.wait(LONG_S)
+    publish(stomp_broker, queue, 3000, 3050)
+
+    def has_all() -> bool:
+        shop.run(spark, job)
+        return shop.done(job) == 3050
+
+    # The broker may take a while to notice that the receiver is gone.
+    assert wait_until(has_all, LONG_S)
+    shop.check(job, 3050)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "activemq"},
+        {"name": "rabbitmq"},
+        {"name": "stompkit", "quirks": "morbidq"},
+    ],
+    ids=lambda other: other.get("quirks", other["name"]),
+)
+def test_jobs_do_the_same_with_brokers_of_others(
+    spark: SparkSession,
+    shop: Shop,
+    stomp_broker_factory: BrokerFactory,
+    other: dict[str, str],
+) -> None:
+    """Two receivers of one spool: the second one reads what the first one receives."""
+    broker = stomp_broker_factory(**other)
+    queue = broker.queue("changes")
+    shop.describe(source_of(broker, shop.folder, queue))
+    jobs = [Pipeline(load(shop.file), job, spark=spark) for job in ("replicate", "events")]
+    threads = [threading.Thread(target=job.run) for job in jobs]
+    for thread in threads:
+        thread.start()
+    try:
+        publish(broker, queue, 0, 200)
+        assert wait_until(lambda: [job.progress().changes for job in jobs] == [200, 200], LONG_S)
+        if "persistence" in broker.capabilities:
+            broker.restart(kill=True)
+        publish(broker, queue, 200, 300)
+        assert wait_until(lambda: [job.progress().changes for job in jobs] == [300, 300], LONG_S)
+    finally:
+        for job, thread in zip(jobs, threads, strict=True):
+            job.stop()
+            thread.join(LONG_S)
+    shop.check("replicate", 300)
+    shop.check("events", 300)
+
+
+def test_a_signal_ends_a_job_after_the_batch_under_way(shop: Shop) -> None:
+    spool = fill(shop.folder / "spool", *(orders(n, n + 100) for n in range(0, 3000, 100)))
+    shop.describe({"spool": str(spool), "maxRecordsPerTrigger": 100, "reader": ""})
+    with shop.running("replicate") as process:
+        assert wait_until(lambda: shop.done("replicate") > 0, LONG_S)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=LONG_S)[1]
+    assert process.returncode == 0
+    assert "ended  batch" in errors
+    assert "Traceback" not in errors
+    done = shop.done("replicate")
+    shop.check("replicate", done)
+    # What is done is in the checkpoint, too: nothing has to be done again.
+    commits = shop.folder / "state/shop/replicate/checkpoint/commits"
+    assert done == 100 * len([path for path in commits.iterdir() if path.name.isdecimal()])
+
+
+def test_a_lost_checkpoint_changes_nothing(spark: SparkSession, shop: Shop) -> None:
+    spool = fill(shop.folder / "spool", orders(0, 50))
+    for state in ("one", "two"):
+        shop.describe({"spool": str(spool)})
+        text = shop.file.read_text().replace(f"{shop.folder}/state", f"{shop.folder}/{state}")
+        shop.file.write_text(text)
+        pipeline = shop.run(spark, "events")
+        assert pipeline.progress().changes == (50 if state == "one" else 0)
+    shop.check("events", 50)
+
+
+def test_what_a_target_lacks_is_told_in_the_words_of_the_file(
+    spark: SparkSession, shop: Shop
+) -> None:
+    spool = fill(shop.folder / "spool", orders(0, 50))
+    shop.describe({"spool": str(spool)})
+    shop.execute("DROP TABLE orders")
+    with pytest.raises(PipelineProblem, match=r"set create = true in \[target\]"):
+        shop.run(spark, "replicate")
+    text = shop.file.read_text().replace("[target]\n", "[target]\ncreate = true\n")
+    shop.file.write_text(text)
+    shop.run(spark, "replicate")
+    shop.check("replicate", 50)
+
+
+def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
+    spark: SparkSession,
+    shop: Shop,
+    stomp_broker: RunningBroker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad = records_of([order(50, {"state": "s50", "seen": "never"})])
+    spool = fill(shop.folder / "spool", orders(0, 50), [*plain(0, 1), *bad])
+    shop.describe({"spool": str(spool)})
+    with pytest.raises(PipelineProblem, match=r'message 50 .*on-problem = "dead-letter"'):
+        shop.run(spark, "replicate")
+    queue = stomp_broker.queue("letters")
+    options = {
+        "hosts": f"{stomp_broker.host}:{stomp_broker.port}",
+        "virtualHost": stomp_broker.vhost,
+        "destination": queue,
+        "receipts": "receipt" in stomp_broker.capabilities,
+    }
+    if stomp_broker.login is not None:
+        options |= {"login": stomp_broker.login, "passcode": stomp_broker.passcode or ""}
+
+    def describe(letters: dict[str, Any]) -> None:
+        told = "\n".join(f"{name} = {json.dumps(value)}" for name, value in letters.items())
+        more = f'[apply]\non-problem = "dead-letter"\n[dead-letter]\n{told}\n'
+        shop.describe({"spool": str(spool)}, more)
+        shop.file.write_text('retry-for = "100ms"\n' + shop.file.read_text())
+
+    # They are counted where they are written down, whether that can be told or not.
+    with free_ports() as (port,), monkeypatch.context() as patch:
+        describe({**options, "hosts": f"127.0.0.1:{port}"})
+        pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
+        patch.setattr(_letters, "_CONNECT_S", 0.5)
+        with pytest.raises(PipelineProblem, match="dead letters can't be sent"):
+            pipeline.run()
+    assert pipeline.progress().dead_letters == 2
+    shop.check("replicate", 50)
+    describe(options)
+    assert shop.run(spark, "replicate").progress().dead_letters == 0
+    letters = "SELECT ordinal, operation FROM stompkit_pipeline_dead_letters ORDER BY ordinal"
+    assert shop.execute(letters) == [(50, "unreadable"), (51, "write")]
+    with connect(stomp_broker, receipts="receipt" in stomp_broker.capabilities) as link:
+        inbox = link.subscribe(queue)
+        frames = [inbox.get(LONG_S) for _ in range(2)]
+    bodies = [json.loads(frame.body) for frame in frames if frame is not None]
+    assert [(each["ordinal"], each["table"]) for each in bodies] == [(50, ""), (51, "orders")]
+
+
+def test_a_job_runs_once_at_a_time_and_is_stopped_from_another_thread(
+    spark: SparkSession, shop: Shop
+) -> None:
+    spool = fill(shop.folder / "spool", orders(0, 50))
+    shop.describe({"spool": str(spool)})
+    first = Pipeline(load(shop.file), "replicate", spark=spark)
+    thread = threading.Thread(target=first.run)
+    thread.start()
+    try:
+        assert wait_until(lambda: first.progress().changes == 50, LONG_S)
+        assert look(load(shop.file), "replicate").is_running
+        with pytest.raises(PipelineProblem, match="is running already"):
+            shop.run(spark, "replicate")
+    finally:
+        first.stop()
+        thread.join(LONG_S)
+    assert first.progress().phase == "ended"
+    assert not look(load(shop.file), "replicate").is_running
+    # Retention waits for the job without being told.
+    assert "shop.replicate" in [path.stem for path in (spool / "readers").iterdir()]
+
+
+def test_a_spool_that_was_made_anew_is_refused(spark: SparkSession, shop: Shop) -> None:
+    spool = fill(shop.folder / "spool", orders(0, 10))
+    shop.describe({"spool": str(spool)})
+    shop.run(spark, "replicate")
+    spool.rename(shop.folder / "old")
+    fill(spool, orders(0, 20))
+    with pytest.raises(PipelineProblem, match="begin with a new checkpoint"):
+        shop.run(spark, "replicate")
+    assert SpoolReader(spool).head() == (20,)

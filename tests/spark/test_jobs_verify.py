@@ -1,0 +1,346 @@
+"""The job verify: every difference is found, and none is made up."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.pool import NullPool
+
+from stompkit._commands.pipeline import main
+from stompkit.replication.events import RowChange, Source, make_changeset
+from stompkit.replication.sinks.sql import SqlSink
+from stompkit.spark.jobs import PipelineProblem, load
+from stompkit.spark.jobs.verify import Verdict, verify
+from tests.effort import effort
+from tests.servers import SqlServer, postgresql
+
+__all__ = ["postgresql"]
+
+CREATE = (
+    "CREATE TABLE orders (id INT NOT NULL PRIMARY KEY, state VARCHAR(20), total NUMERIC(12, 4))"
+)
+#: The types of PostgreSQL, and what SQLite has for them.
+WIDE = {
+    "id": ("UUID PRIMARY KEY", "VARCHAR(36) PRIMARY KEY"),
+    "small": ("BOOLEAN", "INTEGER"),
+    "amount": ("NUMERIC(40, 20)", "TEXT"),
+    "price": ("NUMERIC(10, 2)", "NUMERIC(10, 2)"),
+    "ratio": ("DOUBLE PRECISION", "REAL"),
+    "name": ("TEXT", "TEXT"),
+    "at": ("TIMESTAMPTZ", "DATETIME"),
+    "naive": ("TIMESTAMP", "DATETIME"),
+    "day": ("DATE", "DATE"),
+    "clock": ("TIME", "TIME"),
+    "lasted": ("INTERVAL", "BIGINT"),
+    "body": ("BYTEA", "BLOB"),
+    "doc": ("JSONB", "JSON"),
+    "list": ("INT[]", "TEXT"),
+}
+
+Differences = list[tuple[str, Any, list[str]]]
+
+
+class Shop:
+    """Two databases, and the file of a pipeline from one to the other."""
+
+    def __init__(self, folder: Path, source: str = "") -> None:
+        """Connect to nothing yet; the source is SQLite by default."""
+        self.url = f"sqlite:///{folder}/copy.sqlite"
+        source = source or f"sqlite:///{folder}/shop.sqlite"
+        self.source: Engine = create_engine(source, poolclass=NullPool)
+        self.target: Engine = create_engine(self.url, poolclass=NullPool)
+        self.file = folder / "shop.toml"
+        url = self.source.url.render_as_string(hide_password=False)
+        self.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+
+    def describe(self, more: str) -> None:
+        """Write the file."""
+        self.file.write_text(
+            f'name = "shop"\n[source]\nspool = "s"\n[target]\nurl = "{self.url}"\n{more}'
+        )
+
+    def everywhere(self, statement: str, rows: list[dict[str, Any]] | None = None) -> None:
+        """Do something at both sides."""
+        for engine in (self.source, self.target):
+            with engine.begin() as connection:
+                connection.execute(text(statement), rows)
+
+    def verdicts(self, **options: Any) -> list[Verdict]:
+        """What the job finds."""
+        return verify(load(self.file), **options)
+
+    def found(self, **options: Any) -> Differences:
+        """The differences of the only table."""
+        (verdict,) = self.verdicts(**options)
+        assert verdict.is_equal == (not verdict.differences)
+        return sorted((each.kind, each.key["id"], each.columns) for each in verdict.differences)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def change(engine: Engine, statement: str, **values: Any) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(statement), values)
+
+
+def filled(shop: Shop, count: int) -> None:
+    shop.everywhere(CREATE)
+    rows = [{"id": n, "state": f"s{n}", "total": n / 4} for n in range(count)]
+    shop.everywhere("INSERT INTO orders VALUES (:id, :state, :total)", rows)
+
+
+def seeded(shop: Shop, chance: random.Random, count: int) -> Differences:
+    """Make differences in the target; gives them."""
+    made: Differences = []
+    keys = chance.sample(range(count), 30)
+    for number, key in enumerate(keys):
+        match number % 4:
+            case 0:
+                change(shop.target, "DELETE FROM orders WHERE id = :id", id=key)
+                made.append(("missing", key, []))
+            case 1:
+                change(shop.source, "DELETE FROM orders WHERE id = :id", id=key)
+                made.append(("extra", key, []))
+            case 2:
+                change(shop.target, "UPDATE orders SET state = 'x' WHERE id = :id", id=key)
+                made.append(("different", key, ["state"]))
+            case 3:
+                statement = "UPDATE orders SET total = total + 0.0001, state = NULL WHERE id = :id"
+                change(shop.target, statement, id=key)
+                made.append(("different", key, ["state", "total"]))
+    return sorted(made)
+
+
+@pytest.mark.parametrize("seed", range(effort(1, 30)))
+@pytest.mark.parametrize("server", ["", "postgresql"])
+def test_each_difference_is_found_and_no_other(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: str,
+    seed: int,
+) -> None:
+    source = ""
+    if server:
+        database: SqlServer = request.getfixturevalue(server)
+        source = database.url(database.new_database())
+    shop = Shop(tmp_path, source)
+    filled(shop, 500)
+    assert shop.found() == []
+    made = seeded(shop, random.Random(seed), 500)
+    # Rows are compared in several groups, too.
+    monkeypatch.setattr("stompkit.spark.jobs.verify._MOST_ROWS", 5)
+    assert shop.found() == made
+    # By ranges of keys, in tasks.
+    assert shop.found(spark=spark, range_rows=150) == made
+
+
+def told() -> dict[str, Any]:
+    """A row of all types."""
+    return {
+        "id": UUID(int=5),
+        "small": True,
+        "amount": Decimal("12345678901234567890.12345678901"),
+        "price": Decimal("10.50"),
+        "ratio": 0.1,
+        "name": "größer\n",
+        "at": datetime(2026, 11, 20, 12, 0, 0, 250, timezone(timedelta(hours=2))),
+        "naive": datetime(2026, 11, 20, 12),
+        "day": date(2026, 11, 20),
+        "clock": time(12, 30, 0, 5),
+        "lasted": timedelta(days=1, microseconds=7),
+        "body": b"\0\xff",
+        "doc": {"b": [1, 2.5, None], "a": {"x": "ü"}},
+        "list": [1, 2, 3],
+    }
+
+
+@pytest.fixture
+def wide(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+    """A row of all types in PostgreSQL, and in SQLite as it is replicated to there."""
+    database: SqlServer = request.getfixturevalue("postgresql")
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    for side, engine in enumerate((shop.source, shop.target)):
+        columns = ", ".join(f"{name} {types[side]}" for name, types in WIDE.items())
+        change(engine, f"CREATE TABLE wide ({columns})")
+    rows = [told(), {**dict.fromkeys(WIDE), "id": UUID(int=6)}]
+    changes = [
+        RowChange(table="wide", action="write", key={"id": row["id"]}, after=row) for row in rows
+    ]
+    for engine in (shop.source, shop.target):
+        sink = SqlSink(engine)
+        sink.apply([make_changeset("a", 1, changes, Source(kind="k"))])
+    return shop
+
+
+def test_values_are_equal_by_what_they_mean(wide: Shop) -> None:
+    assert wide.found(tables=["wide"]) == []
+
+
+def test_values_that_mean_something_else_are_different(wide: Shop) -> None:
+    others = {
+        "small": 0,
+        "amount": "12345678901234567890.12345678904",
+        "price": 10.51,
+        "ratio": 0.10000000000000002,
+        "name": "gro\u0308ßer\n",
+        "at": "2026-11-20 10:00:00.000251",
+        "naive": "2026-11-20 12:00:00.000001",
+        "day": "2026-11-21",
+        "clock": "12:30:00.000006",
+        "lasted": 86_400_000_008,
+        "body": b"\0\xfe",
+        "doc": '{"b":[1,2.5],"a":{"x":"ü"}}',
+        "list": "[1,3,2]",
+    }
+    assert {"id", *others} == WIDE.keys()
+    columns = ", ".join(f"{name} = :{name}" for name in others)
+    change(wide.target, f"UPDATE wide SET {columns} WHERE small IS NOT NULL", **others)
+    assert wide.found(tables=["wide"]) == [("different", {"$uuid": str(UUID(int=5))}, [*others])]
+
+
+def test_what_the_replica_lacks_is_told_and_what_it_has_more_is_not(shop: Shop) -> None:
+    filled(shop, 20)
+    change(shop.target, "ALTER TABLE orders ADD COLUMN own INT DEFAULT 5")
+    change(shop.target, "CREATE TABLE own (id INT)")
+    change(shop.source, "CREATE TABLE never (id INT PRIMARY KEY)")
+    change(shop.source, "CREATE TABLE stompkit_outbox (id INT)")
+    assert [(each.name, each.is_equal) for each in shop.verdicts()] == [
+        ("never", True),
+        ("orders", True),
+    ]
+    change(shop.source, "INSERT INTO never VALUES (1)")
+    change(shop.source, "ALTER TABLE orders ADD COLUMN note TEXT")
+    change(shop.source, "UPDATE orders SET note = 'x' WHERE id = 7")
+    never, orders = shop.verdicts()
+    assert (never.source_rows, never.target_rows, never.is_equal) == (1, None, False)
+    assert [(each.key, each.columns) for each in orders.differences] == [({"id": 7}, ["note"])]
+
+
+def test_a_source_without_tables_is_a_mistake(shop: Shop) -> None:
+    with pytest.raises(PipelineProblem, match="no tables to compare: is its URL right"):
+        shop.verdicts()
+
+
+def test_tables_without_a_key_are_compared_row_by_row(shop: Shop) -> None:
+    shop.everywhere("CREATE TABLE log (id INT, line TEXT)")
+    rows = [{"id": n // 3, "line": "x"} for n in range(9)]
+    shop.everywhere("INSERT INTO log VALUES (:id, :line)", rows)
+    assert shop.found() == []
+    change(shop.source, "INSERT INTO log VALUES (1, 'x')")
+    change(shop.target, "INSERT INTO log VALUES (1, NULL)")
+    assert shop.found() == [("extra", 1, []), ("missing", 1, [])]
+
+
+def test_names_and_columns_are_those_of_the_file(shop: Shop) -> None:
+    filled(shop, 20)
+    change(shop.target, "ALTER TABLE orders RENAME TO copied")
+    change(shop.target, "UPDATE copied SET total = 0")
+    url = shop.source.url.render_as_string()
+    shop.describe(
+        'table-map = {orders = "copied"}\n[apply]\ntables = ["orders"]\n'
+        f'except-column-list = ["total"]\n[verify]\nsource = "{url}"\nsettle = "0s"\n'
+    )
+    assert shop.found() == []
+    with pytest.raises(PipelineProblem, match="the source: sqlit"):
+        shop.found(source="sqlit:///x")
+
+
+def looked_at(shop: Shop, monkeypatch: pytest.MonkeyPatch, *works: Callable[[], None]) -> None:
+    """Do something each time that the job waits, instead of waiting."""
+    waiting = iter(works)
+    monkeypatch.setattr(
+        "stompkit.spark.jobs.verify.time.sleep", lambda _: next(waiting, lambda: None)()
+    )
+
+
+def test_changes_under_way_are_no_differences(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(shop, 50)
+
+    def update(engine: Engine, state: str, key: int) -> None:
+        change(engine, "UPDATE orders SET state = :state WHERE id = :id", state=state, id=key)
+
+    for key in (1, 2, 3):
+        update(shop.source, "first", key)
+    change(shop.source, "DELETE FROM orders WHERE id = 4")
+
+    def first() -> None:
+        # One comes late, one is late again, and one never comes.
+        update(shop.target, "first", 1)
+        update(shop.target, "first", 2)
+        update(shop.source, "second", 2)
+        update(shop.source, "second", 3)
+        change(shop.target, "DELETE FROM orders WHERE id = 4")
+        # Nobody had looked at this one as it was.
+        update(shop.source, "second", 5)
+
+    looked_at(shop, monkeypatch, first)
+    assert shop.found(settle_s=5) == [("different", 3, ["state"])]
+
+
+def test_a_replica_that_is_written_to_is_compared_to_the_end(shop: Shop) -> None:
+    filled(shop, 300)
+    ended = threading.Event()
+
+    def write() -> None:
+        # SQLite has no locks that both would wait for: they are different databases.
+        number = 0
+        while not ended.is_set() or number < 3:
+            number += 1
+            for engine in (shop.source, shop.target):
+                statement = "UPDATE orders SET state = :state WHERE id = :id"
+                change(engine, statement, state=f"n{number}", id=number % 300)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert shop.found(settle_s=0.2) == []
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_the_command_lists_what_differs(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    filled(shop, 20)
+    command = ["run", "verify", "--config", str(shop.file), "--settle", "0s"]
+    assert main(command) == 0
+    assert "equal" in capsys.readouterr().out
+    change(shop.target, "UPDATE orders SET state = 'x' WHERE id = 7")
+    change(shop.target, "DELETE FROM orders WHERE id = 8")
+    assert main(command) == 1
+    output = capsys.readouterr().out
+    assert "2 differences" in output
+    assert 'different orders {"id": 7}: state' in output
+    assert 'missing orders {"id": 8}' in output
+    assert main([*command, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["equal"]
+    (table,) = found["tables"]
+    assert {each["kind"] for each in table["differences"]} == {"different", "missing"}
+    assert main([*command, "--table", "nothing"]) == 1
+    assert "the source has no such table" in capsys.readouterr().out
+
+
+def test_many_differences_are_cut_off(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompkit.spark.jobs.verify._MOST", 10)
+    filled(shop, 50)
+    change(shop.target, "DELETE FROM orders")
+    (verdict,) = shop.verdicts()
+    assert verdict.has_more
+    assert len(verdict.differences) == 10

@@ -1,0 +1,119 @@
+"""The options of the format ``stomp``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stompkit.spark import SparkProblem
+from stompkit.spark._options import SinkOptions, SourceOptions
+
+
+def test_a_spool_is_all_that_a_source_needs() -> None:
+    options = SourceOptions.parse({"spool": "/var/spool/orders"})
+    assert options.spool == Path("/var/spool/orders")
+    assert options.broker is None
+    assert (options.starting, options.ending, options.fail_on_data_loss) == (
+        "earliest",
+        "latest",
+        True,
+    )
+    assert (options.max_records, options.max_bytes) == (100_000, None)
+
+
+def test_names_of_options_are_known_in_any_case() -> None:
+    options = SourceOptions.parse(
+        {"SPOOL": "s", "startingoffsets": "latest", "MAXOFFSETSPERTRIGGER": "7"}
+    )
+    assert (options.starting, options.max_records) == ("latest", 7)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(SparkProblem, match=r"no option startingofsets; .* is startingOffsets"):
+        SourceOptions.parse({"spool": "s", "startingOfsets": "latest"})
+
+
+def test_what_spark_adds_to_the_options_is_no_mistake_of_the_user() -> None:
+    given = {"hosts": "mq", "checkpointLocation": "c", "path": "p"}
+    assert SinkOptions.parse(given).broker.hosts == ("mq:61613",)
+
+
+def test_brokers_without_a_spool_have_one_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    given = {"hosts": "a:1, b:2", "destinations": "/queue/x, /queue/y"}
+    options = SourceOptions.parse(given)
+    assert options.broker is not None
+    assert options.broker.hosts == ("a:1", "b:2")
+    assert options.destinations == ("/queue/x", "/queue/y")
+    assert options.spool.is_relative_to(tmp_path)
+    again = {"hosts": "b:2,a:1", "destination": "/queue/y,/queue/x"}
+    assert SourceOptions.parse(again).spool == options.spool
+    other = {"hosts": "a:1,b:2", "destinations": "/queue/x"}
+    assert SourceOptions.parse(other).spool != options.spool
+
+
+def test_tls_has_its_authorities() -> None:
+    options = SinkOptions.parse({"hosts": "mq:61614", "tlsCa": "/etc/ca", "login": "me"})
+    assert (options.broker.tls, options.broker.ca, options.broker.login) == (True, "/etc/ca", "me")
+
+
+def test_a_passcode_is_in_no_text_about_options() -> None:
+    options = SinkOptions.parse({"hosts": "mq", "passcode": "secret"})
+    assert options.broker.passcode == "secret"
+    assert "secret" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("earliest", "earliest"),
+        ('{"0": 12, "1": -2, "2": -1}', {0: 12, 1: -2, 2: -1}),
+        ('{"v": 1, "spool": "x", "p": {"0": 5}}', {0: 5}),
+    ],
+)
+def test_offsets_are_words_or_ordinals(text: str, bound: object) -> None:
+    assert SourceOptions.parse({"spool": "s", "startingOffsets": text}).starting == bound
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1763726400000", 1_763_726_400.0),
+        ("2025-11-21T12:00:00Z", 1_763_726_400.0),
+        ("2025-11-21T12:00:00", 1_763_726_400.0),
+        ("2025-11-21T13:00:00+01:00", 1_763_726_400.0),
+    ],
+)
+def test_a_time_is_milliseconds_or_iso_8601(text: str, seconds: float) -> None:
+    assert SourceOptions.parse({"spool": "s", "endingTimestamp": text}).ending == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "needs the option spool"),
+        ({"hosts": "mq"}, "goes with the option destinations"),
+        ({"hosts": "mq:x", "destination": "/queue/x"}, "HOST:PORT"),
+        ({"spool": "s", "maxRecordsPerTrigger": "0"}, "a whole number from 1"),
+        ({"spool": "s", "maxBytesPerTrigger": "many"}, "a whole number from 1"),
+        ({"spool": "s", "payload": "json"}, "raw or changeset"),
+        ({"spool": "s", "failOnDataLoss": "maybe"}, "true or false"),
+        ({"spool": "s", "startingOffsets": "soon"}, "a JSON object"),
+        ({"spool": "s", "startingOffsets": '{"0": -3}'}, "an ordinal for each partition"),
+        ({"spool": "s", "startingOffsets": '{"a": 3}'}, "an ordinal for each partition"),
+        ({"spool": "s", "startingTimestamp": "noon"}, "a time like"),
+        ({"spool": "s", "startingTimestamp": "1", "startingOffsets": "latest"}, "only one"),
+        ({"spool": "s", "headers": "[]"}, "a JSON object"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(SparkProblem, match=told):
+        SourceOptions.parse(given)
+
+
+def test_a_sink_needs_brokers() -> None:
+    with pytest.raises(SparkProblem, match="needs the option hosts"):
+        SinkOptions.parse({"destination": "/queue/x"})

@@ -1,0 +1,779 @@
+"""Targets in SQL databases: staged by tasks, committed once, whatever happens in between."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SinkUnavailable, SqlSink
+from stompkit.replication.sinks.sql.parts import SchemaProblem
+from stompkit.replication.values import from_json
+from stompkit.spark.targets import Committed, Job, Staged, open_target
+from stompkit.spark.targets import Target as AnyTarget
+from stompkit.spark.targets._postgres import LEAST_ROWS
+from tests.replication.sinks.sql_targets import (
+    Target,
+    change,
+    changeset,
+    database_url,
+    schema_change,
+    target,
+)
+from tests.servers import mariadb, postgresql
+from tests.spark.change_rows import batch_of, changes_of, row_of
+
+__all__ = ["database_url", "mariadb", "postgresql", "target"]
+
+JOB = Job(pipeline="p", spool="s")
+MANY = LEAST_ROWS + 10
+
+
+class Pipeline:
+    """Applies rows as the driver and its tasks do, with every token on its way between them."""
+
+    def __init__(self, url: str, job: Job = JOB, **options: Any) -> None:
+        self.target = open_target(url, **options)
+        self.job = job
+        self.target.prepare()
+
+    def begin(self) -> Job:
+        """The job of a batch."""
+        return replace(self.job, fence=self.target.fence(self.job.pipeline, self.job.spool))
+
+    def stage(self, rows: Sequence[dict[str, Any]], job: Job, size: int = 3) -> list[Staged]:
+        """What a task makes of rows."""
+        batches = [batch_of(rows[begin : begin + size]) for begin in range(0, len(rows), size)]
+        # A task has the target in another process.
+        other: AnyTarget = pickle.loads(pickle.dumps(self.target))
+        return [Staged.load(each.dump()) for each in other.stage(batches, job)]
+
+    def run(self, rows: Sequence[dict[str, Any]], tasks: int = 1) -> Committed:
+        """Apply a batch."""
+        for _ in range(3):
+            job = self.begin()
+            if not job.is_plain:
+                applied = self.target.apply([batch_of(rows)], job)
+                if isinstance(applied, Committed):
+                    return applied
+                assert applied is not None
+                self.target.evolve(applied)
+                continue
+            cuts = [round(len(rows) * number / tasks) for number in range(tasks + 1)]
+            while tasks > 1 and any(_splits(rows, cut) for cut in cuts):
+                cuts = [cut - _splits(rows, cut) for cut in cuts]
+            parts = [
+                part for begin, end in pairwise(cuts) for part in self.stage(rows[begin:end], job)
+            ]
+            lacking = next((part.lacking for part in parts if part.lacking), None)
+            if lacking is not None:
+                self.target.evolve(lacking)
+                continue
+            problems = [each for part in parts for each in part.problems]
+            if problems and not job.dead_letters:
+                raise ApplyProblem(str(problems[0]))
+            if not any(part.failures for part in parts):
+                try:
+                    done = self.target.commit(parts, job)
+                except ApplyProblem:
+                    self.target.discard(parts)
+                else:
+                    assert done is not None
+                    return done
+            applied = self.target.apply([batch_of(rows)], job)
+            if isinstance(applied, Committed):
+                return applied
+            assert applied is not None
+            self.target.evolve(applied)
+        raise AssertionError("the target lacks something all the time")
+
+    def fence(self) -> dict[int, int]:
+        """How far it is."""
+        return self.target.fence(self.job.pipeline, self.job.spool)
+
+
+def _splits(rows: Sequence[dict[str, Any]], cut: int) -> int:
+    """Whether a message would be in two tasks."""
+    inside = 0 < cut < len(rows)
+    return int(inside and rows[cut - 1]["_ordinal"] == rows[cut]["_ordinal"])
+
+
+@pytest.fixture
+def pipeline(target: Target) -> Iterator[Callable[..., Pipeline]]:
+    """Makes pipelines into the target."""
+    made: list[Pipeline] = []
+
+    def make(job: Job = JOB, **options: Any) -> Pipeline:
+        made.append(Pipeline(target.url, job, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.target.close()
+
+
+def rows_of(*changes: RowChange, first: int = 0) -> list[dict[str, Any]]:
+    return [row_of(each, ordinal) for ordinal, each in enumerate(changes, first)]
+
+
+def write(number: int, table: str = "t", /, **columns: Any) -> RowChange:
+    return change("write", {"id": number}, table, after={"id": number, **columns})
+
+
+def update(number: int, table: str = "t", /, **columns: Any) -> RowChange:
+    return change("update", {"id": number}, table, after=columns)
+
+
+def delete(number: int, table: str = "t") -> RowChange:
+    return change("delete", {"id": number}, table)
+
+
+MakePipeline = Callable[..., Pipeline]
+SIMPLE = "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT)"
+
+
+def test_a_batch_is_applied_and_the_fence_moved(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE)
+    rows = rows_of(write(1, a="x", b=1), write(2, a="y"), update(1, b=2), delete(2), write(3))
+    made = pipeline()
+    assert made.run(rows) == Committed(written=2, deleted=1)
+    assert target.table() == [(1, "x", 2), (3, None, None)]
+    assert made.fence() == {0: 4}
+
+
+def test_columns_that_no_change_tells_stay(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'own', 1), (2, 'old', 1)")
+    pipeline().run(rows_of(update(1, b=2), delete(2), write(2, b=3)))
+    assert target.table() == [(1, "own", 2), (2, None, 3)]
+
+
+def test_what_is_applied_is_fenced(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE)
+    made = pipeline()
+    rows = rows_of(write(1, b=1), write(2, b=1), update(1, b=2))
+    made.run(rows[:2])
+    target.execute("DELETE FROM t WHERE id = 2")
+    # A batch of another size, which begins with what is applied.
+    made.run(rows)
+    assert target.table() == [(1, None, 2)]
+    job = made.begin()
+    (staged,) = made.stage(rows, job)
+    assert (staged.rows, staged.fenced, staged.changes) == (3, 3, 0)
+
+
+def test_partitions_have_fences_of_their_own(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE)
+    made = pipeline()
+    made.run([row_of(write(1), 7, partition=1)])
+    made.run([row_of(write(2), 3, partition=0), row_of(write(3), 7, partition=1)])
+    assert [row[0] for row in target.table()] == [1, 2]
+    assert made.fence() == {0: 3, 1: 7}
+
+
+def test_pipelines_and_spools_have_fences_of_their_own(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    pipeline().run(rows_of(write(1)))
+    for job in (replace(JOB, pipeline="other"), replace(JOB, spool="other")):
+        made = pipeline(job)
+        assert made.fence() == {}
+        made.run(rows_of(write(1, b=len(job.pipeline))))
+        assert target.table()[0][2] == len(job.pipeline)
+
+
+#: A table of its own for each way of writing: by one key, where a new row needs a column that may
+#: not be told, by a key of two columns, and without one.
+TABLES = {
+    "plain": "id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT",
+    "strict": "id INT NOT NULL PRIMARY KEY, a VARCHAR(20) NOT NULL, b INT",
+    "pairs": "x INT NOT NULL, y INT NOT NULL, a VARCHAR(20), b INT, PRIMARY KEY (x, y)",
+    "loose": "a VARCHAR(20), b INT",
+}
+_VALUES = st.fixed_dictionaries({"a": st.sampled_from(["x", "X", ""]), "b": st.integers(-1, 1)})
+_SMALL = st.integers(0, 3)
+
+
+def _key(table: str, number: int) -> dict[str, int]:
+    return {"x": number // 2, "y": number % 2} if table == "pairs" else {"id": number}
+
+
+@st.composite
+def _changes(draw: st.DrawFn, known: dict[str, set[int]], *, can_move: bool) -> RowChange:
+    """A change of tables with rows under the keys that are known."""
+    table = draw(st.sampled_from(sorted(TABLES)))
+    action: Any = draw(
+        st.sampled_from(["write", "read", "update", "update", "move", "delete", "truncate"])
+    )
+    values = draw(_VALUES)
+    if table == "loose":
+        action = "update" if action == "move" else action
+        before = draw(_VALUES) if action in ("update", "delete") else None
+        after = None if action in ("delete", "truncate") else values
+        return change(action, {}, table, before=before, after=after)
+    rows = known[table]
+    if action == "truncate":
+        rows.clear()
+        return change("truncate", {}, table)
+    number = draw(st.sampled_from(sorted(rows)) if rows and action != "write" else _SMALL)
+    key = _key(table, number)
+    if action == "delete":
+        rows.discard(number)
+        return change("delete", key, table)
+    if action in ("write", "read") or number not in rows:
+        rows.add(number)
+        return change("write", key, table, after={**key, **values})
+    told = draw(st.sets(st.sampled_from(["a", "b"])))
+    after = {name: value for name, value in values.items() if name in told}
+    if action == "update" or not can_move:
+        return change("update", key, table, after=after)
+    new = draw(_SMALL)
+    rows.discard(number)
+    rows.add(new)
+    return change("update", _key(table, new), table, after=after, old_key=key)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Changeset]:
+    """What has happened, transaction by transaction."""
+    known: dict[str, set[int]] = {name: set() for name in TABLES}
+    changesets = []
+    for number in range(draw(st.integers(1, 8))):
+        changes: list[RowChange] = []
+        for _ in range(draw(st.integers(1, 6))):
+            # No two in one transaction: they would change places or not, as their order is.
+            can_move = all(each.old_key is None for each in changes)
+            changes.append(draw(_changes(known, can_move=can_move)))
+        changesets.append(changeset(number, *changes))
+    return changesets
+
+
+def test_tables_end_as_the_sink_has_them(target: Target, pipeline: MakePipeline) -> None:
+    collate = target.pick(sqlite="", postgresql="", mariadb=" COLLATE utf8mb4_nopad_bin")
+    for name, columns in TABLES.items():
+        for table in (name, f"sink_{name}"):
+            target.execute(f"CREATE TABLE {table} ({columns}){collate}")
+    made = pipeline()
+    sink = SqlSink(target.url, table_map={name: f"sink_{name}" for name in TABLES})
+    assert sink.last("origin") is None
+
+    @settings(
+        max_examples=80 if target.kind == "sqlite" else 30,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(histories(), st.data())
+    def check(changesets: list[Changeset], data: st.DataObject) -> None:
+        emptied = [*TABLES, *[f"sink_{name}" for name in TABLES], "stompkit_offsets"]
+        target.execute(*[f"DELETE FROM {name}" for name in (*emptied, "stompkit_pipeline_fence")])
+        sink.apply(changesets)
+        at = 0
+        while at < len(changesets):
+            # Some of it again, some of it new.
+            begin = data.draw(st.integers(0, at), label="begin")
+            end = data.draw(st.integers(at + 1, len(changesets)), label="end")
+            made.run(changes_of(changesets[begin:end]), data.draw(st.integers(1, 3), label="tasks"))
+            at = end
+        for name in TABLES:
+            found, expected = (
+                sorted(target.table(each), key=repr) for each in (name, f"sink_{name}")
+            )
+            assert found == expected, name
+
+    with closing(sink):
+        check()
+
+
+@pytest.mark.parametrize("required", ["", " NOT NULL"])
+def test_many_rows_are_written_and_deleted_at_once(
+    target: Target, pipeline: MakePipeline, required: str
+) -> None:
+    target.execute(f"CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20){required}, b INT)")
+    texts = ["", "\\N", 'a "quoted, one', "two\nlines", "\\.", "tab\t", "ü"]
+    made = pipeline()
+    written = [write(each, a=texts[each % len(texts)], b=each) for each in range(MANY)]
+    made.run(rows_of(*written), tasks=2)
+    expected = [(each, texts[each % len(texts)], each) for each in range(MANY)]
+    assert target.table() == expected
+    changed = [update(each, b=None) for each in range(MANY)]
+    made.run(rows_of(*changed, first=MANY))
+    assert target.table() == [(number, text, None) for number, text, _ in expected]
+    gone = [delete(each) for each in range(MANY - 1)]
+    made.run(rows_of(*gone, first=2 * MANY))
+    assert [row[0] for row in target.table()] == [MANY - 1]
+
+
+def test_updates_of_rows_that_are_not_there_insert_them(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20) NOT NULL, b INT)",
+        "INSERT INTO t VALUES (0, 'x', 0), (1, 'x', 0)",
+    )
+    # Each tells all that a new row needs, or is about a row that is there.
+    made = pipeline()
+    made.run(rows_of(*[update(each, b=1) for each in range(2)]))
+    made.run(rows_of(*[update(each, a="y") for each in range(MANY)], first=2))
+    assert target.table()[:3] == [(0, "y", 1), (1, "y", 1), (2, "y", None)]
+    assert len(target.table()) == MANY
+
+
+def test_values_are_stored_as_the_sink_stores_them(target: Target, pipeline: MakePipeline) -> None:
+    kinds = target.pick(
+        sqlite="n NUMERIC, d DATE, w DATETIME, o BLOB, j TEXT, f REAL, y BOOLEAN, u TEXT",
+        postgresql="n NUMERIC(9, 2), d DATE, w TIMESTAMP, o BYTEA, j JSONB, f FLOAT8,"
+        " y BOOLEAN, u UUID",
+        mariadb="n DECIMAL(9, 2), d DATE, w DATETIME(6), o BLOB, j LONGTEXT, f DOUBLE,"
+        " y BOOLEAN, u VARCHAR(36)",
+    )
+    told = [
+        {"$decimal": "10.50"},
+        {"$date": "2026-11-21"},
+        {"$datetime": "2026-11-21T12:00:00.250000"},
+        {"$bytes": "AAH/"},
+        {"$json": {"a": [1, None]}},
+        0.25,
+        True,
+        {"$uuid": "0f8fad5b-d9cb-469f-a165-70867728950e"},
+    ]
+    names = "ndwojfyu"
+    target.execute(*[f"CREATE TABLE {each} (id INT PRIMARY KEY, {kinds})" for each in "ts"])
+    values = {name: from_json(each) for name, each in zip(names, told, strict=True)}
+    with closing(SqlSink(target.url)) as sink:
+        nulls = dict.fromkeys(names)
+        sink.apply([changeset(0, write(0, "s", **values), write(1, "s", **nulls))])
+    made = pipeline()
+    made.run(rows_of(write(0, **values), write(1, **nulls)))
+    assert target.table("t") == target.table("s")
+    # And the same by the way that many take.
+    target.execute("DELETE FROM t")
+    rows = [write(each, **(values if each % 2 == 0 else nulls)) for each in range(MANY)]
+    made.run(rows_of(*rows, first=2))
+    assert target.table("t")[:2] == target.table("s")
+    assert len(target.table("t")) == MANY
+
+
+def test_keys_change_and_what_is_not_told_goes_along(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'one', 1), (2, 'two', 2)")
+    moved = change("update", {"id": 5}, after={"b": 9}, old_key={"id": 1})
+    pipeline().run(rows_of(moved, update(5, b=10), write(1, a="new")))
+    assert target.table() == [(1, "new", None), (2, "two", 2), (5, "one", 10)]
+
+
+def test_rows_of_linked_tables_go_in_an_order_that_works(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    engine = target.pick(sqlite="", postgresql="", mariadb=" ENGINE=InnoDB")
+    target.execute(
+        f"CREATE TABLE parent (id INT PRIMARY KEY){engine}",
+        "CREATE TABLE child (id INT PRIMARY KEY, parent INT,"
+        f" FOREIGN KEY (parent) REFERENCES parent (id) ON DELETE CASCADE){engine}",
+    )
+    made = pipeline()
+    made.run(
+        rows_of(
+            write(1, "parent"),
+            write(1, "child", parent=1),
+            write(2, "parent"),
+            write(2, "child", parent=2),
+            update(1, "child", parent=2),
+            delete(1, "parent"),
+        )
+    )
+    assert target.table("child") == [(1, 2), (2, 2)]
+    assert target.table("parent") == [(2,)]
+
+
+# What the target lacks.
+
+
+def test_a_column_that_changes_bring_is_added(target: Target, pipeline: MakePipeline) -> None:
+    target.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (9)")
+    made = pipeline()
+    made.run(rows_of(write(1, a="x", b=None), write(2, a="y")))
+    assert target.table() == [(1, "x"), (2, "y"), (9, None)]
+
+
+def test_a_column_is_added_of_the_type_that_the_source_tells(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    told = schema_change(
+        {"name": "id", "type": "int", "key": True},
+        {"name": "n", "type": "decimal", "precision": 9, "scale": 3},
+    )
+    pipeline().run(rows_of(told, write(1, n=2)))
+    assert float(target.table()[0][1]) == 2.0
+
+
+def test_a_column_that_may_not_be_added_stops_with_what_to_do(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    made = pipeline(evolve=False)
+    with pytest.raises(SchemaProblem, match=r"lacks a \(text\)\. To go on, ALTER TABLE"):
+        made.run(rows_of(write(1, a="x")))
+    assert target.table() == []
+    assert made.fence() == {}
+
+
+def test_a_table_that_is_missing_is_made_on_demand_only(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    rows = rows_of(write(1, a="x", n=2), write(2, a=None, n=3))
+    with pytest.raises(SchemaProblem, match=r"no table 't'\. To go on"):
+        pipeline().run(rows)
+    pipeline(create=True).run(rows)
+    assert target.rows("SELECT id, a, n FROM t ORDER BY id") == [(1, "x", 2), (2, None, 3)]
+
+
+# Changes that can't be applied.
+
+
+def letters(target: Target) -> list[tuple[Any, ...]]:
+    names = "ordinal, change_no, table_name, row_key, problem"
+    query = f"SELECT {names} FROM stompkit_pipeline_dead_letters ORDER BY ordinal"
+    return [tuple(row) for row in target.rows(query)]
+
+
+def test_a_change_that_can_not_be_applied_stops_the_batch(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    made = pipeline()
+    with pytest.raises(ApplyProblem, match=r"change 0 of message 1 .*'t', key .*column 'b'"):
+        made.run(rows_of(write(1, b=1), write(2, b="many"), write(3, b=3)))
+    assert target.table() == []
+    assert made.fence() == {}
+
+
+def test_dead_letters_are_written_down_and_the_rest_is_applied(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE, "CREATE TABLE strict (id INT PRIMARY KEY, a VARCHAR(20) NOT NULL)")
+    made = pipeline(replace(JOB, dead_letters=True))
+    unreadable = {**row_of(write(9), 4), "operation": "unreadable", "table": None, "problem": "?"}
+    rows = rows_of(write(1, b=1), write(2, b="many"), update(1, b=2), write(7, "strict", a=None))
+    done = made.run([*rows, unreadable])
+    assert target.table() == [(1, None, 2)]
+    assert target.table("strict") == []
+    assert done.dead_letters == 3
+    found = letters(target)
+    assert [row[0] for row in found] == [1, 3, 4]
+    assert found[0][2:4] == ("t", '{"id":2}')
+    assert "column 'b'" in found[0][4]
+    assert found[2][4] == "?"
+    assert made.fence() == {0: 4}
+
+
+def test_unique_values_that_change_hands_do_so(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT UNIQUE)",
+        "INSERT INTO t VALUES (1, 1), (2, 2)",
+    )
+    pipeline().run(rows_of(update(1, a=None), update(2, a=1), update(1, a=2)))
+    assert target.table() == [(1, 2), (2, 1)]
+
+
+# Orders that are not the spool's.
+
+
+def versions(target: Target) -> list[tuple[Any, ...]]:
+    names = "version, deleted_at IS NULL"
+    query = f"SELECT {names} FROM stompkit_pipeline_tombstones ORDER BY version"
+    found = [tuple(row) for row in target.rows(query)]
+    return [(version, bool(is_there)) for version, is_there in found]
+
+
+def test_a_change_that_comes_late_has_no_effect(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE)
+    made = pipeline(replace(JOB, sequence_by="sequence"))
+
+    def at(sequence: int, each: RowChange, ordinal: int) -> dict[str, Any]:
+        return row_of(each, ordinal, sequence=sequence)
+
+    # Within a batch, and from one to the next.
+    made.run([at(5, write(1, b=5), 0), at(3, write(1, a="old", b=3), 1), at(7, delete(2), 2)])
+    assert target.table() == [(1, "old", 5)]
+    done = made.run([at(6, write(2, b=6), 3), at(4, update(1, b=4), 4), at(6, update(1, b=6), 5)])
+    assert (done.conflicts, done.written) == (2, 1)
+    assert target.table() == [(1, "old", 6)]
+    assert versions(target) == [("6", True), ("7", False)]
+    assert made.run([at(8, write(2, b=8), 6)]) == Committed(written=1)
+    assert target.table() == [(1, "old", 6), (2, None, 8)]
+    assert made.fence() == {0: 6}
+
+
+def test_rows_themselves_can_tell_how_new_they_are(target: Target, pipeline: MakePipeline) -> None:
+    target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20), w TIMESTAMP NULL)")
+    made = pipeline(replace(JOB, sequence_by="w", dead_letters=True))
+    noon, later = (datetime(2026, 11, 22, hour) for hour in (12, 13))
+    made.run(rows_of(write(1, a="new", w=later)))
+    done = made.run(rows_of(write(1, a="old", w=noon), write(2, a="?"), first=1))
+    assert (done.conflicts, done.dead_letters) == (1, 1)
+    assert target.rows("SELECT id, a FROM t") == [(1, "new")]
+    assert "'w' is not told" in letters(target)[0][4]
+
+
+def test_a_key_that_changed_is_as_new_as_its_change(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE)
+    made = pipeline(replace(JOB, sequence_by="sequence"))
+    row = {"a": "x", "b": 1}
+    moved = change("update", {"id": 2}, before={"id": 1, **row}, after={"b": 2}, old_key={"id": 1})
+    made.run([row_of(write(1, **row), 0, sequence=1), row_of(moved, 1, sequence=5)])
+    late = [row_of(update(1, b=9), 2, sequence=4), row_of(update(2, b=9), 3, sequence=4)]
+    assert made.run(late).conflicts == 2
+    assert target.table() == [(2, "x", 2)]
+
+
+def test_it_is_forgotten_after_a_while_that_rows_are_gone(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    job = replace(JOB, sequence_by="sequence")
+    pipeline(job).run([row_of(write(1), 0, sequence=1), row_of(delete(2), 1, sequence=2)])
+    pipeline(replace(job, tombstones_s=-60.0)).run([row_of(write(3), 2, sequence=3)])
+    assert versions(target) == [("1", True), ("3", True)]
+
+
+# Versions.
+
+HISTORY = (
+    "CREATE TABLE t (id INT, a VARCHAR(20), b INT, valid_from_ordinal BIGINT,"
+    " valid_from TIMESTAMP NULL, valid_to TIMESTAMP NULL, is_current BOOLEAN,"
+    " PRIMARY KEY (id, valid_from_ordinal))"
+)
+HISTORIC = replace(JOB, scd_type=2)
+
+
+def kept(target: Target) -> list[tuple[Any, ...]]:
+    names = "id, a, b, valid_from_ordinal, valid_to IS NULL, is_current"
+    query = f"SELECT {names} FROM t ORDER BY id, valid_from_ordinal"
+    found = [tuple(row) for row in target.rows(query)]
+    return [(*row[:4], bool(row[4]), bool(row[5])) for row in found]
+
+
+def test_versions_of_rows_are_kept(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(HISTORY)
+    made = pipeline(HISTORIC)
+    made.run(rows_of(write(1, a="x", b=1), update(1, b=2), write(2, a="y")))
+    made.run(rows_of(delete(2), update(1, a="z"), first=3))
+    expected = [
+        (1, "x", 1, 0, False, False),
+        (1, "x", 2, 1, False, False),
+        (1, "z", 2, 4, True, True),
+        (2, "y", None, 2, False, False),
+    ]
+    assert kept(target) == expected
+    made.run(rows_of(delete(2), update(1, a="z"), first=3))
+    assert kept(target) == expected
+
+
+def test_changes_of_one_message_make_one_version(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(HISTORY)
+    rows = [row_of(write(1, a="x"), 0, 0), row_of(update(1, b=1), 0, 1), row_of(update(1, b=2), 5)]
+    pipeline(HISTORIC).run(rows)
+    assert kept(target) == [(1, "x", 1, 0, False, False), (1, "x", 2, 5, True, True)]
+
+
+def test_a_key_that_changes_begins_a_version_with_what_the_row_was(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(HISTORY)
+    moved = change("update", {"id": 5}, after={"b": 2}, old_key={"id": 1})
+    pipeline(HISTORIC).run(rows_of(write(1, a="x", b=1), moved, write(1, b=7)))
+    assert kept(target) == [
+        (1, "x", 1, 0, False, False),
+        (1, None, 7, 2, True, True),
+        (5, "x", 2, 1, True, True),
+    ]
+
+
+def _moved(*moves: tuple[int, int, dict[str, Any]], ordinal: int = 6) -> list[dict[str, Any]]:
+    """Rows that get other keys in one message: from which, to which, and what is told."""
+    return [
+        row_of(change("update", {"id": new}, after=told, old_key={"id": old}), ordinal, at)
+        for at, (old, new, told) in enumerate(moves)
+    ]
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_rows_that_exchange_keys_are_all_there_whatever_they_tell(
+    target: Target, pipeline: MakePipeline, *, is_alone: bool
+) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (2, 'two', 2), (3, 'three', 3), (7, 'x', 7)")
+    rows = _moved((2, 3, {"a": "two", "b": 2}), (3, 2, {"a": "three"}), (7, 8, {"b": 9}))
+    made = pipeline(replace(JOB, dead_letters=True))
+    if is_alone:
+        # What can't be done has the driver do all one by one.
+        rows.append(row_of(write(9, b=datetime(2026, 11, 22)), 7))
+    assert made.run(rows).dead_letters == int(is_alone)
+    assert target.table() == [(2, "three", 2), (3, "two", 2), (8, "x", 9)]
+
+
+def test_rows_that_get_other_keys_at_once_are_dead_letters_at_once(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    before = [(2, "two", 2), (3, "three", 3)]
+    target.execute(SIMPLE, "INSERT INTO t VALUES (2, 'two', 2), (3, 'three', 3)")
+    rows = _moved((2, 3, {"a": "two"}), (3, 2, {"b": datetime(2026, 11, 22)}))
+    assert pipeline(replace(JOB, dead_letters=True)).run(rows).dead_letters == 2
+    assert target.table() == before
+    found = target.rows("SELECT change_no, row_key FROM stompkit_pipeline_dead_letters")
+    assert sorted(map(tuple, found)) == [(0, '{"id":3}'), (1, '{"id":2}')]
+
+
+def test_rows_exchange_keys_by_way_of_another_one(target: Target, pipeline: MakePipeline) -> None:
+    before = [(2, "two", 2), (3, "three", 3)]
+    target.execute(SIMPLE, "INSERT INTO t VALUES (2, 'two', 2), (3, 'three', 3)")
+    made = pipeline(replace(JOB, dead_letters=True))
+    more = {"a": "?"}
+    # Whether there is a row under that one before can't be known, and so not what this is told of.
+    assert made.run(_moved((2, -1, more), (3, 2, {}), (-1, 3, {}))).dead_letters == 3
+    assert target.table() == before
+    assert made.run(_moved((2, -1, {}), (3, 2, {}), (-1, 3, more), ordinal=7)).dead_letters == 0
+    assert target.table() == [(2, "three", 3), (3, "?", 2)]
+
+
+def test_rows_that_exchange_keys_have_their_versions(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(HISTORY)
+    made = pipeline(HISTORIC)
+    made.run(rows_of(write(2, a="two", b=2), write(3, a="three", b=3)))
+    made.run(_moved((2, 3, {"a": "2"}), (3, 2, {"b": 0})))
+    old = [(2, "two", 2, 0, False, False), (3, "three", 3, 1, False, False)]
+    expected = [old[0], (2, "three", 0, 6, True, True), old[1], (3, "2", 2, 6, True, True)]
+    assert kept(target) == expected
+    # By way of a key that nobody has.
+    made.run(_moved((2, -1, {}), (3, 2, {}), (-1, 3, {}), ordinal=8))
+    assert [row[:4] for row in kept(target) if row[5]] == [(2, "2", 2, 8), (3, "three", 0, 8)]
+
+
+def test_a_table_without_room_for_versions_is_refused(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    with pytest.raises(SchemaProblem, match="To go on, make it"):
+        pipeline(HISTORIC).run(rows_of(write(1, a="x")))
+    pipeline(HISTORIC, create=True).run(rows_of(write(1, a="x", b=1), update(1, b=2)))
+    assert [row[4:] for row in kept(target)] == [(False, False), (True, True)]
+    target.execute("DROP TABLE t", SIMPLE)
+    with pytest.raises(SchemaProblem, match="lacks valid_from_ordinal"):
+        pipeline(HISTORIC).run(rows_of(write(1, a="x"), first=2))
+
+
+# Crashes.
+
+
+def test_what_is_staged_is_seen_by_nobody_and_committed_once(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    rows = rows_of(*[write(each, b=each) for each in range(MANY)])
+    crashed = pipeline()
+    crashed.stage(rows, crashed.begin())
+    assert target.table() == []
+    # The driver that comes after it knows of nothing, and begins anew.
+    made = pipeline()
+    job = made.begin()
+    parts = made.stage(rows, job)
+    assert made.target.commit(parts, job) == Committed(written=MANY)
+    target.execute("UPDATE t SET b = -1")
+    # One that did not see that it was committed, and one that comes too late.
+    assert made.target.commit(parts, job) is None
+    assert made.run(rows) == Committed()
+    assert {row[2] for row in target.table()} == {-1}
+
+
+def test_two_drivers_commit_once(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE)
+    rows = rows_of(write(1, b=1))
+    one, other = pipeline(), pipeline()
+    jobs = [one.begin(), other.begin()]
+    parts = [one.stage(rows, jobs[0]), other.stage(rows, jobs[1])]
+    assert one.target.commit(parts[0], jobs[0]) is not None
+    assert other.target.commit(parts[1], jobs[1]) is None
+    assert one.target.apply([batch_of(rows)], jobs[0]) is None
+
+
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_a_connection_that_is_killed_while_committing_leaves_nothing(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    made = pipeline()
+    rows = rows_of(*[write(each, b=each) for each in range(MANY)])
+    job = made.begin()
+    parts = made.stage(rows, job)
+    kill = target.pick(
+        sqlite="",
+        postgresql="SELECT pg_terminate_backend(pg_backend_pid())",
+        mariadb="",
+    )
+    if kill:
+        target.execute(
+            "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN PERFORM {kill.removeprefix('SELECT ')}; RETURN NEW; END $$",
+            "CREATE TRIGGER die BEFORE INSERT ON t FOR EACH STATEMENT EXECUTE FUNCTION die()",
+        )
+    else:
+        target.execute(
+            "CREATE TRIGGER die BEFORE INSERT ON t FOR EACH ROW KILL CONNECTION CONNECTION_ID()"
+        )
+    with pytest.raises(SinkUnavailable):
+        made.target.commit(parts, job)
+    assert target.table() == []
+    assert made.fence() == {}
+    target.execute(
+        target.pick(sqlite="", postgresql="DROP TRIGGER die ON t", mariadb="DROP TRIGGER die")
+    )
+    assert made.run(rows) == Committed(written=MANY)
+    assert made.run(rows) == Committed()
+    assert len(target.table()) == MANY
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_tables_that_a_crash_has_left_are_swept(
+    target: Target, pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT tablename FROM pg_tables WHERE starts_with(tablename, 'stompkit_stage_')"
+    target.execute(SIMPLE)
+    made = pipeline()
+    rows = rows_of(*[write(each) for each in range(MANY)])
+    left = made.stage(rows, made.begin())
+    assert len(target.rows(query)) == 1
+    made.target.prepare()
+    assert len(target.rows(query)) == 1, "another driver may be about to commit it"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)
+    made.target.prepare()
+    assert target.rows(query) == []
+    monkeypatch.undo()
+    with pytest.raises(SinkUnavailable):
+        made.target.commit(left, made.begin())
+    made.run(rows)
+    assert target.rows(query) == []
+
+
+# What is refused at once.
+
+
+def test_other_urls_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not to oracle|not known|not installed"):
+        open_target("oracle://somewhere/x")
+    with pytest.raises(ValueError, match="has to be like"):
+        open_target("what is this")

@@ -1,0 +1,155 @@
+"""The command ``stompkit pipeline``, as far as it needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from stompkit._commands.pipeline import main
+from stompkit.spool import SpoolWriter
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A function that runs the command here; gives its status, output and errors."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        try:
+            status = main([*map(str, arguments)])
+        except SystemExit as error:
+            status = int(error.code or 0)
+        output = capsys.readouterr()
+        return status, output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A pipeline with both jobs, of which nothing has run."""
+    path = tmp_path / "shop.toml"
+    path.write_text(
+        f"""
+        name = "shop"
+        state-dir = "{tmp_path}/state"
+        [source]
+        spool = "{tmp_path}/spool"
+        [target]
+        url = "sqlite:///{tmp_path}/copy.sqlite"
+        [events]
+        path = "{tmp_path}/events"
+        """
+    )
+    return path
+
+
+@pytest.mark.parametrize("command", ["", "run", "check", "status"])
+def test_each_command_explains_itself(run: Run, command: str) -> None:
+    status, output, _ = run(*filter(None, [command]), "--help")
+    assert status == 0
+    assert "usage: stompkit pipeline" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "COMMAND"),
+        (("run",), "JOB"),
+        (("run", "replicate"), "--config"),
+        (("run", "rebild", "--config", "x"), "invalid choice"),
+        (("run", "events", "--config", "x", "--trigger", "soon"), "such as 500ms"),
+        (("run", "events", "--config", "x", "--trigger", "1s", "--once"), "not allowed with"),
+        (("run", "events", "--config", "/nowhere/shop.toml"), "No such file"),
+    ],
+)
+def test_a_command_line_that_is_wrong_is_told_in_words(
+    run: Run, arguments: tuple[str, ...], complaint: str
+) -> None:
+    status, _, errors = run(*arguments)
+    assert status == 2
+    assert complaint in errors
+
+
+def test_a_file_is_checked(run: Run, file: Path, tmp_path: Path) -> None:
+    status, output, errors = run("check", file)
+    assert status == 0
+    assert output.splitlines() == [
+        f"{file}: replicate: OK: apply changes to a database",
+        f"{file}: events: OK: store changes in an event store",
+    ]
+    assert "not yet: " in errors
+    assert "has no spool" in errors
+    SpoolWriter(tmp_path / "spool").close()
+    assert "has no spool" not in run("check", file)[2]
+    assert not (tmp_path / "copy.sqlite").exists()
+
+
+def test_a_library_that_metrics_lack_is_told(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(file.read_text() + '[metrics]\nlisten = "127.0.0.1:0"\n')
+    assert "prometheus" not in run("check", file)[2]
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    status, _, errors = run("check", file)
+    assert status == 0
+    assert "not yet: [metrics]: metrics need prometheus_client" in errors
+
+
+def test_mistakes_of_a_file_are_listed(run: Run, file: Path) -> None:
+    file.write_text(file.read_text().replace("url =", "ulr =") + "\ntll = '1d'\n")
+    status, output, errors = run("check", file)
+    assert (status, output) == (1, "")
+    assert errors.splitlines() == [
+        f"{file}: target.ulr: there is no such setting; the nearest is url",
+        f"{file}: target.url: this is needed",
+        f"{file}: events.tll: there is no such setting; the nearest is ttl",
+    ]
+    assert run("run", "events", "--config", file)[0] == 2
+    assert run("status", file)[0] == 1
+
+
+@pytest.mark.parametrize("url", ["oracle://db", "nothing"])
+def test_a_target_that_there_is_not_is_told(run: Run, file: Path, tmp_path: Path, url: str) -> None:
+    file.write_text(file.read_text().replace(f"sqlite:///{tmp_path}/copy.sqlite", url))
+    for arguments, expected in ((("check", file), 1), (("run", "replicate", "--config", file), 2)):
+        status, _, errors = run(*arguments)
+        assert status == expected
+        assert "target.url: " in errors
+
+
+def test_a_job_that_the_file_does_not_describe_is_refused(
+    run: Run, file: Path, tmp_path: Path
+) -> None:
+    text = file.read_text()
+    file.write_text(text[: text.index("[events]")])
+    status, _, errors = run("run", "events", "--config", file)
+    assert status == 2
+    assert "[events]: the job events needs this table" in errors
+    assert not (tmp_path / "state").exists()
+
+
+def test_the_status_of_what_has_never_run_is_told(run: Run, file: Path, tmp_path: Path) -> None:
+    status, _, errors = run("status", file)
+    assert status == 1
+    assert "has no spool" in errors
+    SpoolWriter(tmp_path / "spool", partitions=2).close()
+    status, output, errors = run("status", file)
+    assert (status, errors) == (0, "")
+    assert output.count("not running on this machine, lag 0 messages") == 2
+    told = json.loads(run("status", file, "--json")[1])
+    assert told["name"] == "shop"
+    assert [each["job"] for each in told["jobs"]] == ["replicate", "events"]
+    assert told["jobs"][0]["places"] == [
+        {"partition": 0, "next": 0, "head": 0},
+        {"partition": 1, "next": 0, "head": 0},
+    ]
+    # It was only looked.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shop.toml", "spool"]

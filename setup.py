@@ -1,13 +1,33 @@
-"""Puts the conformance cases, a folder of their own in the checkout, into the package."""
+"""Puts the conformance cases into the package, and compiles what every message goes through."""
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-CASES = Path(__file__).parent / "conformance"
+ROOT = Path(__file__).parent
+CASES = ROOT / "conformance"
 #: Of cases, and of the agents by which clients of other languages are tested.
 SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
+
+#: The modules that mypyc compiles, all into one library, in which they call each other directly.
+#: Left out is what runs once for a connection or less, what other programs derive from or
+#: replace, and tables and flags, which gain nothing.
+COMPILED = {
+    "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _likeness",
+    "stompkit/server": (
+        "_acks _broker _connection _delays _destinations _durables _entries _errors _expiry"
+        " _handlers _hosts _journal _lanes _messages _names _pattern_tree _queues _resolving"
+        " _sharing _subscribing _subscriptions _timeouts _topics _transactions"
+    ),
+    "stompkit/server/_stores": "_record lmdb",
+}
+#: Where a wheel is built there is nothing else, neither Twisted nor plug-ins of mypy.
+MYPY = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
 
 
 class BuildPy(build_py):
@@ -26,4 +46,42 @@ class BuildPy(build_py):
                 self.copy_file(str(source), str(destination))
 
 
-setup(cmdclass={"build_py": BuildPy})
+class BuildExt(build_ext):
+    """Compiles, or leaves all as Python where that can't be done here: it does the same then."""
+
+    def run(self) -> None:
+        """Build everything or nothing: parts of a library are worse than none."""
+        try:
+            super().run()
+        except Exception as error:
+            if must_compile():
+                raise
+            self.warn(f"the broker will be slower, since nothing is compiled: {error}")
+            for each in self.get_outputs():
+                Path(each).unlink(missing_ok=True)
+            self.extensions = []
+
+
+def must_compile() -> bool:
+    """Whether a wheel that is not compiled would be a failure, as for a release."""
+    return os.environ.get("STOMPKIT_COMPILE", "") not in ("", "0")
+
+
+def compiled() -> list[Any]:
+    """What to compile: nothing in an editable install, whose source is what is worked on."""
+    is_built = any(command in sys.argv for command in ("bdist_wheel", "build", "build_ext"))
+    if not is_built or os.environ.get("STOMPKIT_PURE", "") not in ("", "0"):
+        return []
+    paths = [f"{folder}/{name}.py" for folder, names in COMPILED.items() for name in names.split()]
+    try:
+        from mypyc.build import mypycify
+
+        return mypycify([*MYPY, *paths], debug_level="0", group_name="stompkit")
+    except (ImportError, SystemExit) as error:
+        if must_compile():
+            raise
+        print(f"warning: the broker will be slower, since mypyc can't compile it: {error}")
+        return []
+
+
+setup(cmdclass={"build_py": BuildPy, "build_ext": BuildExt}, ext_modules=compiled())

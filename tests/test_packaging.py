@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import venv
 import zipfile
@@ -26,14 +28,18 @@ def test_message(stomp_broker):
 """
 
 
-def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
-    """Run a command as a user would, away from this process's settings; gives its output."""
-    hidden = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+def run(*command: str | Path, cwd: Path, status: int = 0, **more: str) -> str:
+    """Run a command as a user would, away from this process's settings; gives its output.
+
+    ``more`` is what its environment has besides.
+    """
+    hidden = ("PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS", "STOMPKIT_PURE")
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in hidden and not name.startswith("COV_")
     }
+    environment.update(more)
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -52,7 +58,8 @@ def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    build = (sys.executable, "-m", "build", "--outdir", folder, ROOT)
+    run(*build, cwd=folder, STOMPKIT_COMPILE="1")
     return folder
 
 
@@ -93,7 +100,10 @@ def test_checkout_does_not_shadow_twisted() -> None:
 
 def test_wheel_claims_no_other_name(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in names(wheel)}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"stompkit", "twisted"}
+    ours = {top for top in tops if not top.endswith(".dist-info")}
+    # Spark finds formats in modules of such names only; the library is what is compiled.
+    library = f"stompkit__mypyc{sysconfig.get_config_var('EXT_SUFFIX')}"
+    assert ours == {"stompkit", "twisted", "pyspark_stompkit.py", library}
 
 
 def test_wheel_has_every_case_and_data_file(wheel: Path) -> None:
@@ -123,6 +133,30 @@ def test_sdist_has_what_its_tests_need(built: Path) -> None:
         "tox.ini",
     }
     assert wanted <= inside
+
+
+def test_installed_wheel_is_compiled_and_can_do_without(installed: Path, tmp_path: Path) -> None:
+    version = (installed / "stompkit", "--version")
+    assert ", compiled" in run(*version, cwd=tmp_path)
+    assert ", not compiled" in run(*version, cwd=tmp_path, STOMPKIT_PURE="1")
+    # What was found as Python is found by its users, too, wherever they import it.
+    every = "import stompkit.server, sys; print([n for n, m in sys.modules.items() if '.so' in str("
+    every += "getattr(m, '__file__', '')) and 'stompkit' in n])"
+    assert run(installed / "python", "-c", every, cwd=tmp_path, STOMPKIT_PURE="1") == "[]\n"
+    case = (installed / "python", "-m", "stompkit.conformance", "1.2/send/delivers")
+    assert "none failed" in run(*case, cwd=tmp_path, STOMPKIT_PURE="1")
+
+
+def test_a_wheel_without_a_compiler_is_python(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "tests", "docs"))
+    wheels = (sys.executable, "-m", "pip", "-v", "wheel", "--no-deps", "--wheel-dir", tmp_path)
+    output = run(*wheels, source, cwd=tmp_path, CC="/no/compiler")
+    assert "the broker will be slower" in output
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = names(wheel)
+    assert "stompkit/frames/_decoder.py" in inside
+    assert not [name for name in inside if name.endswith(".so")]
 
 
 def test_installed_wheel_offers_the_twistd_plugin(installed: Path, tmp_path: Path) -> None:

@@ -21,7 +21,10 @@ COMMANDS: Final = {
     "show-config": "print all settings, each with its meaning",
     "passwd": "add users to a password file, change or remove them",
     "store": "check, compact, export or import a broker's messages",
+    "replica": "let several databases write, go offline, and converge",
     "replicate": "carry changes from databases to brokers, databases and caches",
+    "spool": "keep what brokers send until others have read it, by offset",
+    "pipeline": "carry changes from spools to replicas and event stores, by Spark",
     "recover": "publish what a crash has left between commit and publication",
     "conformance": "ask a server how well it keeps to the specifications of STOMP",
     "proxy": "stand before a broker and break on purpose what passes",
@@ -29,7 +32,12 @@ COMMANDS: Final = {
 }
 
 #: What brings the libraries that a command needs beyond those that are always there.
-_EXTRAS: Final = {"replicate": "replication", "recover": "replication"}
+_EXTRAS: Final = {
+    "replica": "replication",
+    "replicate": "replication",
+    "pipeline": "spark",
+    "recover": "replication",
+}
 
 _DESCRIPTION: Final = "STOMP for Python: a broker, and tools around it."
 _EPILOG: Final = """\

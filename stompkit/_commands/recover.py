@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import create_engine
 
+from stompkit.link import BrokerUrl
 from stompkit.replication.eventsourcing import (
     EventStore,
     PrepareCommit,
@@ -20,7 +21,6 @@ from stompkit.replication.eventsourcing import (
 )
 from stompkit.replication.eventsourcing.prepare import Prepared
 from stompkit.replication.jobs import masked
-from stompkit.replication.link import BrokerUrl
 from stompkit.replication.subscribers.printing import print_sub
 from stompkit.replication.subscribers.stomp import StompSub
 from stompkit.replication.tables import Tables

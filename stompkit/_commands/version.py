@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from stompkit import __version__
+from stompkit import __version__, is_compiled
 
 __all__ = ["main"]
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
         prog="stompkit version",
         description="Print the versions of stompkit and of what it runs on.",
     ).parse_args(arguments)
-    print(f"stompkit {__version__}")
+    print(f"stompkit {__version__}, {'compiled' if is_compiled() else 'not compiled'}")
     print(f"Python {platform.python_version()} on {platform.system()} {platform.release()}")
     for package in _PACKAGES:
         try:

@@ -1,0 +1,62 @@
+"""What the programs measure is what a wheel has, unless Python is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks._compiled import Uncompilable, environment
+from stompkit.testing._launching.polling import wait_until
+from tests.benchmarks.programs import ROOT, missing
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    if shutil.which("cc") is None:
+        raise missing("needs a C compiler: apt-get install gcc libc6-dev python3-dev")
+
+
+def is_compiled(directory: Path, **more: str) -> bool:
+    """Whether a program says that it has measured what is compiled."""
+    path = directory / "made.json"
+    command = [sys.executable, "-m", "benchmarks.start", "--rounds", "1", "--json", str(path)]
+    environ = {name: value for name, value in os.environ.items() if name != "STOMPKIT_PURE"}
+    environ = {**environ, "PYTHONPATH": str(ROOT), **more}
+    subprocess.run(command, cwd=ROOT, env=environ, check=True, stdout=subprocess.DEVNULL)
+    made = json.loads(path.read_text())
+    assert isinstance(made["compiled"], bool)
+    return bool(made["compiled"])
+
+
+def test_a_program_measures_what_is_compiled(tmp_path: Path) -> None:
+    assert is_compiled(tmp_path)
+
+
+def test_a_program_measures_python_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert not is_compiled(tmp_path, STOMPKIT_PURE="1")
+
+
+def test_what_is_compiled_has_the_conformance_cases() -> None:
+    tree = Path(environment()["PYTHONPATH"].split(os.pathsep)[0])
+    assert (tree / "stompkit" / "conformance" / "cases" / "pytest.ini").exists()
+    assert list(tree.rglob("_decoder.*.so"))
+
+
+def test_where_nothing_can_be_compiled_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "/no/compiler")
+    with pytest.raises(Uncompilable, match="can't be compiled here"):
+        environment()
+    assert not list((tmp_path / "stompkit").glob("compiled-*"))
+    # Nor is anything of the attempt left.
+    assert wait_until(lambda: len(list((tmp_path / "stompkit").iterdir())) == 1, 10)

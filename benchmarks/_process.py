@@ -3,27 +3,83 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from benchmarks._report import unusable
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 
-__all__ = ["MIB", "Watch", "allow_open_files", "disk_bytes", "memory", "process_id", "start"]
+__all__ = [
+    "MIB",
+    "Process",
+    "Watch",
+    "allow_open_files",
+    "busy_s",
+    "disk_bytes",
+    "memory",
+    "need_proc",
+    "open_files",
+    "process_id",
+    "processes",
+    "start",
+]
 
 MIB: Final = 1 << 20
 _INTERVAL_S: Final = 0.02
 #: Octets of a block in ``st_blocks``, whatever the file system's are (POSIX, <sys/stat.h>).
 _BLOCK_BYTES: Final = 512
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Process(NamedTuple):
+    """What ``/proc`` tells of a process."""
+
+    name: str
+    parent: int
+    own_s: float
+    """Seconds of processor time that it has used."""
+    ended_s: float
+    """The same of its children that have ended."""
+
+
+def need_proc() -> None:
+    """End the program where there is no ``/proc``."""
+    if not Path("/proc/self/stat").exists():
+        raise unusable("processes are looked at in /proc, as Linux has it: there is none here")
+
+
+def processes(pids: Iterable[int] | None = None) -> dict[int, Process]:
+    """Those of ``pids`` that are there; without them all of this machine."""
+    found = {}
+    if pids is None:
+        pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # it has ended
+        # proc(5): the name is in brackets, and may have some itself.
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        fields = rest.split()
+        user, system, ended_user, ended_system = (int(each) * _TICK_S for each in fields[11:15])
+        found[pid] = Process(name, int(fields[1]), user + system, ended_user + ended_system)
+    return found
+
+
+def busy_s() -> float:
+    """Processor time that everything on this machine has used, in seconds."""
+    user, nice, system, *_ = Path("/proc/stat").read_text(encoding="ascii").split()[1:]
+    return (int(user) + int(nice) + int(system)) * _TICK_S
 
 
 def start(directory: Path, *arguments: str) -> RunningBroker:
     """Launch this package's broker with ``arguments``; log and data stay in ``directory``."""
-    if not Path("/proc/self/status").exists():
-        raise unusable("memory is read from /proc, as Linux has it: there is none here")
+    need_proc()
     return launch(LaunchConfig(arguments=arguments, directory=directory, stop_timeout_s=60.0))
 
 
@@ -97,17 +153,32 @@ def disk_bytes(directory: Path) -> int:
     return sum(path.stat().st_blocks for path in files) * _BLOCK_BYTES
 
 
-def allow_open_files(needed: int) -> None:
-    """Let this process, and those that it starts, have ``needed`` files open at a time each."""
+def open_files(wanted: int) -> int:
+    """Let this process, and those that it starts, have ``wanted`` files open at a time each.
+
+    Gives how many they may have, which is less where the hard limit can't be raised.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        most = needed if hard == resource.RLIM_INFINITY else max(hard, needed)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
-        except (OSError, ValueError) as error:
-            raise unusable(
-                f"{needed} open files are needed, and the hard limit is {hard} ({error}).\n"
-                f"Raise it: run `ulimit -n {needed}` as root before this program, or set\n"
-                f"LimitNOFILE={needed} in a systemd unit, nofile in /etc/security/limits.conf, or\n"
-                f"--ulimit nofile={needed} for a container; or open fewer connections."
-            ) from None
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    if hard == resource.RLIM_INFINITY or hard >= wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+    except (OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return hard
+    return wanted
+
+
+def allow_open_files(needed: int) -> None:
+    """Let this process, and those that it starts, have so many files open, or end the program."""
+    hard = open_files(needed)
+    if hard < needed:
+        raise unusable(
+            f"{needed} open files are needed, and the hard limit is {hard}.\n"
+            f"Raise it: run `ulimit -n {needed}` as root before this program, or set\n"
+            f"LimitNOFILE={needed} in a systemd unit, nofile in /etc/security/limits.conf, or\n"
+            f"--ulimit nofile={needed} for a container; or open fewer connections."
+        )

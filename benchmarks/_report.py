@@ -10,9 +10,19 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from stompkit import __version__
+from stompkit import __version__, is_compiled
 
-__all__ = ["Bound", "Figure", "broken", "make_parser", "positive", "progress", "report", "unusable"]
+__all__ = [
+    "Bound",
+    "Figure",
+    "broken",
+    "heading",
+    "make_parser",
+    "positive",
+    "progress",
+    "report",
+    "unusable",
+]
 
 _WIDTH: Final = 79
 
@@ -83,13 +93,19 @@ def broken(reason: str) -> SystemExit:
     return SystemExit(f"BROKEN: {reason}")
 
 
+def heading() -> str:
+    """What was measured, and on what."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    how = "compiled" if is_compiled() else "not compiled"
+    return f"stompkit {__version__}, {how}, {python}, {os.cpu_count()} cores"
+
+
 def report(
     parser: argparse.ArgumentParser, path: Path | None, figures: list[Figure], bounds: list[Bound]
 ) -> int:
     """Print everything and write it to ``path``; gives the exit status."""
     progress()
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    print(f"stompkit {__version__}, {python}, {os.cpu_count()} cores\n")
+    print(f"{heading()}\n")
     width = max(len(figure.title) for figure in figures)
     for figure in figures:
         print(f"{figure.title:<{width}}  {figure.value:>12{figure.form}}")
@@ -100,7 +116,8 @@ def report(
         "program": parser.prog,
         "arguments": sys.argv[1:],
         "stompkit": __version__,
-        "python": python,
+        "compiled": is_compiled(),
+        "python": platform.python_version(),
         "cores": os.cpu_count(),
         "figures": {figure.name: figure.value for figure in figures},
         "bounds": [

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks._client import Client, Refused, fill, number_of
+from benchmarks._compiled import measure_compiled
 from benchmarks._process import MIB, Watch, disk_bytes, memory, process_id, start
 from benchmarks._report import (
     Bound,
@@ -155,6 +156,7 @@ def main() -> int:
     """Read the command line, measure and report; gives the exit status."""
     parser = options()
     given = parser.parse_args()
+    measure_compiled("benchmarks.backlog")
     with tempfile.TemporaryDirectory(prefix="stompkit-backlog-", dir=given.directory) as name:
         needed, free = ROOM * given.messages * given.body_bytes, shutil.disk_usage(name).free
         if needed > free:

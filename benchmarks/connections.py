@@ -23,6 +23,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks._client import Client, Refused, message, number_of
+from benchmarks._compiled import measure_compiled
 from benchmarks._process import MIB, allow_open_files, memory, process_id, start
 from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
 from stompkit.testing import BrokerError, RunningBroker
@@ -144,6 +145,7 @@ def main() -> int:
     add("--connections", type=positive, default=10_000, help="to open (default: %(default)s)")
     add("--subscribe", action="store_true", help="subscribe each to a queue of its own")
     given = parser.parse_args()
+    measure_compiled("benchmarks.connections")
     allowed = given.connections + SPARE
     allow_open_files(allowed)
     with tempfile.TemporaryDirectory(prefix="stompkit-connections-") as name:

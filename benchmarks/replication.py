@@ -27,9 +27,9 @@ from sqlalchemy.event import listen
 from sqlalchemy.orm import sessionmaker
 
 from benchmarks._report import Bound, Figure, make_parser, positive, progress, report
+from stompkit.link import Link
 from stompkit.replication.events import RowChange
 from stompkit.replication.frames import packets
-from stompkit.replication.link import Link
 from stompkit.replication.publication import Publication
 from stompkit.replication.publishers.mysql import MysqlPublisher
 from stompkit.replication.publishers.outbox import Outbox

@@ -27,6 +27,7 @@ from statistics import median, quantiles
 from typing import Final, NamedTuple
 
 from benchmarks._client import Client, Refused, fill, message, number_of
+from benchmarks._compiled import measure_compiled
 from benchmarks._process import start
 from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
 from stompkit.testing import BrokerError
@@ -194,6 +195,7 @@ def main() -> int:
     add("--rounds", type=positive, default=9, help="of each kind (default: %(default)s)")
     add("--body-bytes", type=positive, default=1_024, help="of a message (default: %(default)s)")
     given = parser.parse_args()
+    measure_compiled("benchmarks.slow_reader")
     with tempfile.TemporaryDirectory(prefix="stompkit-slow-reader-") as name:
         try:
             with start(Path(name)) as broker:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["figures", "run"]
+import pytest
+
+__all__ = ["ROOT", "figures", "missing", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,11 +23,14 @@ def run(
     before: Callable[[], None] | None = None,
     stderr: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one to its end; ``before`` is called in its process first, ``stderr`` is as in Popen."""
+    """Run one to its end; ``before`` is called in its process first, ``stderr`` is as in Popen.
+
+    It measures what is not compiled, which takes no compiler.
+    """
     return subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "STOMPKIT_PURE": "1"},
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
@@ -49,3 +54,9 @@ def figures(done: subprocess.CompletedProcess[str], path: Path) -> dict[str, flo
     for bound in made["bounds"]:
         assert bound["holds"] == (measured[bound["figure"]] <= bound["at_most"])
     return measured
+
+
+def missing(reason: str) -> BaseException:
+    """What skips a test for which something is not installed, or fails it."""
+    fails = os.environ.get("STOMPKIT_MQ_MISSING") == "fail"
+    return (pytest.fail if fails else pytest.skip).Exception(reason)

@@ -1,0 +1,31 @@
+"""What a broker, and everything else on the machine, uses of the processors during a run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks._process import busy_s, processes
+from benchmarks.load._peers import Running
+
+__all__ = ["Meter"]
+
+
+class Meter:
+    """Counts from when it is made."""
+
+    def __init__(self, running: Running) -> None:
+        """Begin."""
+        self._pids = running.pids()
+        self._broker_s, self._all_s, self._began = self._cpu_s(), busy_s(), time.monotonic()
+
+    def _cpu_s(self) -> float:
+        """Processor time of the broker; of those of its processes that have ended, none."""
+        return sum(process.own_s for process in processes(self._pids).values())
+
+    def read(self, report: dict[str, Any]) -> None:
+        """Add to the generator's report what the broker has used, and how many cores others."""
+        took_s = time.monotonic() - self._began
+        report["broker_cpu_s"] = self._cpu_s() - self._broker_s
+        others_s = busy_s() - self._all_s - report["broker_cpu_s"] - report["generator_cpu_s"]
+        report["others_cores"] = max(0.0, others_s / took_s)

@@ -1,0 +1,350 @@
+"""Who is measured: brokers, relays, and how each is started and spoken to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks._process import memory, open_files, processes
+from benchmarks.load._cells import Cell
+from benchmarks.load._generator import generator
+from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
+from stompkit.testing._launching.process import GuardedProcess
+
+__all__ = ["PEERS", "SPARE_FILES", "Missing", "Peer", "Relay", "Running"]
+
+#: What a broker may have open besides connections.
+SPARE_FILES: Final = 500
+#: What a program may take to listen, in seconds, and how often it is tried.
+_READY_S: Final = 10.0
+_POLL_S: Final = 0.01
+_MOST_JOB_BYTES: Final = 1 << 20
+#: Connections that are open at a time, at most.
+_IDLE: Final = 10_000
+#: Unacknowledged messages of a consumer.
+_PREFETCH: Final = 100
+
+
+class Missing(Exception):
+    """A peer is not installed; the message says how to get it."""
+
+
+class Running(ABC):
+    """A peer that has been started."""
+
+    def __init__(self, port: int, directory: Path) -> None:
+        """Tell where it listens on 127.0.0.1, and where its files are."""
+        self.port = port
+        self.directory = directory
+
+    def pids(self) -> list[int]:
+        """All its processes: their environment tells whose they are."""
+        sign = os.fsencode(f"STOMPKIT_BROKER_DIRECTORY={self.directory}")
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if sign in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
+
+    def memory_bytes(self) -> int:
+        """Anonymous memory of all its processes, but not of the guard that has started them."""
+        found = 0
+        for pid, process in processes(self.pids()).items():
+            if process.parent == os.getpid():
+                continue
+            try:
+                found += memory(pid)[0]
+            except (OSError, KeyError):
+                continue  # it has ended
+        return found
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Kill it, start it again with the data that it has left, and wait until it listens.
+
+        Raises BrokerError.
+        """
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Let it use no processor time, until it is resumed."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Let it go on."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it, and remove its files."""
+
+
+class _Broker(Running):
+    """A broker that stompkit.testing has launched."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        assert broker.directory is not None
+        super().__init__(broker.port, broker.directory)
+        self.broker = broker
+
+    def restart(self) -> None:
+        self.broker.restart(kill=True)
+
+    def pause(self) -> None:
+        self.broker.pause()
+
+    def resume(self) -> None:
+        self.broker.resume()
+
+    def stop(self) -> None:
+        self.broker.kill()
+        self.broker.stop()
+
+
+class _Program(Running):
+    """Any other program, under the same guard."""
+
+    def __init__(self, command: list[str], port: int, directory: Path) -> None:
+        super().__init__(port, directory)
+        self._command = command
+        self._process = self._begin()
+
+    def _begin(self) -> GuardedProcess:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return GuardedProcess(self._command, environment, self.directory, _READY_S, temporary=True)
+
+    def wait(self) -> None:
+        """Return when it listens; raises BrokerError where it does not."""
+        deadline = time.monotonic() + _READY_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except ConnectionRefusedError:
+                if self._process.status() is not None or time.monotonic() > deadline:
+                    raise BrokerError(f"it does not start: {self._process.log()}") from None
+                time.sleep(_POLL_S)
+
+    def restart(self) -> None:
+        self._process.kill()
+        self._process = self._begin()
+        self.wait()
+
+    def pause(self) -> None:
+        self._process.pause()
+
+    def resume(self) -> None:
+        self._process.resume()
+
+    def stop(self) -> None:
+        self._process.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _start(make: Callable[[int, Path], list[str]]) -> Running:
+    """Start the command that ``make`` makes for a port and a directory, and wait for it."""
+    directory = Path(tempfile.mkdtemp(prefix="stompkit-load-"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    program = _Program(make(port, directory), port, directory)
+    try:
+        program.wait()
+    except BaseException:
+        program.stop()
+        raise
+    return program
+
+
+@dataclass(frozen=True)
+class Peer(ABC):
+    """Something that messages go through."""
+
+    name: str
+    about: str
+
+    @abstractmethod
+    def lacks(self, cell: Cell) -> str:
+        """Why a cell can't be run with it; empty where it can."""
+
+    @abstractmethod
+    def variant(self, cell: Cell) -> str:
+        """Which way of starting it a cell takes: those of the same name share the process."""
+
+    @abstractmethod
+    def start(self, variant: str) -> Running:
+        """Start it; raises :class:`Missing`, and BrokerError where it does not start."""
+
+    @abstractmethod
+    def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
+        """What the generator is told, besides the number of messages; ``name`` is a new one."""
+
+
+def _shape(cell: Cell, destinations: int) -> list[str]:
+    """The part of the generator's arguments that all protocols have."""
+    shape = {
+        "--producers": cell.producers,
+        "--consumers": cell.consumers,
+        "--destinations": destinations,
+        "--body": cell.body_bytes,
+        "--rate": cell.rate,
+        "--phase": "both" if cell.consumers else "fill",
+    }
+    given = [str(word) for pair in shape.items() for word in pair]
+    return [*given, "--topic"] if cell.kind == "topic" else given
+
+
+@dataclass(frozen=True)
+class StompPeer(Peer):
+    """A broker that stompkit.testing can launch."""
+
+    version: str = "1.2"
+    prefetch_header: str = "prefetch-count"
+    has_data: bool = False
+    """Whether it is started in another way for messages that are to survive."""
+    read_bytes: int = 0
+    """The most octets that may be on the way to it; 0 for any."""
+    has_individual: bool = True
+    """Whether it waits for acknowledgements of single messages."""
+    for_many: tuple[str, ...] = ()
+    """Arguments of its command for as many connections as the cell ``idle`` has."""
+
+    def lacks(self, cell: Cell) -> str:
+        if self.has_individual or cell.ack == "auto" or not cell.consumers:
+            return ""
+        return "it has no acknowledgement of single messages"
+
+    def variant(self, cell: Cell) -> str:
+        # Memory is that of a broker that has done nothing else.
+        if cell.kind in ("backlog", "idle"):
+            return cell.kind
+        return "persistent" if cell.is_persistent and self.has_data else "memory"
+
+    def start(self, variant: str) -> Running:
+        keeps = self.has_data and variant in ("persistent", "backlog")
+        arguments: tuple[str, ...] = ()
+        if variant == "idle":
+            open_files(_IDLE + SPARE_FILES)
+            arguments = self.for_many
+        return _Broker(launch(LaunchConfig(name=self.name, persistent=keeps, arguments=arguments)))
+
+    def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
+        assert isinstance(running, _Broker)
+        broker = running.broker
+        given = ["stomp", "--port", str(broker.port), "--host", broker.vhost]
+        given += ["--version", self.version]
+        if broker.login is not None:
+            given += ["--login", broker.login, "--passcode", broker.passcode or ""]
+        if cell.kind == "idle":
+            return [*given[1:], "--parallel", str(cell.parallel)]
+        template = broker.topic_template if cell.kind == "topic" else broker.queue_template
+        ack = cell.ack if self.has_individual else "auto"
+        given += ["--destination", template.format(name), "--ack", ack]
+        if cell.kind == "churn":
+            return ["churn", *given[1:], "--parallel", str(cell.parallel)]
+        if ack != "auto":
+            given += ["--subscribe-header", f"{self.prefetch_header}:{_PREFETCH}"]
+        outstanding, window = cell.outstanding, cell.window
+        if self.read_bytes:
+            most = max(1, self.read_bytes // (cell.body_bytes + 100) // cell.producers)
+            outstanding, window = min(outstanding, most), min(window, most)
+        given += ["--outstanding", str(outstanding)]
+        if cell.is_persistent:
+            given += ["--window", str(window), "--send-header", "persistent:true"]
+        return given + _shape(cell, cell.destinations)
+
+
+@dataclass(frozen=True)
+class Relay(Peer):
+    """A relay that looks at nothing: what it costs to move octets at all."""
+
+    command: tuple[str, ...] = ()
+    """What to run, with the port at the end; without it the generator itself."""
+
+    def lacks(self, cell: Cell) -> str:
+        if cell.kind not in ("queue", "topic"):
+            return "it knows nothing of messages or sessions"
+        return "" if cell.ack == "auto" else "it has no acknowledgements"
+
+    def variant(self, cell: Cell) -> str:
+        return ""
+
+    def start(self, variant: str) -> Running:
+        command = self.command or (str(generator()), "relay", "--port")
+        return _start(lambda port, _: [*command, str(port)])
+
+    def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
+        given = ["raw", "--port", str(running.port), "--outstanding", str(cell.outstanding)]
+        # It can't share out: each pair is for itself.
+        return given + _shape(cell, 1 if cell.kind == "topic" else cell.producers)
+
+
+@dataclass(frozen=True)
+class Beanstalkd(Peer):
+    """beanstalkd: no STOMP, but the same job, by put, reserve and delete."""
+
+    def lacks(self, cell: Cell) -> str:
+        if cell.kind == "topic":
+            return "it has no topics"
+        if cell.kind in ("churn", "idle"):
+            return "it has no sessions: there is no login"
+        return "" if cell.ack != "auto" else "it delivers nothing that need not be deleted"
+
+    def variant(self, cell: Cell) -> str:
+        if cell.kind == "backlog":
+            return cell.kind
+        return "persistent" if cell.is_persistent else "memory"
+
+    def start(self, variant: str) -> Running:
+        program = shutil.which("beanstalkd")
+        if program is None:
+            raise Missing("beanstalkd is not installed: apt-get install beanstalkd")
+        common = [program, "-l", "127.0.0.1", "-z", str(_MOST_JOB_BYTES)]
+
+        def make(port: int, directory: Path) -> list[str]:
+            log = [] if variant == "memory" else ["-b", str(directory), "-f", "0"]
+            return [*common, "-p", str(port), *log]
+
+        return _start(make)
+
+    def arguments(self, running: Running, cell: Cell, name: str) -> list[str]:
+        given = ["beanstalk", "--port", str(running.port), "--destination", name]
+        given += ["--outstanding", str(cell.outstanding), "--window", str(cell.window or 1_000)]
+        return given + _shape(cell, cell.destinations)
+
+
+PEERS: Final = (
+    StompPeer(
+        "stompkit",
+        "this package's broker, as twist stompkit starts it",
+        has_data=True,
+        for_many=("--max-connections", str(_IDLE + SPARE_FILES)),
+    ),
+    StompPeer("activemq", "Apache ActiveMQ (Debian's)", prefetch_header="activemq.prefetchSize"),
+    StompPeer("rabbitmq", "RabbitMQ with its STOMP plug-in (Debian's)"),
+    StompPeer(
+        "coilmq",
+        "CoilMQ; it loses frames that it does not read whole, and is sent few at a time",
+        version="1.1",
+        has_data=True,
+        read_bytes=4_096,
+        has_individual=False,
+    ),
+    Beanstalkd("beanstalkd", "beanstalkd by its own protocol; -b -f 0 where messages survive"),
+    Relay("relay-c", "forwards octets without looking, in C"),
+    Relay(
+        "relay-twisted",
+        "forwards octets without looking, on Twisted",
+        (sys.executable, "-m", "benchmarks.load.relay"),
+    ),
+)

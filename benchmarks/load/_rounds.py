@@ -1,0 +1,239 @@
+"""Cells and brokers in turns: what is run when, and what comes out of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median
+from types import TracebackType
+from typing import Any, Final, Self
+
+from benchmarks._report import progress
+from benchmarks.load._cells import Cell
+from benchmarks.load._extremes import EXTREMES
+from benchmarks.load._generator import GeneratorError, run
+from benchmarks.load._meter import Meter
+from benchmarks.load._peers import Missing, Peer, Running
+from stompkit.testing import BrokerError
+
+__all__ = ["Machine", "Result", "measure"]
+
+#: Messages of the first run, which tells how many the others take: it also warms up what compiles
+#: as it goes.
+_FIRST: Final = {"queue": 20_000, "topic": 4_000, "churn": 50}
+_LEAST: Final = 200
+_LEAST_CHURN: Final = 20
+_MOST: Final = 20_000_000
+#: How many times as long a run may be as the one that it is reckoned from.
+_FACTOR: Final = 10
+#: A run at a rate is so many times as long: its slowest thousandth is looked at.
+_LONGER: Final = 3
+#: What a run may take that was to take a second, and any run besides, in seconds.
+_SLOWER: Final = 20.0
+_SPARE_S: Final = 40.0
+#: What goes wrong with a broker, and is told in its row.
+_FAULTS: Final = (GeneratorError, BrokerError, Missing, OSError)
+#: What leaves nothing of a queue that was filled for those who come after.
+_DRAIN: Final = ("--phase", "drain", "--consumers", "1", "--ack", "auto")
+
+
+@dataclass
+class Result:
+    """What one broker did in one cell."""
+
+    cell: Cell
+    peer: Peer
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    """The generator's reports, with ``broker_cpu_s``, and how many cores others used."""
+    fault: str = ""
+    """What went wrong; then there may be no runs."""
+    lacks: str = ""
+    """Why the cell can't be run with this broker."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to run."""
+        return not self.fault and not self.lacks
+
+    @property
+    def per_second(self) -> float:
+        """Messages, or deliveries of a topic, a second: the median."""
+        return float(median(run["per_second"] for run in self.runs))
+
+    @property
+    def cpu_per_100k_s(self) -> float:
+        """Processor time of the broker for 100,000 of these, in seconds: the median."""
+        parts = [run["broker_cpu_s"] / (run["per_second"] * run["seconds"]) for run in self.runs]
+        return float(median(parts)) * 1e5
+
+    @property
+    def others_cores(self) -> float:
+        """How many cores were busy with something else: the median."""
+        return float(median(run["others_cores"] for run in self.runs))
+
+    def percentile(self, key: str, name: str) -> float | None:
+        """The median of a percentile in microseconds; None where it was not measured."""
+        found = [run[key][name] for run in self.runs if key in run]
+        return median(found) if found else None
+
+
+class Machine(AbstractContextManager["Machine"]):
+    """The brokers, each started when it is first needed, and stopped but when it is its turn."""
+
+    def __init__(self, most_s: float = _SPARE_S) -> None:
+        """Begin with none; a run may take ``most_s``."""
+        self.most_s = most_s
+        self._running: dict[tuple[str, str], Running] = {}
+        self._numbers = itertools.count(1)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End all of them."""
+        for running in self._running.values():
+            running.stop()
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def start(self, peer: Peer, cell: Cell) -> Running:
+        """Have a peer that a cell can be run with; it is paused."""
+        key = (peer.name, peer.variant(cell))
+        if key not in self._running:
+            progress(f"starting {peer.name}")
+            self._running[key] = peer.start(key[1])
+            self._running[key].pause()
+        return self._running[key]
+
+    def drop(self, peer: Peer, cell: Cell) -> None:
+        """End a peer that may be in disorder, or is not wanted again."""
+        running = self._running.pop((peer.name, peer.variant(cell)), None)
+        if running is not None:
+            running.stop()
+
+    def run(self, peer: Peer, cell: Cell, messages: int) -> dict[str, Any]:
+        """Run a cell once, while all other brokers rest; raises GeneratorError."""
+        running = self.start(peer, cell)
+        name = f"load-{next(self._numbers)}"
+        given = (*peer.arguments(running, cell, name), "--messages", str(messages))
+        running.resume()
+        meter = Meter(running)
+        report = run(*given, most_s=self.most_s)
+        meter.read(report)
+        if cell.kind == "queue" and not cell.consumers:
+            drained = run(*given, *_DRAIN, most_s=self.most_s)
+            report["drain_per_second"] = drained["per_second"]
+        elif cell.kind == "churn":
+            # Whether all that was sent is there, once.
+            shape = ("--producers", str(cell.parallel), "--unordered")
+            run("stomp", *given[1:], *_DRAIN, *shape, most_s=self.most_s)
+        running.pause()
+        return report
+
+    def run_extreme(self, peer: Peer, cell: Cell, seconds: float) -> dict[str, Any]:
+        """Run a cell that takes a broker for itself; raises GeneratorError."""
+        running = self.start(peer, cell)
+        running.resume()
+        try:
+            return EXTREMES[cell.kind](peer, running, cell, seconds)
+        finally:
+            self.drop(peer, cell)
+
+
+def measure(
+    machine: Machine, cells: list[Cell], peers: list[Peer], rounds: int, seconds: float
+) -> Iterator[Result]:
+    """Run each cell with all peers, in turns; about ``seconds`` for each run.
+
+    Gives the results of a cell when its last round is over.
+    """
+    machine.most_s = seconds * _SLOWER + _SPARE_S
+    for cell in cells:
+        results = [Result(cell, peer, lacks=peer.lacks(cell)) for peer in peers]
+        if cell.kind in EXTREMES:
+            _measure_once(machine, results, seconds)
+        else:
+            if cell.is_half:
+                _set_rate(machine, results, seconds)
+            _measure_in_turns(machine, results, rounds, seconds)
+        yield from results
+
+
+@contextmanager
+def _told(machine: Machine, result: Result) -> Iterator[None]:
+    """Keep what goes wrong with a broker as its result, and begin anew with it."""
+    try:
+        yield
+    except _FAULTS as error:
+        result.fault = str(error)
+        machine.drop(result.peer, result.cell)
+
+
+def _measure_once(machine: Machine, results: list[Result], seconds: float) -> None:
+    for result in results:
+        if result.is_due:
+            progress(f"{result.cell.name}: {result.peer.name}")
+            with _told(machine, result):
+                result.runs.append(machine.run_extreme(result.peer, result.cell, seconds))
+
+
+def _measure_in_turns(machine: Machine, results: list[Result], rounds: int, seconds: float) -> None:
+    counts = {}
+    for result in results:
+        if result.is_due:
+            with _told(machine, result):
+                counts[result.peer.name] = _count(machine, result, seconds)
+    for number in range(rounds):
+        # Whoever is first is so only in one round.
+        turn = number % len(results)
+        for result in results[turn:] + results[:turn]:
+            if not result.is_due:
+                continue
+            name = result.peer.name
+            progress(f"{result.cell.name}: round {number + 1} of {rounds}: {name}")
+            with _told(machine, result):
+                result.runs.append(machine.run(result.peer, result.cell, counts[name]))
+
+
+def _set_rate(machine: Machine, results: list[Result], seconds: float) -> None:
+    """Find out how fast each can be, and let all of them be half as fast as the slowest."""
+    limits: dict[str, float] = {}
+    for result in results:
+        if result.is_due:
+            with _told(machine, result):
+                count = _count(machine, result, seconds)
+                report = machine.run(result.peer, result.cell, count)
+                limits[result.peer.name] = report["per_second"]
+    if not limits:
+        return
+    slowest = min(limits, key=limits.__getitem__)
+    rate = max(1, int(limits[slowest] / 2))
+    for result in results:
+        about = f"one queue, 1 to 1 clients, {rate:,} messages a second: half of what {slowest} can"
+        result.cell = replace(result.cell, about=about, rate=rate)
+
+
+def _count(machine: Machine, result: Result, seconds: float) -> int:
+    """How many messages a run takes."""
+    cell, peer = result.cell, result.peer
+    progress(f"{cell.name}: warming up {peer.name}")
+    if cell.rate:
+        machine.run(peer, cell, cell.rate)
+        return max(_LEAST, int(cell.rate * seconds * _LONGER))
+    least = _LEAST_CHURN if cell.kind == "churn" else _LEAST
+    first = max(least, min(_FIRST[cell.kind], (64 << 20) // cell.body_bytes))
+    if cell.window:
+        first = min(first, 1_000 if cell.window == 1 else 5_000)
+    while True:
+        report = machine.run(peer, cell, first)
+        wanted = int(max(least, min(_MOST, first * seconds / report["seconds"])))
+        # A run that is much shorter tells little of a longer one.
+        if wanted < _FACTOR * first:
+            return wanted
+        first = wanted // 2

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.effort import IS_CAMPAIGN
+
 # A machine that is busy makes no test fail.
 settings.register_profile("stompkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stompkit")
+
+if IS_CAMPAIGN:
+    os.environ["PYTEST_TIMEOUT"] = "0"
 
 pytest_plugins = ["pytester"]
 

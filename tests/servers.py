@@ -126,6 +126,11 @@ class Server(ABC):
         if self._process is not None:
             self._process.stop()
 
+    def kill(self) -> None:
+        """Kill the server with ``kill -9``; it can be started again."""
+        assert self._process is not None
+        self._process.kill()
+
     def remove(self) -> None:
         """Shut the server down and remove its files."""
         self.stop()

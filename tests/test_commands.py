@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import stompkit
+from stompkit import is_compiled
 from stompkit._commands import COMMANDS, main
 from stompkit.server.operations import DirectoryLock, Settings, parse_settings, read_settings
 from stompkit.testing._launching.polling import wait_until
@@ -135,7 +136,8 @@ def test_the_end_of_whoever_reads_is_no_error() -> None:
 
 def test_version_says_what_it_runs_on() -> None:
     lines = run("version").splitlines()
-    assert lines[0] == f"stompkit {stompkit.__version__}"
+    what = "compiled" if is_compiled() else "not compiled"
+    assert lines[0] == f"stompkit {stompkit.__version__}, {what}"
     assert [line.split()[0].rstrip(":") for line in lines[1:5]] == [
         "Python",
         "Twisted",
@@ -505,14 +507,11 @@ def test_run_tells_what_it_cannot_run(arguments: list[str], status: int, problem
 #: Says which signal it gets, and ends with a status of its own.
 LISTEN = """
 import os, signal, sys
-def end(number, frame):
-    os.write(1, signal.Signals(number).name.encode() + b"\\n")
-    sys.exit(9)
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
-    signal.signal(number, end)
-os.write(1, b"ready\\n")  # the signal may come within it, where print() could not print again
-while True:
-    signal.pause()
+wanted = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # none is lost that comes before it waits
+print("ready", flush=True)
+print(signal.sigwait(wanted).name, flush=True)
+sys.exit(9)
 """
 
 

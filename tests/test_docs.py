@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -19,6 +20,7 @@ import stompkit
 from stompkit.frames import AFTER_LOGIN, BEFORE_LOGIN, COMMANDS, Frame, FrameDecoder, Limits, Role
 from stompkit.server import BrokerConfig
 from stompkit.server.operations import Settings, SettingsError, hash_passcode, parse_settings
+from stompkit.server.tap import Options
 from stompkit.testing.memory import MemoryBroker
 from tests.server.certificates import Authority
 
@@ -27,6 +29,8 @@ PACKAGE = Path(stompkit.__file__).parent
 PAGES = sorted(
     path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.rst"), *ROOT.glob("docs/*.rst")]
 )
+#: Options of ``twistd stompkit``, with their dashes.
+OPTIONS = {f"--{name.rstrip('=')}" for name in Options().longOpt}
 BROKER, PROTOCOL = "docs/broker.rst", "docs/protocol.rst"
 
 
@@ -118,6 +122,23 @@ def test_a_link_leads_to_a_page_and_section_that_exist(page: str) -> None:
             other = path.resolve().relative_to(ROOT).as_posix()
             ids = {each for s in tree(other).findall(nodes.section) for each in s["ids"]}
             assert anchor in ids, f"{page} links to {target}#{anchor}"
+
+
+def test_a_broker_is_started_with_options_that_there_are() -> None:
+    """Each line of a page that does so, without what a shell would make of it."""
+    seen = 0
+    for page in PAGES:
+        for block in tree(page).findall(nodes.literal_block):
+            for line in block.astext().replace("\\\n", " ").splitlines():
+                command = re.search(r"\btwistd? (?:--nodaemon )?stompkit\b([^#]*)", line)
+                if command is None or "--help" in command[1]:
+                    continue
+                words = shlex.split(command[1])
+                for word in words:
+                    if word.startswith("--"):
+                        assert word.partition("=")[0] in OPTIONS, f"{page}: {line.strip()}"
+                seen += 1
+    assert seen > 5
 
 
 @pytest.mark.parametrize("page", PAGES)

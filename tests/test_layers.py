@@ -15,12 +15,27 @@ PACKAGE = Path(stompkit.__file__).parent
 #: What each layer may import of the others; everything else is above it.
 BELOW = {
     "frames": set[str](),
+    "metrics": set[str](),
     "client": {"frames"},
+    "link": {"frames", "client"},
     "server": {"frames"},
-    "replication": {"frames", "client"},
+    "replication": {"frames", "client", "link"},
+    "spool": {"frames", "client", "link"},
+    "spark": {"frames", "metrics", "client", "link", "spool", "replication"},
     "testing": {"frames"},
     "conformance": {"frames", "testing"},
-    "_commands": {"frames", "client", "server", "replication", "testing", "conformance"},
+    "_commands": {
+        "frames",
+        "metrics",
+        "client",
+        "link",
+        "server",
+        "replication",
+        "spool",
+        "spark",
+        "testing",
+        "conformance",
+    },
 }
 #: The parts of the test harness that have to do with the broker itself, by how their paths begin:
 #: the double in memory, and what the process runs that tests launch.

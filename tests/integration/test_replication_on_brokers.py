@@ -1,7 +1,8 @@
 """Replication over brokers that others have made: tests of ``tests/replication/broker`` on them.
 
 What is run here is a part of them, one test or two for each promise: order, repeats, split and
-large changesets, poison, a consumer that is killed, failover, partitions. All of them, by hand:
+large changesets, poison, a consumer that is killed, failover, partitions; and of replicas, in
+processes that are killed, offline, late, or have another broker. All of them, by hand:
 
     pytest tests/replication/broker --mq-broker activemq
     pytest tests/replication/broker --mq-broker rabbitmq
@@ -57,10 +58,19 @@ CHOSEN: Final = {
     "partitions": [
         "test_partitions.py::test_partitions_are_applied_side_by_side_and_come_to_the_same",
     ],
+    "replicas": [
+        "test_replicas.py::test_processes_that_are_killed_at_any_time_lose_and_double_nothing",
+        "test_replicas.py::test_what_was_edited_by_two_who_were_offline_is_merged",
+        "test_replicas.py::test_a_node_that_joins_late_takes_a_snapshot_of_what_nobody_keeps",
+        "test_replicas.py::test_a_changeset_that_is_refused_stops_nothing_else_and_can_be_skipped",
+        "test_replicas.py::test_a_broker_that_is_killed_may_be_replaced_by_an_empty_one",
+    ],
 }
 
 #: What takes a second broker on the first one's store, which has to be started for it.
 ANOTHER: Final = {"test_who_goes_on_with_a_broker_on_the_same_store_loses_and_doubles_nothing"}
+#: What takes two brokers, whatever they can do.
+TWO: Final = {"test_a_broker_that_is_killed_may_be_replaced_by_an_empty_one"}
 #: What a broker without acknowledgements can't be asked: there is nothing that comes again.
 NOT_AGAIN: Final = {
     "test_acknowledgements_that_are_lost_double_nothing",
@@ -117,4 +127,4 @@ def test_replication_keeps_what_one_broker_can_keep_that_was_started_by_hand(
     tmp_path: Path,
 ) -> None:
     with launch(LaunchConfig()) as broker:
-        assert skipped(tmp_path, "--mq", f"127.0.0.1:{broker.port}") == ANOTHER
+        assert skipped(tmp_path, "--mq", f"127.0.0.1:{broker.port}") == ANOTHER | TWO

@@ -6,7 +6,7 @@ from datetime import UTC, timedelta, timezone
 
 from hypothesis import strategies as st
 
-from stompkit.replication.events import Changeset, RowChange, Source
+from stompkit.replication.events import Changeset, Revision, RowChange, Source
 
 __all__ = ["changes", "changesets", "rows", "values"]
 
@@ -64,6 +64,16 @@ _SOURCES = st.builds(
     time=st.none() | st.datetimes(timezones=st.just(UTC)),
     is_snapshot=st.booleans(),
 )
+_REVISIONS = st.builds(
+    Revision,
+    trunk=_TEXT,
+    hlc=st.integers(0, 2**63 - 1),
+    context=st.dictionaries(_TEXT, st.integers(1, 2**63 - 1), max_size=3),
+    previous=_TEXT,
+    replaces=st.lists(st.tuples(_TEXT, st.integers(1, 2**63 - 1), _TEXT), max_size=2).map(tuple),
+    author=_TEXT,
+    comment=_TEXT,
+)
 changesets = st.builds(
     Changeset,
     id=_TEXT,
@@ -73,4 +83,5 @@ changesets = st.builds(
     changes=st.lists(changes, max_size=5).map(tuple),
     source=_SOURCES,
     parents=st.lists(_TEXT, max_size=2).map(tuple),
+    revision=st.none() | _REVISIONS,
 )

@@ -14,10 +14,12 @@ from stompkit.replication.events import (
     FORMAT,
     Changeset,
     EventProblem,
+    Revision,
     RowChange,
     Source,
     decode,
     encode,
+    encode_parts,
     make_changeset,
 )
 from stompkit.replication.values import ValueProblem
@@ -46,6 +48,12 @@ def test_changeset_comes_back_as_what_it_was(changeset: Changeset) -> None:
     assert decode(encode(changeset)) == changeset
 
 
+@given(changesets)
+def test_one_part_is_all_of_it(changeset: Changeset) -> None:
+    assert encode_parts(changeset) == [encode(changeset)]
+    assert encode_parts(changeset, 1_000_000) == [encode(changeset)]
+
+
 def test_form() -> None:
     assert json.loads(encode(a_changeset(UPDATE))) == {
         "format": FORMAT,
@@ -67,6 +75,26 @@ def test_form() -> None:
     }
 
 
+def test_form_of_a_revision() -> None:
+    revision = Revision(trunk="shop", hlc=1_795_262_400_000_000, context={"b": 2, "a": 1})
+    told = msgspec.structs.replace(a_changeset(), revision=revision)
+    assert json.loads(encode(told)) == {
+        **json.loads(encode(a_changeset())),
+        "revision": {"trunk": "shop", "hlc": 1_795_262_400_000_000, "context": {"a": 1, "b": 2}},
+    }
+    turned = msgspec.structs.replace(revision, context={"a": 1, "b": 2})
+    assert encode(msgspec.structs.replace(told, revision=turned)) == encode(told)
+    signed = msgspec.structs.replace(revision, author="Anna", comment="New prices")
+    octets = encode(msgspec.structs.replace(told, revision=signed))
+    assert octets.endswith(b',"author":"Anna","comment":"New prices"}}')
+
+
+def test_revision_is_part_of_what_is_made() -> None:
+    revision = Revision(trunk="shop", hlc=1, context={})
+    assert make_changeset("shop", 1, [], SOURCE, revision=revision).revision == revision
+    assert make_changeset("shop", 1, [], SOURCE).revision is None
+
+
 def test_equal_changesets_have_one_form_and_one_hash() -> None:
     """The order in which columns were named makes no difference."""
     turned = msgspec.structs.replace(UPDATE, after=dict(reversed((UPDATE.after or {}).items())))
@@ -85,8 +113,9 @@ def test_hash_is_of_everything() -> None:
         a_changeset(msgspec.structs.replace(UPDATE, after=None)),
         msgspec.structs.replace(one, parents=("c6",)),
         msgspec.structs.replace(one, sequence=8),
+        msgspec.structs.replace(one, revision=Revision(trunk="t", hlc=1, context={})),
     ]
-    assert len({each.hash for each in [one, *others]}) == 6
+    assert len({each.hash for each in [one, *others]}) == 7
 
 
 def test_changeset_of_now_has_an_id_of_its_own() -> None:
@@ -136,6 +165,8 @@ def changed(**fields: object) -> bytes:
         (b'{"format": "1"}', "this is no changeset: "),
         (changed(format=2), "this is format 2 of a changeset, and 1 is known"),
         (changed(sequence="7"), "this is no changeset: .*sequence"),
+        (changed(revision={"trunk": "t", "hlc": 1}), "this is no changeset: .*context"),
+        (changed()[:-1] + b', "more": ' + b"[" * 100_000, "this is no changeset: .*recursion"),
         (changed(changes=[{"table": "t"}]), "this is no changeset: .*action"),
         (
             changed(changes=[{"table": "t", "action": "merge", "key": {}}]),

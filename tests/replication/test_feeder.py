@@ -15,6 +15,7 @@ from stompkit.replication.publication import Publication
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.signals import SignalSink, SignalsStopped
+from stompkit.testing._launching.polling import wait_until
 
 LONG_S = 30.0
 
@@ -272,6 +273,10 @@ class Taker:
         self.futures.append(Future())
         return self.futures[-1]
 
+    def wait_for(self, count: int) -> None:
+        """Wait until it has taken so many."""
+        assert wait_until(lambda: len(self.futures) >= count, LONG_S)
+
 
 @pytest.fixture
 def taker() -> Iterator[Taker]:
@@ -283,6 +288,7 @@ def taker() -> Iterator[Taker]:
 def test_signals_count_as_applied_when_receivers_have_taken_them(taker: Taker) -> None:
     sink = SignalSink()
     applied = in_thread(sink.apply, [changeset(1), changeset(2)])
+    taker.wait_for(2)
     with pytest.raises(TimeoutError):
         applied.result(0.2)
     assert taker.taken == [1, 2]
@@ -298,6 +304,7 @@ def test_signals_before_a_failure_are_not_sent_again(taker: Taker) -> None:
     sink = SignalSink()
     taker.refused = {2}
     applied = in_thread(sink.apply, [changeset(1), changeset(2)])
+    taker.wait_for(1)
     with pytest.raises(TimeoutError):
         applied.result(0.2)
     taker.futures[0].set_result(None)
@@ -309,6 +316,7 @@ def test_signals_before_a_failure_are_not_sent_again(taker: Taker) -> None:
 def test_a_receiver_that_fails_later_fails_the_sink(taker: Taker) -> None:
     sink = SignalSink()
     applied = in_thread(sink.apply, [changeset(1)])
+    taker.wait_for(1)
     with pytest.raises(TimeoutError):
         applied.result(0.1)
     taker.futures[0].set_exception(OSError("lost"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -14,12 +13,13 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
+from stompkit.link import LinkClosed
 from stompkit.replication.jobs import Job, JobProblem, JobSettings, masked
-from stompkit.replication.link import LinkClosed
 from stompkit.replication.publishers.outbox import Outbox
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
+from tests.ports import free_ports
 from tests.replication.brokers import broker_url
 
 LONG_S = 60.0
@@ -109,10 +109,10 @@ Described = Callable[..., JobSettings]
 
 
 @pytest.fixture
-def nobody() -> str:
+def nobody() -> Iterator[str]:
     """The URL of a broker that is not there."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"stomp://me:s3cr3t@127.0.0.1:{taken.getsockname()[1]}/queue/a"
+    with free_ports() as (port,):
+        yield f"stomp://me:s3cr3t@127.0.0.1:{port}/queue/a"
 
 
 def target(path: Path) -> Path:
@@ -153,7 +153,8 @@ def test_a_job_can_be_stopped_while_its_database_is_away(described: Described, s
     shop.add(*range(1200))
     with running(described(shop.url, "sqlite:////no/such/directory/x.db")) as found:
         assert wait_until(lambda: found.job.status().changesets >= 1000, LONG_S)
-        assert "unable to open" in found.job.status().error
+        # The source does not wait for the target's first try.
+        assert wait_until(lambda: "unable to open" in found.job.status().error, LONG_S)
     assert found.error is None
 
 
@@ -200,11 +201,13 @@ def test_what_is_over_is_not_told_any_more(
     described: Described, shop: Shop, tmp_path: Path
 ) -> None:
     shop.add(1)
-    directory = tmp_path / "later"
+    made, directory = tmp_path / "made", tmp_path / "later"
+    made.mkdir()
+    target(made / "copy.db")
     with running(described(shop.url, f"sqlite:///{directory}/copy.db")) as found:
         assert wait_until(lambda: "unable to open" in found.job.status().error, LONG_S)
-        directory.mkdir()
-        target(directory / "copy.db.new").rename(directory / "copy.db")
+        # All at once: in a directory without the file SQLite makes one that has no tables.
+        made.rename(directory)
         assert wait_until(lambda: found.job.status().error == "", LONG_S)
         assert users(directory / "copy.db") == [(1, "1@example.org")]
 

@@ -17,9 +17,9 @@ import zmq
 from pymysqlreplication import BinLogStreamReader
 from sqlalchemy import create_engine
 
+from stompkit.link import Link
 from stompkit.replication.eventsourcing import SqlEventStore, SqlPrepareCommit, es_sub
 from stompkit.replication.frames import Packet
-from stompkit.replication.link import Link
 from stompkit.replication.offsets import Checkpoint
 from stompkit.replication.publishers.mysql import MysqlProblem, OffsetLost, StreamProblem
 from stompkit.replication.replicators import QueueReplicator, RqReplicator

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from stompkit.replication import Action, Changeset, RowChange, Source, encode, schema
+from stompkit.replication.events import Revision
 from tests.replication.made import changesets
 
 SCHEMA: dict[str, Any] = json.loads(schema())
@@ -32,6 +33,7 @@ def test_changesets_keep_to_it(changeset: Changeset) -> None:
     [
         (SCHEMA, Changeset, {"format"}),
         (PARTS["source"], Source, set()),
+        (PARTS["revision"], Revision, set()),
         (PARTS["change"], RowChange, set()),
     ],
 )

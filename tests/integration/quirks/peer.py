@@ -13,7 +13,7 @@ from typing import Final, Literal, Self
 from stompkit.frames import Frame, Version, unescape
 from stompkit.testing import RunningBroker
 
-__all__ = ["Fate", "Peer", "Site", "shown"]
+__all__ = ["Fate", "Peer", "Shown", "Site", "shown"]
 
 #: What has become of a connection: it answers, it has been closed, or neither.
 Fate = Literal["open", "closed", "silent"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from stompkit.frames import Frame
-from tests.integration.quirks.peer import Peer, Site, shown
+from tests.integration.quirks.peer import Peer, Shown, Site, shown
 from tests.integration.quirks.scripts import script
 
 #: How long a broker may be mute that is expected to be deaf, in seconds.
@@ -18,9 +18,9 @@ def told(peer: Peer, *headers: str) -> object:
     return [shown(frame, *headers) for frame in frames], fate
 
 
-def end(peer: Peer) -> list[object]:
+def end(peer: Peer) -> list[Shown]:
     """What comes up to the end of the connection."""
-    frames: list[object] = []
+    frames: list[Shown] = []
     while frame := peer.frame():
         frames.append(shown(frame))
     return frames
@@ -130,7 +130,9 @@ def disconnect(site: Site) -> object:
     with site.peer() as peer:
         answers = [shown(frame) for frame in peer.call("DISCONNECT")]
         peer.send("SEND", b"late", destination=site.queue(), receipt="late")
-        return answers, end(peer)
+        # ActiveMQ may be so late in closing that it has an ERROR for what comes in between.
+        late = [frame for frame in end(peer) if frame[0] == "RECEIPT" or site.name != "activemq"]
+        return answers, late
 
 
 @script("disconnect-stays-open", brokers="coilmq")

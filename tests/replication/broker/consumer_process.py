@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
+from stompkit.link import BrokerUrl
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset
-from stompkit.replication.link import BrokerUrl
 from tests.replication.broker.sqlite_sink import SqliteSink
 
 __all__ = ["Order", "run"]

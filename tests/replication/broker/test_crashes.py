@@ -52,7 +52,7 @@ def test_acknowledgements_that_are_lost_double_nothing(
     ):
         with stomp_proxy.drop("ACK") as lost:
             until(lambda: len(applied(place.store)) == 30)
-            lost.wait(30)
+            lost.wait(30, LONG_S)
         stomp_proxy.disconnect()
         until(lambda: running.consumer.status().repeats >= 30)
         place.publish(queue, writes(31, 40))
@@ -144,7 +144,7 @@ def test_a_changeset_is_not_confirmed_before_the_broker_has_confirmed_all_of_it(
         with stomp_proxy.hold("RECEIPT", nth=3) as held:
             changes = [write(number, "x" * 100) for number in range(10)]
             publication.publish(changes, position="1")
-            held.wait()
+            held.wait(timeout_s=LONG_S)
             with pytest.raises(TimeoutError):
                 publication.flush(0.1)
             assert publication.confirmed_position == ""
@@ -161,7 +161,7 @@ def test_a_changeset_is_not_confirmed_before_all_partitions_are(
     with place.sub(place.queue(), stomp_proxy, partitions=3) as sub:
         with stomp_proxy.hold("RECEIPT", nth=3) as held:
             future = sub.send(made)
-            held.wait()
+            held.wait(timeout_s=LONG_S)
             with pytest.raises(TimeoutError):
                 future.result(0.1)
         future.result(LONG_S)

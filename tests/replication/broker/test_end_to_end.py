@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from uuid import UUID
@@ -12,6 +11,7 @@ import pytest
 from stompkit.replication.events import RowChange
 from stompkit.replication.publication import Publication
 from stompkit.replication.values import Value
+from tests.ports import free_ports
 from tests.replication.broker.place import LONG_S, Dead, Place, changeset, until, write, writes
 from tests.replication.broker.sqlite_sink import SqliteSink, applied, rows
 
@@ -52,7 +52,7 @@ def test_what_a_publisher_publishes_is_applied_in_order(place: Place, sink: Sqli
         until(lambda: len(applied(place.store, publication.origin)) >= 200)
         assert applied(place.store, publication.origin) == list(range(1, 201))
         assert len(rows(place.store)) == 200
-        status = running.consumer.status()
+    status = running.consumer.status()
     assert (status.applied, status.changes, status.dead_letters) == (200, 200, 0)
     assert status.last == {publication.origin: 200}
     assert status.lag_s is not None
@@ -125,7 +125,7 @@ def test_split_changesets_are_applied_whole(place: Place, sink: SqliteSink) -> N
     place.publish(queue, made, max_body_bytes=1000)
     with place.consuming(queue, sink) as running:
         until(lambda: len(applied(place.store)) == 20)
-        assert running.consumer.status().changes == 600
+        until(lambda: running.consumer.status().changes == 600)
     assert applied(place.store) == list(range(1, 21))
     assert len(rows(place.store)) == 600
 
@@ -167,7 +167,7 @@ def test_several_changesets_are_applied_in_one_transaction(place: Place, sink: S
     queue = place.queue()
     place.publish(queue, writes(1, 50))
     with place.consuming(queue, sink, batch=20, batch_wait_s=LONG_S) as running:
-        until(lambda: len(applied(place.store)) >= 40)
+        until(lambda: len(sink.batches) >= 2)
         assert sink.batches[:2] == [20, 20]
         # The rest waits for others, and what waits is applied at the end.
         until(lambda: running.consumer.status().held_back == 10)
@@ -201,11 +201,11 @@ def test_callbacks_that_fail_stop_nothing(place: Place, sink: SqliteSink) -> Non
 
 def test_the_first_host_may_be_dead(place: Place, sink: SqliteSink) -> None:
     queue = place.queue()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        dead = Dead("127.0.0.1", taken.getsockname()[1])
-    place.publish(queue, writes(1, 5), addresses=(dead, place.broker))
-    with (
-        place.link(dead, place.broker) as link,
-        place.consuming(queue, sink, link=link),
-    ):
-        until(lambda: applied(place.store) == [1, 2, 3, 4, 5])
+    with free_ports() as (port,):
+        dead = Dead("127.0.0.1", port)
+        place.publish(queue, writes(1, 5), addresses=(dead, place.broker))
+        with (
+            place.link(dead, place.broker) as link,
+            place.consuming(queue, sink, link=link),
+        ):
+            until(lambda: applied(place.store) == [1, 2, 3, 4, 5])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from stompkit.link import Delivery, LinkClosed
 from stompkit.replication import subscribers
 from stompkit.replication.events import Changeset, RowChange, decode
 from stompkit.replication.frames import CONTENT_TYPE
-from stompkit.replication.link import Delivery, LinkClosed
 from stompkit.replication.signals import CHANGESET, emit
 from stompkit.replication.subscribers.stomp import stomp_sub
 from stompkit.replication.tables import Tables
@@ -49,7 +49,7 @@ def test_it_is_found_with_the_other_subscribers() -> None:
 def test_whether_frames_are_to_be_kept_is_said(place: Place, header: str) -> None:
     queue = place.queue()
     place.publish(queue, [changeset(1)], persistent=header == "true")
-    frame = place.broker.frames.wait_for("SEND", destination=queue)
+    frame = place.broker.frames.wait_for("SEND", destination=queue, timeout_s=LONG_S)
     assert frame.headers["persistent"] == header
 
 

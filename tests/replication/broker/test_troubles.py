@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from typing import Any
 
 import msgspec
 import pytest
 
+from stompkit.link import Delivery, LinkClosed
 from stompkit.replication.consumer import (
     Consumer,
     PoisonFrame,
@@ -18,8 +18,8 @@ from stompkit.replication.consumer import (
 )
 from stompkit.replication.events import Changeset
 from stompkit.replication.frames import Packet, packets
-from stompkit.replication.link import Delivery, LinkClosed
 from stompkit.replication.sinks import ApplyProblem
+from tests.ports import free_ports
 from tests.replication.broker.place import (
     LONG_S,
     Dead,
@@ -64,7 +64,7 @@ def test_what_can_not_be_applied_goes_to_the_dead_letters_alone(
         until(lambda: 9 in applied(place.store))
         assert applied(place.store) == [1, 2, 3, 4, 6, 7, 8, 9]
         assert sink.last("o") == 9
-        assert running.consumer.status().dead_letters == 1
+        until(lambda: running.consumer.status().dead_letters == 1)
     assert [(each.kind, each.origin, each.sequence) for each in problems] == [
         ("dead-letter", "o", 5)
     ]
@@ -92,7 +92,7 @@ def test_what_went_to_the_dead_letters_goes_there_once(place: Place, sink: Sqlit
     place.publish(queue, [poison(2), changeset(3)])
     with place.consuming(queue, sink, dead_letter=dead) as running:
         until(lambda: applied(place.store) == [1, 3])
-        status = running.consumer.status()
+    status = running.consumer.status()
     assert (status.dead_letters, status.repeats) == (0, 1)
     letters(place, dead, 2)
 
@@ -269,13 +269,12 @@ def test_a_consumer_can_be_stopped_by_an_event(place: Place, sink: SqliteSink) -
 def test_a_consumer_waits_for_a_broker_and_can_be_stopped_meanwhile(
     place: Place, sink: SqliteSink
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = Dead("127.0.0.1", taken.getsockname()[1])
-    link = place.link(nobody)
-    with place.consuming(place.queue(), sink, link=link) as running:
-        running.consumer.stop()
-        assert running.join() is None
-    link.close(0.0)
+    with free_ports() as (port,):
+        link = place.link(Dead("127.0.0.1", port))
+        with place.consuming(place.queue(), sink, link=link) as running:
+            running.consumer.stop()
+            assert running.join() is None
+        link.close(0.0)
 
 
 def test_a_link_that_is_closed_ends_the_consumer(place: Place, sink: SqliteSink) -> None:
@@ -322,7 +321,7 @@ def test_a_gap_is_told_and_waited_for(place: Place, sink: SqliteSink) -> None:
     ) as running:
         until(lambda: len(problems) > 1)
         assert applied(place.store) == [1, 2]
-        assert running.consumer.status().held_back == 2
+        until(lambda: running.consumer.status().held_back == 2)
         place.publish(queue, writes(3, 4))
         until(lambda: len(applied(place.store)) == 6)
     assert applied(place.store) == [1, 2, 3, 4, 5, 6]
@@ -371,7 +370,7 @@ def test_origins_are_applied_side_by_side(place: Place, sink: SqliteSink) -> Non
     place.publish(queue, between)
     with place.consuming(queue, sink) as running:
         until(lambda: len(applied(place.store, "p")) == len(applied(place.store)) == 9)
-        assert running.consumer.status().last == {"o": 9, "p": 9}
+        until(lambda: running.consumer.status().last == {"o": 9, "p": 9})
 
 
 # What is too much.

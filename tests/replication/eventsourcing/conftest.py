@@ -19,12 +19,15 @@ from stompkit.replication.eventsourcing import (
     SqlEventStore,
     SqlPrepareCommit,
 )
+from stompkit.replication.eventsourcing.store import DEFAULT_TTL_S
 from tests.servers import RedisServer, SqlServer, mariadb, postgresql, redis, redis_server
 
-__all__ = ["KINDS", "MakePrepareCommit", "MakeStore", "mariadb", "postgresql", "redis"]
-__all__ += ["redis_server"]
+__all__ = ["KINDS", "STORE_KINDS", "MakePrepareCommit", "MakeStore", "mariadb", "postgresql"]
+__all__ += ["redis", "redis_server", "strict_store"]
 
 KINDS = ("redis", "sqlite", "postgresql", "mariadb")
+#: There is a kind of store without a kind of prepare-commit.
+STORE_KINDS = (*KINDS, "spark")
 
 
 class MakeStore(Protocol):
@@ -60,8 +63,12 @@ def place(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     database: Callable[[SqlServer], str],
-) -> Iterator[str | Engine]:
-    """An empty server: the URL of Redis, or an engine."""
+) -> Iterator[str | Engine | Path]:
+    """An empty server: the URL of Redis, or an engine; or a folder that is not there yet."""
+    if kind == "spark":
+        pytest.importorskip("pyspark")
+        yield tmp_path / "events"
+        return
     if kind == "redis":
         server: RedisServer = request.getfixturevalue("redis")
         yield server.url
@@ -92,8 +99,26 @@ def database() -> Callable[[SqlServer], str]:
     return give
 
 
+def strict_store(
+    place: str | Engine | Path,
+    namespace: Namespace | None = None,
+    ttl: float | None = DEFAULT_TTL_S,
+    *,
+    history: bool = False,
+) -> EventStore:
+    """The kind of store that is for a place."""
+    if isinstance(place, str):
+        return RedisEventStore(place, namespace, ttl, strict=True, history=history)
+    if isinstance(place, Engine):
+        return SqlEventStore(place, namespace, ttl, strict=True, history=history)
+    from stompkit.spark.eventstore import SparkEventStore
+
+    # As with SQLite: machines are not killed in here.
+    return SparkEventStore(place, namespace, ttl, strict=True, history=history, sync=False)
+
+
 @pytest.fixture
-def make_store(place: str | Engine) -> Iterator[MakeStore]:
+def make_store(place: str | Engine | Path) -> Iterator[MakeStore]:
     made: list[EventStore] = []
 
     def make(
@@ -102,11 +127,7 @@ def make_store(place: str | Engine) -> Iterator[MakeStore]:
         *,
         history: bool = False,
     ) -> EventStore:
-        store: EventStore
-        if isinstance(place, str):
-            store = RedisEventStore(place, namespace, ttl, strict=True, history=history)
-        else:
-            store = SqlEventStore(place, namespace, ttl, strict=True, history=history)
+        store = strict_store(place, namespace, ttl, history=history)
         made.append(store)
         return store
 

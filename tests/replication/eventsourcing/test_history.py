@@ -9,7 +9,13 @@ import pytest
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.eventsourcing import EventStore
 from stompkit.testing._launching.polling import wait_until
-from tests.replication.eventsourcing.conftest import MakeStore
+from tests.replication.eventsourcing.conftest import STORE_KINDS, MakeStore
+
+
+@pytest.fixture(params=STORE_KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

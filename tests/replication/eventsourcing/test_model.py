@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -11,13 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.eventsourcing import (
-    EventStore,
-    Namespace,
-    RedisEventStore,
-    SqlEventStore,
-)
+from stompkit.replication.eventsourcing import EventStore, Namespace
 from stompkit.replication.eventsourcing._keys import key_to_text
+from tests.replication.eventsourcing.conftest import STORE_KINDS, strict_store
 
 _RUNS: Final = count()
 _EVENTS = st.sampled_from(["a_write", "a_delete", "b_write"])
@@ -107,6 +104,12 @@ def by_hundreds(ts: float) -> str:
     return f"n{ts // 100:.0f}"
 
 
+@pytest.fixture(params=STORE_KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(params=["one namespace", "many namespaces"])
 def is_one(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "one namespace")
@@ -119,15 +122,11 @@ def is_one(request: pytest.FixtureRequest) -> bool:
 )
 @given(steps=_STEPS)
 def test_a_store_is_a_dictionary_and_a_list(
-    place: str | Engine, steps: list[Any], *, is_one: bool
+    place: str | Engine | Path, steps: list[Any], *, is_one: bool
 ) -> None:
     run = next(_RUNS)
     namespace: Namespace = f"m{run}" if is_one else (lambda ts: f"m{run}{by_hundreds(ts)}")
-    store: EventStore
-    if isinstance(place, str):
-        store = RedisEventStore(place, namespace, strict=True, history=True)
-    else:
-        store = SqlEventStore(place, namespace, strict=True, history=True)
+    store = strict_store(place, namespace, history=True)
     try:
         compare(store, Model(namespace), steps)
     finally:

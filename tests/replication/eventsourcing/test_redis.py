@@ -273,7 +273,7 @@ def test_what_reads_always_raises(
 def test_a_note_that_could_not_be_removed_is_removed_with_the_next(
     redis: RedisServer, client: Any
 ) -> None:
-    prepare_commit = RedisPrepareCommit(redis.url, socket_timeout=0.5)
+    prepare_commit = RedisPrepareCommit(redis.url, socket_timeout=2.0)
     for id in "abc":
         prepare_commit.prepare(id, {"t_write": [1]})
     client.client_pause(60_000, all=False)

@@ -14,13 +14,19 @@ import pytest
 from stompkit.replication.eventsourcing import EventStore
 from stompkit.replication.values import ValueProblem
 from stompkit.testing._launching.polling import wait_until
-from tests.replication.eventsourcing.conftest import MakeStore
+from tests.replication.eventsourcing.conftest import STORE_KINDS, MakeStore
 
 DAY_S = 86400
 
 
 def by_day(ts: float) -> str:
     return f"es:{datetime.fromtimestamp(ts, UTC):%Y%m%d}"
+
+
+@pytest.fixture(params=STORE_KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.servers import MariaDb
 __all__ = ["DEADLINE_S", "Database", "Reading", "received"]
 
 #: How long a test waits for what has to come, in seconds.
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @contextmanager

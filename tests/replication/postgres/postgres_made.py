@@ -79,6 +79,14 @@ class Database:
         )
         return bool(rows and rows[0][0])
 
+    def is_streaming(self) -> bool:
+        """Whether somebody gets the stream of the slot: one that is being made is active, too."""
+        rows = self.execute(
+            "SELECT pid FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid "
+            f"WHERE slot_name = '{self.slot}' AND state IN ('catchup', 'streaming')"
+        )
+        return bool(rows)
+
     def publication(self, tables: Tables | None = None, **options: Any) -> Publication:
         """A publication that keeps its checkpoint with this object."""
         return made_publication(self.offsets, tables, **options)
@@ -234,4 +242,4 @@ class Running:
 
     def until_streaming(self) -> None:
         """Wait until the slot is read."""
-        self.until(self.database.is_active)
+        self.until(self.database.is_streaming)

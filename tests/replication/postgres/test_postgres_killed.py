@@ -7,18 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psycopg
 
 from stompkit.replication.events import Changeset, decode
 from stompkit.replication.offsets import FileOffsets
+from stompkit.testing._launching.polling import wait_until
 from tests.replication.postgres.postgres_made import (
     DEADLINE_S,
     Database,
     Taken,
     made_publication,
 )
+
+#: The longest time between two changes: there are some that nothing is told of, in seconds.
+PAUSE_S = 0.2
 
 
 def _said(changeset: Changeset) -> tuple[object, ...]:
@@ -81,8 +86,10 @@ def test_publisher_that_is_killed_again_and_again_tells_all(
                     _change_something(connection, chance)
                     if process.poll() is not None or taken.stat().st_size >= enough:
                         break
-                while process.poll() is None and taken.stat().st_size < enough:
+                while process.poll() is None and (size := taken.stat().st_size) < enough:
                     _change_something(connection, chance)
+                    # No faster than it tells, or else a slow one would never catch up.
+                    wait_until(partial(_has_grown, process, taken, size), PAUSE_S, interval_s=0.005)
                     assert time.monotonic() < deadline
             finally:
                 process.kill()
@@ -94,6 +101,10 @@ def test_publisher_that_is_killed_again_and_again_tells_all(
         database.publisher(publication, blocking=False).run()
     told = [decode(line) for line in taken.read_bytes().splitlines()] + list(rest)
     assert _replica(told) == dict(database.execute("SELECT id, v FROM t"))
+
+
+def _has_grown(process: subprocess.Popen[bytes], taken: Path, size: int) -> bool:
+    return taken.stat().st_size > size or process.poll() is not None
 
 
 def _change_something(

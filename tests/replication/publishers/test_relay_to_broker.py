@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
+from stompkit.link import Link
 from stompkit.replication.events import Changeset
 from stompkit.replication.frames import Reassembler, packets
-from stompkit.replication.link import Link
 from stompkit.replication.publishers.outbox import Outbox
 from stompkit.replication.publishers.relay import OutboxRelay
 from stompkit.testing import RunningBroker

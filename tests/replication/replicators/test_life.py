@@ -14,11 +14,13 @@ import pytest
 from tests.replication.replicators.callbacks import PATIENCE_S, Record, wait_for
 
 PROGRAM = """
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from stompkit.replication.replicators import QueueReplicator
-from tests.replication.replicators.callbacks import Gated, Record
+from tests.replication.replicators.callbacks import Gated, Record, wait_for
 
 replicator = QueueReplicator(grace_s=0.5)
 
@@ -28,12 +30,23 @@ def callback(key):
     return Gated(Record(Path(sys.argv[1])), Path(sys.argv[2]))(key)
 
 
+def feed_later():
+    # Who reads that they are fed sends a signal, which has to be heard by then.
+    own = (signal.SIG_DFL, signal.default_int_handler)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    wait_for(lambda: all(signal.getsignal(each) not in own for each in numbers))
+    replicator.feed("t_write", range(20))
+    print("fed", flush=True)
+
+
 def main():
     replicator.start()
-    replicator.feed("t_write", range(20))
     if "run" in sys.argv:
+        threading.Thread(target=feed_later, daemon=True).start()
         print("unfinished:", len(replicator.run(timeout_s=60)))
-    elif "wait" in sys.argv:
+        return
+    replicator.feed("t_write", range(20))
+    if "wait" in sys.argv:
         sys.stdin.read()
 
 
@@ -90,6 +103,8 @@ def test_a_signal_ends_it_when_all_is_done_be_it_for_all_processes(
     to: Callable[[int, int], None],
 ) -> None:
     process = start("run")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "fed\n"
     wait_for(lambda: len(record.workers()) == 2)
     to(process.pid, number)
     gate.touch()

@@ -142,12 +142,13 @@ def test_a_silent_publisher_is_connected_to_again(record: Record, publisher: Zmq
     """A connection whose other end has vanished is silent for ever, and no error tells of it."""
     port = int(publisher.address.rpartition(":")[2])
     with Proxy("127.0.0.1", port) as relay:
-        replicator = QueueReplicator(f"tcp://127.0.0.1:{relay.port}", reconnect_s=0.2)
+        # It must not be connecting again by itself while its connection is to vanish.
+        replicator = QueueReplicator(f"tcp://127.0.0.1:{relay.port}", reconnect_s=1.0)
         replicator.event("users_write")(Notes(record))
         with replicator:
             assert publisher.wait_for_subscriber(PATIENCE_S, "users_write")
-            relay.half_open()
             before = replicator.stats().reconnects
+            relay.half_open()
 
             def has_come() -> bool:
                 publisher.publish("users_write", ["x"])

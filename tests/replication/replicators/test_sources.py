@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from stompkit.link import Inbox, Link, LinkClosed
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.frames import Packet, packets
-from stompkit.replication.link import Inbox, Link, LinkClosed
 from stompkit.replication.offsets import MemoryOffsets
 from stompkit.replication.publication import Publication
 from stompkit.replication.replicators import QueueReplicator, ReplicatorStopped, Unfinished

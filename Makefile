@@ -17,12 +17,17 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); \
 VENV := .venv
 BIN := $(VENV)/bin
 SAY = @printf '\n== %s\n'
+# What fails beside other tests is tried once more, alone. What passes then is a race, to be mended
+# all the same: the output says which it was.
+AGAIN = echo 'Failed beside others. Once more, alone; what passes now is a race, to be mended:'; \
+	$(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v
 
-.PHONY: help demo test lint types tests coverage results clean
+.PHONY: help demo test lint types tests compiled coverage results clean
 
 help:
-	@echo 'make demo    start a broker, run the conformance suite on it, print the verdicts'
-	@echo 'make test    everything that has to pass: style, types, tests, coverage'
+	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
+	@echo '             over the broker and Spark to a replica and an event store, and back'
+	@echo 'make test    everything that has to pass: style, types, tests, compiled too, coverage'
 	@echo 'make results run the conformance suite on all brokers that are here, and publish that'
 	@echo 'make clean   remove what demo and test have made'
 	@echo
@@ -32,8 +37,10 @@ demo: $(VENV)/.demo
 	$(SAY) 'Conformance of a stompkit broker'
 	$(BIN)/python -m stompkit.conformance --quiet-time 0.1 \
 		--html report/conformance.html --json report/conformance.json
+	$(SAY) 'A pipeline: an application, its replica and its past'
+	$(BIN)/python examples/pipeline/story.py
 
-test: lint types tests coverage
+test: lint types tests compiled coverage
 	$(SAY) 'All passed'
 
 lint: $(VENV)/.dev
@@ -48,11 +55,24 @@ types: $(VENV)/.dev
 tests: $(VENV)/.dev
 	$(SAY) 'Tests'
 	$(BIN)/coverage erase
+	@# Now, since a test that needs it would have to wait for it, beside others.
+	@$(BIN)/python -m benchmarks._compiled || true
 	@# By itself, since the processes of xdist have imported frames before coverage begins.
 	$(BIN)/coverage run -m pytest tests/frames
 	@# In their order: the fewest tests, which would come last, are those that take longest.
 	$(BIN)/python -m pytest --ignore=tests/frames --numprocesses=$(WORKERS) \
-		--dist=loadfile --no-loadscope-reorder --cov --cov-append --cov-report= $(PYTEST)
+		--dist=loadfile --no-loadscope-reorder --cov --cov-append --cov-report= $(PYTEST) \
+		|| { $(call AGAIN); }
+
+compiled: $(VENV)/.dev
+	$(SAY) 'Tests of the broker with the modules that a wheel has compiled'
+	@# -P, since the checkout would be first on the path, and is not compiled.
+	tree="$$($(BIN)/python -m benchmarks._compiled)" || { \
+		[ "$${STOMPKIT_MQ_MISSING:-}" != fail ] && echo 'skipped: it needs a C compiler' && exit; }; \
+	export PYTHONPATH="$$tree:$(CURDIR)"; \
+	$(BIN)/python -P -c 'import stompkit; assert stompkit.is_compiled()'; \
+	$(BIN)/python -P -m pytest -m 'not pure' --numprocesses=$(WORKERS) --dist=loadfile \
+		tests/frames tests/server tests/testing $(PYTEST) || { $(call AGAIN,-P); }
 
 coverage: tests
 	$(SAY) 'Coverage: all of frames, a floor for the rest'
@@ -77,7 +97,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: setup.cfg | $(VENV)/bin/python
 	$(SAY) 'Installing stompkit'
-	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
+	$(BIN)/python -m pip install --quiet --editable '.[conformance,spark,java]'
 	@touch $@
 
 $(VENV)/.dev: setup.cfg | $(VENV)/bin/python

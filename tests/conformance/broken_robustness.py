@@ -188,13 +188,13 @@ class PanicsOnLineEnds(Fragile):
 
 
 class FewConnections(Fault):
-    """Does not answer more than a hundred clients at a time."""
+    """Does not answer more than forty clients at a time."""
 
     found_by = robustness("floods/connections", "limits/connections")
 
     def from_client(self, frame: Raw) -> Iterable[Raw]:
         before = itertools.takewhile(lambda each: each is not self, self.connections)
-        if sum(not each.is_over for each in before) < 100:
+        if sum(not each.is_over for each in before) < 40:
             yield frame
 
 

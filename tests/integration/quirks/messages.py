@@ -24,7 +24,7 @@ def named(message: Frame) -> dict[str, str]:
 def left(site: Site, destination: str, number: int) -> list[bytes]:
     """What the next consumer of a queue gets."""
     with site.peer() as peer:
-        peer.call("SUBSCRIBE", destination=destination, id="left")
+        peer.subscribe(destination=destination, id="left")
         return [*peer.messages(number), *(frame.body for frame in peer.rest())]
 
 
@@ -47,9 +47,8 @@ def filled(site: Site, *bodies: bytes, **headers: str) -> str:
 def one(site: Site, peer: Peer, body: bytes, **headers: str) -> tuple[str, Frame]:
     """A queue with one message, which a peer has got and not acknowledged."""
     queue = filled(site, body, **headers)
-    frames = peer.call("SUBSCRIBE", destination=queue, id="s", ack=mode(site))
-    early = [frame for frame in frames if frame.command == "MESSAGE"]
-    return queue, early[0] if early else peer.message()
+    peer.subscribe(destination=queue, id="s", ack=mode(site))
+    return queue, peer.message()
 
 
 def nacked(site: Site, *, requeue: dict[str, str] | None = None, **headers: str) -> object:
@@ -93,7 +92,7 @@ def nack_again_and_again(site: Site) -> object:
 def nack_of_several(site: Site) -> object:
     queue = filled(site, b"1", b"2", b"3", b"4", persistent="true")
     with site.peer() as peer:
-        peer.call("SUBSCRIBE", destination=queue, id="s", ack="client")
+        peer.subscribe(destination=queue, id="s", ack="client")
         third = [peer.message() for _ in range(4)][2]
         peer.call("NACK", **named(third))
         again = [frame.body for frame in peer.rest()]
@@ -162,8 +161,8 @@ def acks_of_other_versions(site: Site) -> object:
     ):
         queue = filled(site, b"1", b"2")
         with site.peer("1.2" if version == "1.2" else "1.0") as peer:
-            frames = peer.call("SUBSCRIBE", destination=queue, id="s", ack="client")
-            message = next(frame for frame in frames if frame.command == "MESSAGE")
+            peer.subscribe(destination=queue, id="s", ack="client")
+            message = peer.message()
             name = message.headers["message-id"]
             told = {header: value.replace("MESSAGE", name) for header, value in headers.items()}
             peer.send("ACK", receipt="r", **told)
@@ -176,7 +175,7 @@ def acks_of_other_versions(site: Site) -> object:
 def ack_after_unsubscribe(site: Site) -> object:
     with site.peer() as first, site.peer() as second:
         queue, message = one(site, first, b"x")
-        second.call("SUBSCRIBE", destination=queue, id="t")
+        second.subscribe(destination=queue, id="t")
         first.call("UNSUBSCRIBE", id="s", destination=queue)
         given = [shown(frame, "redelivered", "subscription") for frame in second.rest()]
         first.send("ACK", receipt="late", **named(message))
@@ -190,14 +189,12 @@ def ack_after_unsubscribe(site: Site) -> object:
 def redelivery_after_a_lost_connection(site: Site) -> object:
     queue = filled(site, b"1", b"2", b"3")
     with site.peer() as peer:
-        frames = peer.call("SUBSCRIBE", destination=queue, id="s", ack=mode(site))
-        early = [frame for frame in frames if frame.command == "MESSAGE"]
-        first = early[0] if early else peer.message()
+        peer.subscribe(destination=queue, id="s", ack=mode(site))
+        first = peer.message()
         peer.rest()
     with site.peer() as peer:
-        frames = peer.call("SUBSCRIBE", destination=queue, id="s")
-        early = [frame for frame in frames if frame.command == "MESSAGE"]
-        again = [*early, *(peer.message() for _ in range(3 - len(early)))]
+        peer.subscribe(destination=queue, id="s")
+        again = [peer.message() for _ in range(3)]
     ids = {message.body: message.headers["message-id"] for message in again}
     flags = [message.headers.get("redelivered") for message in (first, *again)]
     is_same = ids[first.body] == first.headers["message-id"]
@@ -246,9 +243,9 @@ def prefetch_of_nothing(site: Site) -> object:
 def prefetch_of_the_next_subscription(site: Site) -> object:
     first, second = (filled(site, b"1", b"2", b"3") for _ in range(2))
     with site.peer() as peer:
-        peer.call("SUBSCRIBE", destination=first, id="1", ack="client", prefetch_count="1")
+        peer.subscribe(destination=first, id="1", ack="client", prefetch_count="1")
         before = len(peer.rest())
-        peer.call("SUBSCRIBE", destination=second, id="2", ack="client")
+        peer.subscribe(destination=second, id="2", ack="client")
         return before, len(peer.rest())
 
 
@@ -269,9 +266,8 @@ def headers_of_send(site: Site) -> object:
         peer.call("COMMIT", transaction="t")
         peer.rest()
     with site.peer() as peer:
-        frames = peer.call("SUBSCRIBE", destination=queue, id="s")
-        early = [frame for frame in frames if frame.command == "MESSAGE"]
-        return shown(early[0] if early else peer.message(), "receipt", "transaction", "foo")
+        peer.subscribe(destination=queue, id="s")
+        return shown(peer.message(), "receipt", "transaction", "foo")
 
 
 @script("message-id-on-send-refused", "message-id-of-client")

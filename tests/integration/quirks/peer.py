@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -76,6 +77,8 @@ class Peer:
         broker = site.broker
         self._socket = socket.create_connection((broker.host, broker.port), _PATIENCE_S)
         self._pending = b""
+        #: Frames that have been looked at, and are still to be given.
+        self._early: deque[Frame] = deque()
         self._version: Version = "1.0"
         self._fences = count(1)
         #: All that has come.
@@ -128,10 +131,18 @@ class Peer:
                 break
         return frames
 
+    def subscribe(self, **headers: str) -> None:
+        """Subscribe; messages that come before the RECEIPT are given as if they came behind it."""
+        frames = self.call("SUBSCRIBE", **headers)
+        assert frames[-1].command == "RECEIPT", frames
+        self._early.extend(frames[:-1])
+
     # Hearing something.
 
     def frame(self, patience_s: float = _PATIENCE_S) -> Frame | None:
         """The next frame; ``None`` where the end came first. Raises TimeoutError."""
+        if self._early:
+            return self._early.popleft()
         deadline = time.monotonic() + patience_s
         while True:
             frame = self._taken()

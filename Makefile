@@ -17,10 +17,11 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); \
 VENV := .venv
 BIN := $(VENV)/bin
 SAY = @printf '\n== %s\n'
-# What fails beside other tests is tried once more, alone. What passes then is a race, to be mended
-# all the same: the output says which it was.
-AGAIN = echo 'Failed beside others. Once more, alone; what passes now is a race, to be mended:'; \
-	$(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v
+# What fails beside other tests is tried again, alone, and what fails there, once more. What passes
+# then is a race, to be mended all the same: the output says which it was.
+AGAIN = echo 'Failed beside others. Again, alone; what passes now is a race, to be mended:'; \
+	retry() { $(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v; }; \
+	retry || retry
 
 .PHONY: help demo test lint types tests compiled coverage results clean
 

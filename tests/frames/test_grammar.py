@@ -52,6 +52,7 @@ def test_defined_sequences_are_decoded(version: Version, plain: str, escaped: st
 def test_encoding_is_the_reverse(version: Version, plain: str, escaped: str) -> None:
     assert escape(plain, version) == escaped
     assert escape(f"{plain}x{plain}", version) == f"{escaped}x{escaped}"
+    assert escape("x y", version) == "x y"
 
 
 @requirement("1.1/encoding/undefined-escape-fatal", "1.2/encoding/undefined-escape-fatal")

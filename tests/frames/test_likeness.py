@@ -110,6 +110,21 @@ def test_heads_are_alike_that_differ_in_one_value(version: Version, head: str) -
 def test_heads_that_differ_in_more_are_not() -> None:
     first, second = models(b"SEND\ndestination:a\nreceipt:1", b"SEND\ndestination:b\nreceipt:1")
     assert first != second
+    first, second = models(
+        b"SEND\nreceipt:1\ndestination:a", b"SEND\nreceipt:2\ndestination:a\npriority:4"
+    )
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("octets", "value"), [(rb"2\c3", "2:3"), ("é".encode(), "é"), (b"2 3", "2 3")]
+)
+def test_a_value_that_may_not_stand_for_itself_is_parsed(octets: bytes, value: str) -> None:
+    decoder = FrameDecoder("1.2")
+    head = b"SEND\ndestination:a\nreceipt:"
+    first, second = (decoder.feed(head + each + b"\n\n\0")[0] for each in (b"1", octets))
+    assert (first.headers["receipt"], second.headers["receipt"]) == ("1", value)
+    assert second.model != first.model
 
 
 def test_who_sends_no_two_heads_alike_is_still_understood_when_that_changes() -> None:
@@ -136,6 +151,20 @@ def test_a_limit_holds_for_a_head_that_is_like_another() -> None:
     assert decoder.feed(b"ACK\nid:1\n\n\0")
     with pytest.raises(RemoteProtocolError, match="header line too long"):
         decoder.feed(b"ACK\nid:%b\n\n\0" % (b"1" * 30))
+
+
+def test_a_limit_holds_for_a_body_behind_a_head_that_is_like_another() -> None:
+    decoder = FrameDecoder("1.2", limits=Limits(max_body_bytes=2))
+    assert decoder.feed(b"SEND\ndestination:a\n\nab\0")
+    with pytest.raises(RemoteProtocolError, match="body"):
+        decoder.feed(b"SEND\ndestination:a\n\nabc\0")
+
+
+def test_no_body_is_taken_behind_a_head_that_is_like_one_that_may_have_none() -> None:
+    decoder = FrameDecoder("1.2")
+    assert decoder.feed(b"ACK\nid:1\n\n\0")
+    with pytest.raises(RemoteProtocolError, match="body"):
+        decoder.feed(b"ACK\nid:2\n\nx\0")
 
 
 def test_no_long_heads_are_kept() -> None:

@@ -138,7 +138,10 @@ class GuardedProcess:
         """Have the guard do something, and wait until it has."""
         answer = b""
         if self._guard.poll() is None and self._tell(word):
-            if not select.select([self._answers], [], [], _GUARD_S)[0]:
+            # Not select(), which takes no descriptor above 1,023: tests can have many open.
+            answers = select.poll()
+            answers.register(self._answers, select.POLLIN)
+            if not answers.poll(_GUARD_S * 1000):
                 raise BrokerError(f"the broker's guard gave no answer in {_GUARD_S:g} s")
             # Short enough to come in one piece; the end of the file where the guard has ended.
             answer = self._answers.readline()

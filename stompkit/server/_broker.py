@@ -70,6 +70,8 @@ class Broker:
         #: Called with a direction, ``"<"`` from clients and ``">"`` to them, the peer and a
         #: frame, for each frame that is not a MESSAGE.
         self.frame_log: Callable[[str, str, Frame], None] | None = None
+        #: Called like it while an operator looks on.
+        self.frame_watch: Callable[[str, str, Frame], None] | None = None
         self.connections: set[Connection] = set()
         #: The time of this turn.
         self.now = clock.seconds()
@@ -81,6 +83,7 @@ class Broker:
         self._boot = secrets.token_hex(4)
         self._last_message = 0
         self._last_session = 0
+        self._last_connection = 0
         self._last_subscription = 0
         self._last_lane = 0
         self._timers: set[Timer] = set()
@@ -232,6 +235,17 @@ class Broker:
         if host is None:
             raise Refused(f"virtual host {name[:100]!a} is unknown", "unknown-host")
         return host
+
+    def new_connection(self) -> str:
+        """An identifier that no other connection has."""
+        self._last_connection += 1
+        return f"{self._boot}-{self._last_connection}"
+
+    def watch_frames(self, watch: Callable[[str, str, Frame], None] | None) -> None:
+        """Have an operator see the frames of all clients, or nobody any more."""
+        self.frame_watch = watch
+        for connection in self.connections:
+            connection.is_logged = watch is not None or self.frame_log is not None
 
     def new_session(self) -> str:
         """A session identifier that no other session has."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.endpoints import serverFromString
 
 from stompkit.frames import Limits
+from stompkit.server._admin_checks import check_admin
 from stompkit.server._auth import checkers_from
 from stompkit.server._config import BrokerConfig, DestinationConfig
 from stompkit.server._errors import Refused
@@ -36,6 +37,7 @@ def check(settings: Settings, document: Document) -> None:
     _check_endpoints(settings, document)
     _check_auth(settings.auth, document)
     _check_rights(settings, document)
+    check_admin(settings.admin, document)
 
 
 def _check_broker(broker: BrokerConfig, document: Document) -> None:

@@ -55,6 +55,8 @@ class Connection:
         config = broker.config
         self.broker = broker
         self.outlet = outlet
+        self.id = broker.new_connection()
+        self.connected_at = now
         self.peer = outlet.peer
         self.session = Session(
             Role.SERVER,
@@ -80,7 +82,7 @@ class Connection:
         #: How many messages of queues may be delivered before one is acknowledged.
         self.is_limited = config.flow == "one-in-flight"
         self.slots = config.max_in_flight if self.is_limited else sys.maxsize
-        self.is_logged = broker.frame_log is not None
+        self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._does = self.handlers
         self._turns = 0
         self._out: list[bytes] = []
@@ -338,6 +340,11 @@ class Connection:
         """Whether CONNECT has been answered by CONNECTED."""
         return self.session.state not in (State.OPENING, State.CONNECTING)
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing that the client sends is looked at any more."""
+        return self._closing
+
     # Output.
 
     def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
@@ -487,3 +494,6 @@ class Connection:
         log = self.broker.frame_log
         if log is not None:
             log(direction, self.peer, frame)
+        watch = self.broker.frame_watch
+        if watch is not None:
+            watch(direction, self.peer, frame)

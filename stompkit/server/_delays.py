@@ -26,6 +26,10 @@ _MOST_MOVED: Final = 100
 _RETRY_S: Final = 1.0
 
 
+def _place(waiting: tuple[float, int, Message | Entry | None]) -> int:
+    return waiting[1]
+
+
 class Delays:
     """Puts messages into their queue when they are due, in the order of their times.
 
@@ -56,6 +60,10 @@ class Delays:
     def lanes(self) -> Sequence[Lane]:
         """The lane in the store, if there is one."""
         return [] if self._lane is None else [self._lane]
+
+    def waiting(self) -> list[tuple[float, int, Message | Entry | None]]:
+        """Times and places, by place, with the messages that are in memory."""
+        return sorted(self._heap, key=_place)
 
     def restore(self, lane: Lane) -> None:
         """Learn from the store, while the broker is being opened, what waits."""

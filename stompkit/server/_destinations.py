@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from stompkit.server._config import Policy
 from stompkit.server._entries import Entry
@@ -16,7 +16,34 @@ if TYPE_CHECKING:
     from stompkit.server._hosts import VirtualHost
     from stompkit.server._lanes import Lane
 
-__all__ = ["Destination"]
+__all__ = ["Destination", "Totals"]
+
+
+class Totals(NamedTuple):
+    """How many messages have come to a destination, and what became of them, ever since.
+
+    ``delivered`` counts each delivery. ``settled`` are those that consumers have acknowledged, or
+    got in the mode ``auto``; ``dropped`` those for which there was no room. A message that has
+    expired may be a dead letter, too.
+    """
+
+    received: int = 0
+    delivered: int = 0
+    settled: int = 0
+    dropped: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+
+    def plus(self, other: Totals) -> Totals:
+        """The sum of each."""
+        return Totals(
+            self.received + other.received,
+            self.delivered + other.delivered,
+            self.settled + other.settled,
+            self.dropped + other.dropped,
+            self.dead_lettered + other.dead_lettered,
+            self.expired + other.expired,
+        )
 
 
 class Destination:
@@ -36,6 +63,15 @@ class Destination:
         self.is_persistent = False
         #: Messages that it has dropped: it, or a slow reader of it, was full.
         self.dropped = 0
+        #: Messages that have come, deliveries, and what else became of messages.
+        self.received = 0
+        self.delivered = 0
+        self.dead_lettered = 0
+        self.expired = 0
+        #: Whether an operator has stopped deliveries, for as long as the broker runs.
+        self.is_paused = False
+        #: Whether an operator works on its messages, so that it must not be forgotten.
+        self.is_held = False
 
     def configure(self, policy: Policy) -> None:
         """Go by other settings from now on."""
@@ -60,6 +96,23 @@ class Destination:
     def consumers(self) -> int:
         """Subscriptions that get its messages; those that only look are not counted."""
         return 0
+
+    @property
+    def settled_count(self) -> int:
+        """Messages that consumers are done with."""
+        return 0
+
+    @property
+    def totals(self) -> Totals:
+        """What has happened since it was made."""
+        return Totals(
+            self.received,
+            self.delivered,
+            self.settled_count,
+            self.dropped,
+            self.dead_lettered,
+            self.expired,
+        )
 
     @property
     def is_idle(self) -> bool:

@@ -59,8 +59,12 @@ class Expiry:
         """Do with an expired message what the policy says."""
         queue = self._queue
         if queue.policy.expired == "discard":
+            queue.expired += 1
+            queue.lost += 1
             queue.settled(entry)
-        elif not queue.host.bury(entry, "expired"):
+        elif queue.host.bury(entry, "expired"):
+            queue.expired += 1
+        else:
             # Nobody gets it any more; each sweep looks whether there is room by then.
             self._overdue.append(entry)
             self.expect()

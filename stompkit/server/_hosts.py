@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from stompkit.server._config import DestinationConfig, Policy
-from stompkit.server._destinations import Destination
+from stompkit.server._destinations import Destination, Totals
 from stompkit.server._durables import DurableQueue, durable_name
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
@@ -51,6 +51,8 @@ class VirtualHost:
         self.durables: dict[str, DurableQueue] = {}
         #: Those of them that are subscribed to patterns.
         self._durable_patterns: PatternTree[DurableQueue] = PatternTree()
+        #: What has happened at destinations that are gone.
+        self.past = Totals()
         self._evicted_at = float("-inf")
         self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
         self._is_checking = False
@@ -209,6 +211,7 @@ class VirtualHost:
         if self.destinations.get(destination.name) is not destination:
             return
         del self.destinations[destination.name]
+        self.past = self.past.plus(destination.totals)
         if isinstance(destination, (Queue, Topic)):
             destination.clear()
 
@@ -298,6 +301,12 @@ class VirtualHost:
             if isinstance(destination, Topic) and queue.covers(destination.name):
                 destination.durables[queue] = None
 
+    def durable_named(self, name: str) -> DurableQueue | None:
+        """The durable subscription whose queue has a name, if there is one."""
+        if not name.startswith("/durable/"):
+            return None
+        return next((each for each in self.durables.values() if each.name == name), None)
+
     def touch_durable(self, queue: DurableQueue) -> None:
         """Note that a durable subscription has been used."""
         self._save(queue, msgspec.structs.replace(queue.record, used_at=self.broker.now))
@@ -312,6 +321,7 @@ class VirtualHost:
     def remove_durable(self, queue: DurableQueue) -> None:
         """Remove a durable subscription with what it has collected."""
         del self.durables[queue.record.key]
+        self.past = self.past.plus(queue.totals)
         if queue.pattern is not None:
             self._durable_patterns.remove(queue.pattern, queue)
         for destination in list(self.destinations.values()):
@@ -410,7 +420,7 @@ class VirtualHost:
             policy = home.policy
             nack = policy.nack
             if nack == "discard" and reason == "rejected":
-                home.settled(entry)
+                self._lose(entry)
                 continue
             buried = False
             if nack == "dead-letter" or not requeue:
@@ -422,6 +432,14 @@ class VirtualHost:
         for destination, returned in back.items():
             destination.returned(returned)
 
+    @staticmethod
+    def _lose(entry: Entry) -> None:
+        """Forget a message that no consumer has acknowledged."""
+        home = entry.home
+        if isinstance(home, Queue):
+            home.lost += 1
+        home.settled(entry)
+
     def bury(self, entry: Entry, reason: str) -> bool:
         """Move a message to the dead letters of its queue; dead letters themselves are dropped.
 
@@ -429,7 +447,7 @@ class VirtualHost:
         """
         home = entry.home
         if not home.policy.dead_letters or home.name.startswith(DEAD_LETTERS) or home.owner:
-            home.settled(entry)
+            self._lose(entry)
             return True
         message = entry.message.moved(
             DEAD_LETTERS + home.name.removeprefix(Kind.QUEUE.value).removeprefix("/"),
@@ -445,7 +463,8 @@ class VirtualHost:
             # Full dead letters must not fail the client that said NACK, and what they can't take
             # must not be lost.
             return False
-        home.settled(entry)
+        home.dead_lettered += 1
+        self._lose(entry)
         journal = self.broker.journal
         if journal is not None and reason != "expired":
             # Where the store can't take the letter, the message goes on waiting in its queue. One

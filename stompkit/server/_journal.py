@@ -46,10 +46,10 @@ class Unit:
 
     ``puts`` are the entries that can be delivered once the unit is done; ``taken`` those that a
     transaction has settled, and that go back to their queues if it can't be done. ``sender`` is
-    the connection to tell, with the receipt that it wants.
+    the connection to tell, with the receipt that it wants, and ``done`` what else to call.
     """
 
-    __slots__ = ("octets", "operations", "puts", "receipt", "sender", "taken")
+    __slots__ = ("done", "octets", "operations", "puts", "receipt", "sender", "taken")
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -59,6 +59,7 @@ class Unit:
         self.octets = 0
         self.sender: Connection | None = None
         self.receipt: str | None = None
+        self.done: Callable[[StoreError | None], None] | None = None
 
 
 class Journal:
@@ -142,6 +143,14 @@ class Journal:
         self._pending.append(unit)
         return True
 
+    def cut_for(self, done: Callable[[StoreError | None], None]) -> bool:
+        """End the unit, if there is one; ``done`` hears of its end, with what kept it from it."""
+        unit = self._unit
+        if unit is None:
+            return False
+        unit.done = done
+        return self.cut()
+
     # The turn.
 
     @property
@@ -211,6 +220,8 @@ class Journal:
                 entry.home.taken_back(entry)
         if unit.sender is not None:
             unit.sender.committed(unit.receipt, error)
+        if unit.done is not None:
+            unit.done(error)
 
     # When the store fails.
 

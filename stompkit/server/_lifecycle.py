@@ -6,9 +6,10 @@ import atexit
 import json
 import os
 import sys
+from collections.abc import Coroutine, Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
@@ -30,6 +31,9 @@ from stompkit.server._logs import log_frame
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._settings import Settings
 from stompkit.server.interfaces import StoreError
+
+if TYPE_CHECKING:
+    from stompkit.server.admin import Admin
 
 __all__ = ["Lifecycle"]
 
@@ -76,6 +80,31 @@ class Lifecycle:
         self._is_stopping = False
         self._lock_timeout: IDelayedCall | None = None
         self._ports: list[IListeningPort] = []
+        self._is_listening = False
+        self._admin = self._make_admin()
+
+    def _make_admin(self) -> Admin | None:
+        if not self.settings.admin.endpoints:
+            return None
+        # Not before it is wanted: HTTP takes long to import.
+        from stompkit.server.admin import Admin
+
+        broker, settings = self.factory.broker, self.settings
+        return Admin(broker, settings, lambda: self.trouble, self._reactor)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why clients can't work with the broker now; ``None`` while they can."""
+        if self._is_stopping:
+            return "it is shutting down"
+        if not self._is_listening:
+            if self._lock is not None and not self._lock.is_held:
+                return "it stands by: another broker works on its data"
+            return "it does not listen yet"
+        journal = self.factory.broker.journal
+        if journal is not None and journal.failure is not None:
+            return f"its store has failed: {journal.failure}"
+        return None
 
     @property
     def has_files(self) -> bool:
@@ -94,6 +123,7 @@ class Lifecycle:
             return
         self._is_started = True
         try:
+            self._at_once(self._start_admin())
             if self._may_begin():
                 self._begin()
         except _StartError as error:
@@ -160,6 +190,10 @@ class Lifecycle:
         except StoreError as error:
             raise _StartError(f"can't open the store: {error}") from error
         self.log_frames(wanted=self.settings.log.frames)
+        self._at_once(self._listen())
+
+    def _at_once(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
+        """Raise what fails at once; what fails later ends the process."""
         failures: list[BaseException] = []
         is_at_once = True
 
@@ -170,10 +204,18 @@ class Lifecycle:
                 self._end_process(failure.value)
 
         # It ends at once for all endpoints but systemd's and plug-ins'.
-        Deferred.fromCoroutine(self._listen()).addErrback(failed)
+        Deferred.fromCoroutine(work).addErrback(failed)
         is_at_once = False
         if failures:
             raise failures[0]
+
+    async def _start_admin(self) -> None:
+        if self._admin is None:
+            return
+        try:
+            await self._admin.start()
+        except Exception as error:
+            raise _StartError(f"can't serve the admin's HTTP: {error}") from error
 
     async def _listen(self) -> None:
         for description in self.settings.descriptions:
@@ -189,6 +231,7 @@ class Lifecycle:
         for port in self._ports:
             _log.info("listening on {address}", address=port.getHost())
             self._warn_if_open(port)
+        self._is_listening = True
         if self._announce is not None:
             try:
                 _write_whole(self._announce, json.dumps(self.announcement()))
@@ -220,16 +263,10 @@ class Lifecycle:
 
     def announcement(self) -> dict[str, object]:
         """What the announce file says: process id, and host and port or path of each endpoint."""
-        hosts = [port.getHost() for port in self._ports]
-        return {
-            "pid": os.getpid(),
-            "endpoints": [
-                {"host": host.host, "port": host.port}
-                if isinstance(host, IPv4Address | IPv6Address)
-                else {"path": os.fsdecode(getattr(host, "name", b"") or b"")}
-                for host in hosts
-            ],
-        }
+        said: dict[str, object] = {"pid": os.getpid(), "endpoints": _addresses(self._ports)}
+        if self._admin is not None:
+            said["admin"] = _addresses(self._admin.ports)
+        return said
 
     # The end.
 
@@ -253,6 +290,8 @@ class Lifecycle:
         await self._stop_listening()
         await self._disconnect()
         await self.access.close()
+        if self._admin is not None:
+            await self._admin.stop()
         self._give_back()
 
     def _give_back(self) -> None:
@@ -277,6 +316,16 @@ class Lifecycle:
         deadline = self._reactor.seconds() + patience_s
         while broker.connections and self._reactor.seconds() < deadline:
             await deferLater(self._reactor, _PAUSE_S)
+
+
+def _addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:
+    """Where ports are: host and port, or the path of a socket in the file system."""
+    return [
+        {"host": host.host, "port": host.port}
+        if isinstance(host, IPv4Address | IPv6Address)
+        else {"path": os.fsdecode(getattr(host, "name", b"") or b"")}
+        for host in (port.getHost() for port in ports)
+    ]
 
 
 def _log_failure(failure: Failure) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Literal, TextIO, cast
 
 from twisted.internet.interfaces import IReactorFromThreads
@@ -22,7 +22,7 @@ from zope.interface import implementer
 
 from stompkit.frames import Frame
 
-__all__ = ["LogObserver", "LogSwitch", "log_frame"]
+__all__ = ["LogObserver", "LogSwitch", "log_frame", "masked"]
 
 _log: Final = Logger()
 
@@ -103,11 +103,14 @@ def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:
     return cast("TextIO", file)
 
 
+def masked(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers without the values that are secret."""
+    return {name: _MASK if name.lower() in _SECRET else value for name, value in headers.items()}
+
+
 def log_frame(direction: str, peer: str, frame: Frame) -> None:
     """Log a frame: its command, its headers without what is secret, the length of its body."""
-    headers = {
-        name: _MASK if name.lower() in _SECRET else value for name, value in frame.headers.items()
-    }
+    headers = masked(frame.headers)
     _log.info(
         "{peer} {direction} {command} {headers} {octets} octets",
         peer=peer,

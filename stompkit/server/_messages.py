@@ -215,13 +215,17 @@ class Message:
         """Whether its time has passed."""
         return 0 < self.expires <= now
 
-    def moved(self, destination: str, more: dict[str, str]) -> Message:
-        """A copy for another destination, with further headers in front.
+    def moved(
+        self, destination: str, more: dict[str, str], less: frozenset[str] = frozenset()
+    ) -> Message:
+        """A copy for another destination, with further headers in front, and without others.
 
         It has neither an end of its time nor a time to wait for.
         """
         headers = {"destination": destination, **more}
-        headers.update((k, v) for k, v in self.headers.items() if k not in headers)
+        headers.update(
+            (k, v) for k, v in self.headers.items() if k not in headers and k not in less
+        )
         size = _octets(headers) + len(self.body)
         copy = Message(self.id, destination, headers, None, self.body, size)
         copy.priority = self.priority

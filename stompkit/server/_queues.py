@@ -72,6 +72,9 @@ class Queue(Destination):
         #: Messages and octets in the queue, delivered but unsettled ones included.
         self.messages = 0
         self.octets = 0
+        #: Messages that the store had at first, and that have left without being acknowledged.
+        self.restored = 0
+        self.lost = 0
         self.lanes: list[Lane] = []
         self._delays = Delays(self)
         self._timeouts = AckTimeouts(self)
@@ -84,6 +87,7 @@ class Queue(Destination):
                 self._delays.restore(lane)
             else:
                 self.lanes.append(lane)
+        self.restored = self.messages
         self.lanes.sort(key=lambda lane: lane.index)
 
     def configure(self, policy: Policy) -> None:
@@ -123,15 +127,33 @@ class Queue(Destination):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue has neither messages nor subscribers."""
-        return not (self.messages or self.subscriptions or self.browsers or self.blocked)
+        """Whether the queue has neither messages nor subscribers, and no operator minds it."""
+        return not (
+            self.messages
+            or self.subscriptions
+            or self.browsers
+            or self.blocked
+            or self.is_paused
+            or self.is_held
+        )
 
     @property
     def is_disposable(self) -> bool:
         """Whether it has no messages, and no subscribers but by patterns."""
-        return not (self.messages or self.browsers or self.blocked) and all(
+        is_used = self.messages or self.browsers or self.blocked or self.is_paused or self.is_held
+        return not is_used and all(
             subscription.pattern is not None for subscription in self.subscriptions
         )
+
+    @property
+    def settled_count(self) -> int:
+        """Messages that consumers are done with: those that are gone and not lost."""
+        return max(0, self.restored + self.received - self.messages - self.lost)
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that consumers have not acknowledged, and those on their way into the store."""
+        return max(0, self.messages - self.ready - self.delayed)
 
     def check(self, message: Message) -> None:
         """Raise :class:`Refused` for a message that would have to wait for too long."""
@@ -182,6 +204,7 @@ class Queue(Destination):
             while lane.ready and not self._fits(messages, size):
                 self._forget(lane.popleft())
                 self.dropped += 1
+                self.lost += 1
         self._load_low_lanes()
 
     def purge(self) -> int:
@@ -202,6 +225,7 @@ class Queue(Destination):
         for entry in self._expiry.take_overdue():
             self._forget(entry)
         self.host.broker.touch(self)
+        self.lost += before - self.messages
         return before - self.messages
 
     def _purge_stored(self, lane: Lane) -> None:
@@ -237,6 +261,7 @@ class Queue(Destination):
         """Append a message; the caller has checked that there is room, or can be."""
         if self._drops_oldest and not self._fits(1, message.size):
             self._drop_oldest(1, message.size)
+        self.received += 1
         self.messages += 1
         self.octets += message.size
         now = self.host.broker.now
@@ -295,6 +320,7 @@ class Queue(Destination):
         if self._delays.put_off(entry, error):
             return
         if error is not None:
+            self.lost += 1
             self.messages -= 1
             self.octets -= entry.message.size
             self._made_room()
@@ -355,12 +381,14 @@ class Queue(Destination):
         """Deliver from the front, to the subscribers in turn."""
         for browser in list(self.browsers):
             self._show(browser)
-        if self.subscriptions:
+        if self.subscriptions and not self.is_paused:
             self._deliver(self._sharing.takers(), _MANY)
 
     def serve(self, subscription: Subscription) -> bool:
         """Deliver one message to one subscription, if it can be; says whether it was."""
-        if subscription not in self.subscriptions or subscription not in self._sharing.takers():
+        if self.is_paused or subscription not in self.subscriptions:
+            return False
+        if subscription not in self._sharing.takers():
             return False
         is_served = self._deliver(deque([subscription]), 1) > 0
         if is_served and self._sharing.is_picky:
@@ -384,6 +412,7 @@ class Queue(Destination):
                 self._load_if_low(lane)
             if is_enough:
                 break
+        self.delivered += delivered
         if any(lane.ready or lane.stored for lane in self.lanes):
             for subscription in self.subscriptions:
                 subscription.waiting[self] = None
@@ -552,6 +581,11 @@ class Queue(Destination):
         """Forget an acknowledged entry."""
         self._forget(entry)
 
+    def withdraw(self, entry: Entry) -> None:
+        """Forget an entry that an operator has taken out; nobody has it."""
+        self.lost += 1
+        self._forget(entry)
+
     def _forget(self, entry: Entry) -> None:
         self._timeouts.forget(entry)
         self.messages -= 1
@@ -595,7 +629,12 @@ class Queue(Destination):
         """Take back an entry that was settled by what could not be done."""
         self.messages += 1
         self.octets += entry.message.size
-        self.returned([entry])
+        lane = entry.lane
+        if lane is not None and lane.number and entry.place > lane.seen:
+            # An operator has taken it out of the store, ahead of what is still only there.
+            lane.stored += 1
+        else:
+            self.returned([entry])
         self.host.broker.touch(self)
 
     def clear(self) -> None:
@@ -605,6 +644,23 @@ class Queue(Destination):
         self._made_room()
         self._delays.clear()
         self.drop_lanes()
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self.is_paused = False
+        self.host.broker.touch(self)
+
+    def purge_overdue(self) -> int:
+        """Drop what has expired and waits for room in the dead letters; gives its number."""
+        overdue = self._expiry.take_overdue()
+        for entry in overdue:
+            self.withdraw(entry)
+        return len(overdue)
+
+    @property
+    def delays(self) -> Delays:
+        """The messages whose time has not come."""
+        return self._delays
 
     def drop_lanes(self) -> None:
         """Have the store forget the queue; it is empty, or to be removed with its messages."""

@@ -102,6 +102,7 @@ def _lasting(old: Settings, new: Settings) -> Iterator[str]:
         "[[destination]] storage": lambda settings: {
             each.name: each.storage for each in settings.destinations if each.storage is not None
         },
+        "[admin]": lambda settings: settings.admin,
         "[log] format": lambda settings: settings.log.format is None,
     }
     for what, look in looks.items():

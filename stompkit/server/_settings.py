@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
+from stompkit.server._admin_settings import AdminSettings
 from stompkit.server._checks import check
 from stompkit.server._config import BrokerConfig, DestinationConfig
 from stompkit.server._decoding import Decoder
@@ -140,6 +141,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     auth: AuthSettings = field(default_factory=AuthSettings)
     rights: tuple[Rights, ...] = ()
     log: LogSettings = field(default_factory=LogSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
 
     @property
     def config(self) -> BrokerConfig:

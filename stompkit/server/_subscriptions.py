@@ -127,6 +127,7 @@ class Subscription:
             self.backlog_bytes -= entry.message.size
             if not entry.message.is_expired(now):
                 self.deliver(entry)
+                entry.home.delivered += 1
 
     def end_of_browsing(self) -> None:
         """Write the MESSAGE that tells a browser that it has seen all."""

@@ -70,6 +70,7 @@ class Topic(Destination):
 
     def put(self, message: Message) -> None:
         """Hand a message to everybody now, or when its time has come."""
+        self.received += 1
         ttl_s = self.policy.message_ttl_s
         now = self.host.broker.now
         if ttl_s and not message.expires:
@@ -84,14 +85,17 @@ class Topic(Destination):
         if message.is_expired(self.host.broker.now):
             return
         self._last_place += 1
+        delivered = 0
         for subscription in list(self.subscriptions):
             if not subscription.takes(message):
                 continue
             entry = Entry(message, self, self._last_place)
             if not subscription.backlog and subscription.wants_copy():
                 subscription.deliver(entry)
+                delivered += 1
             else:
                 self._hold(subscription, entry)
+        self.delivered += delivered
         for durable in self.durables:
             durable.offer(message)
 
@@ -169,10 +173,12 @@ class Fanout(Destination):
 
     def put(self, message: Message) -> None:
         """Put a copy into each child."""
+        self.received += 1
         for queue in self._queues():
             copy = message.moved(queue.name, {_WHENCE: self.name})
             copy.expires, copy.due = message.expires, message.due
             queue.put(copy)
+            self.delivered += 1
 
     def _queues(self) -> list[Destination]:
         queues = []

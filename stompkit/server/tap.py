@@ -109,6 +109,7 @@ class Options(UsageOptions, AuthOptionMixin):
         super().__init__()
         self["endpoints"] = []
         self["checkers"] = []
+        self["admin"] = []
 
     def opt_endpoint(self, description: str) -> None:
         """Listen on this Twisted endpoint, for example tcp:61613; can be repeated.
@@ -120,6 +121,18 @@ class Options(UsageOptions, AuthOptionMixin):
         except ValueError as error:
             raise UsageError(f"--endpoint: {error}") from None
         self["endpoints"].append(description)
+
+    def opt_admin(self, description: str) -> None:
+        """Serve the admin's HTTP on this Twisted endpoint; can be repeated.
+
+        For example tcp:15613:interface=127.0.0.1, or unix:/run/stompkit-admin.sock; others need
+        a token, see [admin] in docs/configuration.rst.
+        """
+        try:
+            check_endpoint(description)
+        except ValueError as error:
+            raise UsageError(f"--admin: {error}") from None
+        self["admin"].append(description)
 
     def opt_auth(self, description: str) -> None:
         """Check logins by this, for example stompkit:FILE; can be repeated. See --help-auth."""
@@ -162,6 +175,8 @@ class Options(UsageOptions, AuthOptionMixin):
                     raise UsageError(f"--{option} {error}") from None
         if self["endpoints"]:
             said.append({"listen": [{"endpoint": each} for each in self["endpoints"]]})
+        if self["admin"]:
+            said.append({"admin": {"endpoints": self["admin"]}})
         if self["checkers"]:
             said.append({"auth": {"checkers": self["checkers"]}})
         if self["anonymous"]:

@@ -64,6 +64,8 @@ class LaunchConfig:
 
     stompkit only.
     """
+    admin: bool = False
+    """Whether the broker serves its admin's HTTP, at ``RunningBroker.admin_url``; stompkit only."""
     quirks: str | None = None
     """The deviations from STOMP that the broker shall have; stompkit only.
 

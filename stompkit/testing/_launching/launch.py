@@ -100,6 +100,7 @@ def _check(launcher: Launcher, config: LaunchConfig) -> None:
     wanted = {
         "persistent": config.persistent is True,
         "control": config.control,
+        "admin": config.admin,
         "quirks": config.quirks is not None,
     }
     for feature, is_wanted in wanted.items():

@@ -112,6 +112,21 @@ class RunningBroker:
         return f"stomp://{format_address(self.host, self.port)}"
 
     @property
+    def admin_url(self) -> str:
+        """Where the admin's HTTP is, as ``http://host:port``; another one after a restart.
+
+        stompkit's only, launched with ``LaunchConfig(admin=True)``.
+        """
+        announced = None if self._installation is None else self._installation.announcement
+        if not announced or not announced.get("admin"):
+            raise BrokerError(
+                f"{self.name} serves no admin's HTTP: that takes stompkit, launched with "
+                "LaunchConfig(admin=True)"
+            )
+        [where] = announced["admin"]
+        return f"http://{format_address(where['host'], where['port'])}"
+
+    @property
     def log(self) -> str:
         """All that the broker has written so far; empty for one that somebody else runs."""
         return "" if self._installation is None else self._installation.log

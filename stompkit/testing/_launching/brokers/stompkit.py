@@ -33,7 +33,7 @@ class Stompkit:
     start_timeout_s = 20.0
     login: str | None = None
     passcode: str | None = None
-    features = frozenset({"persistent", "control", "quirks"})
+    features = frozenset({"persistent", "control", "admin", "quirks"})
 
     def vhost(self, config: LaunchConfig) -> str:
         """Every name is taken, except by the quirks of brokers that take only one."""
@@ -74,6 +74,8 @@ class Stompkit:
             command += ["--auth", f"file:{users}"]
         if config.persistent:
             command += ["--data", str(directory / "data")]
+        if config.admin:
+            command += ["--admin", f"tcp:0:interface={interface}"]
         control = directory / "control" if config.control else None
         if control is not None:
             command += ["--control", server_path(control)]

@@ -1,0 +1,50 @@
+"""The settings of the admin's HTTP.
+
+Apart from what serves it: HTTP takes long to import.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+__all__ = ["AdminSettings"]
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A console, an API and metrics over HTTP for those who operate the broker; docs/admin.rst.
+
+    Whoever gets in may do everything. It is off unless it has endpoints.
+    """
+
+    endpoints: tuple[str, ...] = ()
+    """Where to listen, as for clients: ``tcp:15613:interface=127.0.0.1``,
+    ``unix:/run/stompkit-admin.sock``. All that others than this machine can reach need a
+    ``token_file``, and had better be ``stomps:...:certificate=FILE``, or what is sent can be read
+    on the way."""
+    token_file: str | None = None
+    """A file with a token of 16 characters or more, which has to come with every request as
+    ``Authorization: Bearer``; ``/health`` and ``/ready`` go without."""
+    hosts: tuple[str, ...] = ()
+    """Names by which browsers may ask for it without a token, besides those of loopback: of a
+    proxy in front, say. Any other is refused, since it could be that of somebody else's page."""
+    max_connections: Count = 100
+    """Connections at a time; one more is closed."""
+    max_streams: Count = 20
+    """Connections that get events, out of these."""
+    max_body_bytes: Count = 1024 * 1024
+    """Octets in the body of a request."""
+    max_operations: Count = 4
+    """Queues that are being purged or moved at a time; one more is refused."""
+    timeout_s: Annotated[float, Meta(gt=0)] = 30.0
+    """Seconds in which a request has to be there, and in which an idle connection has to send
+    one."""
+    max_followed: Count = 1_000
+    """Destinations of which rates and history are kept: those that were there first."""
+    max_metric_destinations: Count = 1_000
+    """Destinations that ``/metrics`` lists; the others are summed up as ``other``."""
+    max_frames_per_s: Count = 100
+    """Frames that somebody who looks on is shown in a second; the others are counted."""

@@ -1,0 +1,5 @@
+"""The admin's HTTP of a broker: console, JSON API, health and metrics."""
+
+from stompkit.server.admin._admin import Admin
+
+__all__ = ["Admin"]

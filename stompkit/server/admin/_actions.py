@@ -1,0 +1,212 @@
+"""What the API changes; each runs in a turn of the broker, and is answered when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from stompkit.server._durables import DurableQueue
+from stompkit.server._errors import Refused
+from stompkit.server._names import DEAD_LETTERS, Kind
+from stompkit.server._queues import Queue
+from stompkit.server._selectors import Selector, SelectorError
+from stompkit.server._topics import Fanout, Topic
+from stompkit.server._upkeep import Act, Outcome, Selection, Sweep, drop, move_to, put_back
+from stompkit.server.admin import _shapes as shapes
+from stompkit.server.admin._context import Context
+from stompkit.server.admin._problems import Problem, refuse
+
+__all__ = [
+    "close",
+    "delete",
+    "delete_durable",
+    "delete_messages",
+    "move",
+    "pause",
+    "purge",
+    "resume",
+    "retry",
+]
+
+_T = TypeVar("_T")
+
+_log: Final = Logger()
+
+
+def purge(context: Context, body: shapes.Named) -> Deferred[shapes.Purged]:
+    """Drop all messages that nobody has and whose time has come."""
+    queue = context.queue(body.host, body.name)
+
+    def answer(outcome: Outcome) -> shapes.Purged:
+        return shapes.Purged(purged=outcome.done + queue.purge_overdue())
+
+    return _sweep(context, queue, Selection(), drop, answer)
+
+
+def delete_messages(context: Context, body: shapes.MessageIds) -> Deferred[shapes.DeletedMessages]:
+    """Drop the messages of some ids that nobody has."""
+    queue = context.queue(body.host, body.name)
+    selection = Selection(ids=frozenset(body.ids))
+    return _sweep(
+        context,
+        queue,
+        selection,
+        drop,
+        lambda outcome: shapes.DeletedMessages(deleted=outcome.done),
+    )
+
+
+def move(context: Context, body: shapes.Move) -> Deferred[shapes.Moved]:
+    """Have messages go on in another queue, which is made if need be."""
+    queue = context.queue(body.host, body.from_)
+    selector = None
+    if body.selector is not None:
+        try:
+            selector = Selector(body.selector)
+        except SelectorError as error:
+            raise Problem(400, "bad-selector", f"the selector can't be read: {error}") from None
+    target = _target(context, body)
+    if target is queue:
+        refuse(400, "same-destination", "the messages are there already")
+    ids = None if body.ids is None else frozenset(body.ids)
+
+    def answer(outcome: Outcome) -> shapes.Moved:
+        refused = outcome.refused
+        if refused is not None and not outcome.done:
+            raise Problem(409, refused.code, refused.message)
+        return shapes.Moved(moved=outcome.done, reason=None if refused is None else refused.message)
+
+    selection = Selection(ids, selector, body.limit)
+    return _sweep(context, queue, selection, move_to(target), answer, target)
+
+
+def _target(context: Context, body: shapes.Move) -> Queue:
+    host = context.host(body.host)
+    found = host.destinations.get(body.to) or host.durable_named(body.to)
+    if found is None:
+        if not body.to.startswith((Kind.QUEUE.value, DEAD_LETTERS)):
+            refuse(409, "not-a-queue", f"{body.to[:100]!a} is no queue: it would keep no messages")
+        try:
+            found = host.destination(body.to)
+        except Refused as refused:
+            raise Problem(409, refused.code, refused.message) from None
+    if not isinstance(found, Queue):
+        refuse(409, "not-a-queue", f"{body.to[:100]!a} is no queue: it would keep no messages")
+    return found
+
+
+def retry(context: Context, body: shapes.Retry) -> Deferred[shapes.Retried]:
+    """Have dead letters go back to where they come from."""
+    queue = context.queue(body.host, body.name)
+    if not queue.name.startswith(DEAD_LETTERS):
+        refuse(409, "not-dead-letters", f"{body.name[:100]!a} does not begin with {DEAD_LETTERS}")
+    ids = None if body.ids is None else frozenset(body.ids)
+    return _sweep(
+        context,
+        queue,
+        Selection(ids, None, body.limit),
+        put_back(queue.host),
+        lambda outcome: shapes.Retried(retried=outcome.done, left=outcome.left),
+    )
+
+
+def _sweep(
+    context: Context,
+    queue: Queue,
+    selection: Selection,
+    act: Act,
+    answer: Callable[[Outcome], _T],
+    target: Queue | None = None,
+) -> Deferred[_T]:
+    """Begin to go over a queue; one at a time for each queue, and not too many together."""
+    busy = context.busy
+    concerned = {queue} if target is None else {queue, target}
+    if concerned & busy:
+        refuse(409, "busy", "its messages are being moved or dropped: try again later")
+    if len(busy) + len(concerned) > 2 * context.settings.admin.max_operations:
+        refuse(429, "busy", "too many queues are being worked on: try again later")
+    busy |= concerned
+    if target is not None:
+        target.is_held = True
+    done: Deferred[_T] = Deferred()
+
+    def told(outcome: Outcome) -> None:
+        busy.difference_update(concerned)
+        if target is not None:
+            target.is_held = False
+            context.broker.touch(target)
+        if outcome.failure is not None:
+            text = f"the store has failed after {outcome.done} messages: {outcome.failure}"
+            done.errback(Problem(503, "store-failed", text))
+            return
+        try:
+            done.callback(answer(outcome))
+        except Problem as problem:
+            done.errback(problem)
+
+    Sweep(queue, selection, act, told).start()
+    return done
+
+
+def pause(context: Context, body: shapes.Named) -> shapes.Paused:
+    """Stop the deliveries of a queue until :func:`resume`, or until the broker ends."""
+    queue = context.queue(body.host, body.name)
+    queue.is_paused = True
+    _log.info("deliveries of {name} are paused", name=queue.name)
+    return shapes.Paused(is_paused=True)
+
+
+def resume(context: Context, body: shapes.Named) -> shapes.Paused:
+    """Have a queue deliver again."""
+    queue = context.queue(body.host, body.name)
+    queue.resume()
+    context.broker.flush()
+    _log.info("deliveries of {name} go on", name=queue.name)
+    return shapes.Paused(is_paused=False)
+
+
+def delete(context: Context, body: shapes.Named) -> shapes.Deleted:
+    """Remove a destination that nobody uses, with its messages."""
+    found = context.destination(body.host, body.name)
+    if isinstance(found, DurableQueue):
+        refuse(409, "durable", "it is a durable subscription: ask for /api/v1/durables/delete")
+    if isinstance(found, Fanout):
+        refuse(409, "configured", "fan-out destinations are made and removed in the configuration")
+    is_used = found.owner is not None or found.consumers > 0 or found in context.busy
+    if isinstance(found, Queue):
+        is_used = is_used or bool(found.browsers or found.blocked or found.unsettled)
+    elif isinstance(found, Topic):
+        is_used = is_used or bool(found.durables)
+    if is_used:
+        refuse(409, "in-use", f"{body.name[:100]!a} is being used: it has consumers or deliveries")
+    found.host.discard(found)
+    context.broker.flush()
+    _log.info("{name} was deleted", name=found.name)
+    return shapes.Deleted(deleted=True)
+
+
+def delete_durable(context: Context, body: shapes.Named) -> shapes.Deleted:
+    """Remove a durable subscription that nobody uses, with what it has collected."""
+    queue = context.host(body.host).durable_named(body.name)
+    if queue is None:
+        refuse(404, "no-such-durable", f"there is no durable subscription {body.name[:100]!a}")
+    if queue.subscriptions or queue.unsettled or queue in context.busy:
+        refuse(409, "in-use", "the durable subscription is being used")
+    queue.host.remove_durable(queue)
+    context.broker.flush()
+    _log.info("{name} was deleted", name=queue.name)
+    return shapes.Deleted(deleted=True)
+
+
+def close(context: Context, body: shapes.Close) -> shapes.Closed:
+    """Close a connection, with an ERROR that says why."""
+    connection = context.connection(body.connection)
+    why = f": {body.reason}" if body.reason else ""
+    text = "closed by an operator" + why.encode("ascii", "replace").decode()
+    context.broker.disconnect(connection, text.replace("\n", " "), "closed-by-operator")
+    context.broker.flush()
+    _log.info("connection {id} of {peer} was closed", id=connection.id, peer=connection.peer)
+    return shapes.Closed(closed=True)

@@ -1,0 +1,69 @@
+"""What serves the admin's HTTP, from the first endpoint to the last open connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from twisted.internet.interfaces import IListeningPort, IReactorCore, IReactorTime
+from twisted.logger import Logger
+
+from stompkit.server._admin_checks import read_token
+from stompkit.server._broker import Broker
+from stompkit.server._listening import endpoint_of
+from stompkit.server._settings import Settings
+from stompkit.server.admin._context import Context
+from stompkit.server.admin._events import Streams
+from stompkit.server.admin._guard import Guard
+from stompkit.server.admin._resource import Front
+from stompkit.server.admin._site import AdminSite
+from stompkit.server.admin._statistics import Statistics
+
+__all__ = ["Admin"]
+
+_log: Final = Logger()
+
+
+class Admin:
+    """Looks into one broker, and changes it, for whoever asks at the endpoints."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        trouble: Callable[[], str | None],
+        reactor: IReactorTime,
+    ) -> None:
+        """Listen nowhere yet; ``trouble`` says why clients can't work with the broker, if so.
+
+        Raises OSError or ValueError where the token can't be read.
+        """
+        own = settings.admin
+        token = None if own.token_file is None else read_token(own.token_file)
+        self._reactor = reactor
+        self._endpoints = own.endpoints
+        self._statistics = Statistics(broker, reactor, own.max_followed)
+        context = Context(broker, settings, self._statistics, trouble, reactor)
+        self._streams = Streams(context, own)
+        front = Front(context, Guard(token, own.hosts), self._streams)
+        self._site = AdminSite(front, own, reactor)
+        self.ports: list[IListeningPort] = []
+
+    async def start(self) -> None:
+        """Listen; raises what an endpoint fails with."""
+        for description in self._endpoints:
+            endpoint = endpoint_of(cast("IReactorCore", self._reactor), description)
+            self.ports.append(await endpoint.listen(self._site))
+        self._statistics.start()
+        for port in self.ports:
+            _log.info("admin's HTTP on {address}", address=port.getHost())
+
+    async def stop(self) -> None:
+        """Close everything."""
+        self._statistics.stop()
+        self._streams.close()
+        for port in self.ports:
+            stopped = port.stopListening()
+            if stopped is not None:
+                await stopped
+        self._site.close()

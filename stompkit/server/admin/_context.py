@@ -1,0 +1,69 @@
+"""What every answer is made of: the broker, its settings, its statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorTime
+
+from stompkit.server._broker import Broker
+from stompkit.server._connection import Connection
+from stompkit.server._destinations import Destination
+from stompkit.server._hosts import VirtualHost
+from stompkit.server._queues import Queue
+from stompkit.server._settings import Settings
+from stompkit.server.admin._problems import Problem
+from stompkit.server.admin._statistics import Statistics
+
+__all__ = ["Context"]
+
+
+class Context:
+    """One broker, and finding things in it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        statistics: Statistics,
+        trouble: Callable[[], str | None],
+        reactor: IReactorTime,
+    ) -> None:
+        """Keep all that."""
+        self.broker = broker
+        self.settings = settings
+        self.statistics = statistics
+        self.trouble = trouble
+        self.reactor = reactor
+        self.started = reactor.seconds()
+        #: Queues that are being purged or moved.
+        self.busy: set[Queue] = set()
+
+    def host(self, name: str) -> VirtualHost:
+        """The virtual host of a name; raises :class:`Problem`."""
+        host = self.broker.hosts.get(name)
+        if host is None:
+            raise Problem(404, "no-such-host", f"there is no virtual host {name[:100]!a}")
+        return host
+
+    def destination(self, host: str, name: str) -> Destination:
+        """The destination or durable subscription of a name; raises :class:`Problem`."""
+        place = self.host(host)
+        found = place.destinations.get(name) or place.durable_named(name)
+        if found is None:
+            raise Problem(404, "no-such-destination", f"there is no destination {name[:100]!a}")
+        return found
+
+    def queue(self, host: str, name: str) -> Queue:
+        """A destination that keeps messages; raises :class:`Problem` for any other."""
+        found = self.destination(host, name)
+        if not isinstance(found, Queue):
+            raise Problem(409, "not-a-queue", f"{name[:100]!a} is no queue: it keeps no messages")
+        return found
+
+    def connection(self, number: str) -> Connection:
+        """The connection of an identifier; raises :class:`Problem`."""
+        for each in self.broker.connections:
+            if each.id == number:
+                return each
+        raise Problem(404, "no-such-connection", f"there is no connection {number[:100]!a}")

@@ -1,0 +1,232 @@
+"""Server-sent events: what changes each second, and frames for those who look on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct, field
+from twisted.internet.interfaces import IPushProducer
+from twisted.web.server import Request
+from zope.interface import implementer
+
+from stompkit.frames import Frame
+from stompkit.server._admin_settings import AdminSettings
+from stompkit.server._destinations import Destination
+from stompkit.server._logs import masked
+from stompkit.server.admin._context import Context
+from stompkit.server.admin._problems import refuse
+from stompkit.server.admin._shapes import DestinationShape
+from stompkit.server.admin._views import destination_shape, overview, text_of
+
+__all__ = ["EventsQuery", "FrameShape", "Streams"]
+
+_MOST_HEADERS: Final = 100
+_LONGEST_VALUE: Final = 2_000
+
+
+class EventsQuery(Struct, kw_only=True):
+    """What is to be told: ``frames`` for frames, too, of a peer, with a destination."""
+
+    frames: bool = False
+    peer: Annotated[str, Meta(max_length=256)] | None = None
+    destination: Annotated[str, Meta(max_length=4096)] | None = None
+
+
+class FrameShape(Struct, kw_only=True):
+    """A frame: ``direction`` is ``<`` from a client, and ``>`` to it."""
+
+    time: str
+    direction: str
+    peer: str
+    command: str
+    headers: list[tuple[str, str]]
+    body_octets: int
+
+
+class _Dropped(Struct, kw_only=True):
+    """Frames that were not told of in the last second."""
+
+    dropped: int
+
+
+class _Changes(Struct, kw_only=True):
+    """Destinations that are other than before, and the hosts and names of those that are gone."""
+
+    changed: list[DestinationShape]
+    gone: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Streams:
+    """All who listen."""
+
+    def __init__(self, context: Context, settings: AdminSettings) -> None:
+        """Begin with nobody."""
+        self._context = context
+        self._most = settings.max_streams
+        self._most_frames = settings.max_frames_per_s
+        self._streams: dict[_Stream, None] = {}
+
+    def open(self, request: Request, query: EventsQuery) -> None:
+        """Tell a client from now on; raises :class:`Problem` where there are too many."""
+        if len(self._streams) >= self._most:
+            refuse(429, "too-many-streams", f"at most {self._most} get events at a time")
+        request.setHeader("content-type", "text/event-stream; charset=utf-8")
+        request.setHeader("x-accel-buffering", "no")
+        if request.method == b"HEAD":
+            request.write(b"")
+            request.finish()
+            return
+        stream = _Stream(self._context, request, query, self._most_frames)
+        request.notifyFinish().addBoth(lambda _: self._ended(stream))
+        request.registerProducer(stream, True)
+        if not self._streams:
+            self._context.statistics.watchers.append(self._tell)
+        self._streams[stream] = None
+        self._watch()
+        stream.tell()
+
+    def _ended(self, stream: _Stream) -> None:
+        self._streams.pop(stream, None)
+        if not self._streams and self._tell in self._context.statistics.watchers:
+            self._context.statistics.watchers.remove(self._tell)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Have frames told of, if somebody wants them."""
+        broker = self._context.broker
+        wanted = any(each.query.frames for each in self._streams)
+        if wanted != (broker.frame_watch is not None):
+            broker.watch_frames(self._saw if wanted else None)
+
+    def _saw(self, direction: str, peer: str, frame: Frame) -> None:
+        made: FrameShape | None = None
+        for stream in self._streams:
+            if stream.wants(peer, frame):
+                if made is None:
+                    made = _frame_shape(direction, peer, frame)
+                stream.tell_frame(made)
+
+    def _tell(self) -> None:
+        for stream in list(self._streams):
+            stream.tell()
+
+    def close(self) -> None:
+        """End all of them."""
+        for stream in list(self._streams):
+            stream.end()
+
+
+@implementer(IPushProducer)
+class _Stream:
+    """One client that listens; while it does not read, nothing is kept for it."""
+
+    def __init__(
+        self, context: Context, request: Request, query: EventsQuery, most_frames: int
+    ) -> None:
+        self._context = context
+        self._request = request
+        self.query = query
+        self._most_frames = most_frames
+        self._is_paused = False
+        self._is_over = False
+        self._last_id = 0
+        #: What the client knows: destinations, and the look that it has heard of.
+        self._known: dict[Destination, tuple[str, str]] = {}
+        self._serial = 0
+        self._frames = 0
+        self._dropped = 0
+
+    def tell(self) -> None:
+        """Tell what has changed since the last time."""
+        if self._is_paused or self._is_over:
+            return
+        statistics = self._context.statistics
+        self._write("overview", overview(self._context))
+        changed = []
+        known = self._known
+        for destination, followed in statistics.followed.items():
+            if destination not in known or followed.serial > self._serial:
+                known[destination] = destination.host.name, destination.name
+                changed.append(destination_shape(self._context, destination))
+        gone = [each for each in known if each not in statistics.followed]
+        # One of the same name may have come in its place.
+        there = set(statistics.followed[each].key for each in known if each not in gone)
+        names = [known.pop(each) for each in gone]
+        self._serial = statistics.serial
+        self._write(
+            "destinations",
+            _Changes(
+                changed=changed,
+                gone=[(host, text_of(name)) for host, name in names if (host, name) not in there],
+            ),
+        )
+        if self._dropped:
+            self._write("frame", _Dropped(dropped=self._dropped))
+        self._frames = self._dropped = 0
+
+    def wants(self, peer: str, frame: Frame) -> bool:
+        """Whether it is to hear of a frame."""
+        query = self.query
+        if not query.frames or self._is_over:
+            return False
+        if query.peer is not None and query.peer not in peer:
+            return False
+        return query.destination is None or query.destination in frame.headers.get(
+            "destination", ""
+        )
+
+    def tell_frame(self, frame: FrameShape) -> None:
+        """Tell of a frame, or count it where there are too many."""
+        if self._is_paused or self._frames >= self._most_frames:
+            self._dropped += 1
+            return
+        self._frames += 1
+        self._write("frame", frame)
+
+    def _write(self, event: str, data: object) -> None:
+        self._last_id += 1
+        text = msgspec.json.encode(data)
+        self._request.write(
+            b"id: %d\nevent: %s\ndata: %s\n\n" % (self._last_id, event.encode(), text)
+        )
+
+    def end(self) -> None:
+        """Tell no more."""
+        if not self._is_over:
+            self._is_over = True
+            self._request.unregisterProducer()
+            self._request.finish()
+
+    def pauseProducing(self) -> None:
+        """Leave out what happens until the client has read."""
+        self._is_paused = True
+
+    def resumeProducing(self) -> None:
+        """Go on; the next look tells all that has changed meanwhile."""
+        self._is_paused = False
+
+    def stopProducing(self) -> None:
+        """The client is gone."""
+        self._is_over = True
+
+
+def _frame_shape(direction: str, peer: str, frame: Frame) -> FrameShape:
+    headers = masked(frame.headers)
+    octets = len(frame.body)
+    length = frame.headers.get("content-length", "")
+    if not octets and length.isascii() and length.isdigit() and len(length) < 16:
+        # The frames of messages that are shown have no body.
+        octets = int(length)
+    return FrameShape(
+        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        direction=direction,
+        peer=text_of(peer),
+        command=frame.command,
+        headers=[
+            (text_of(name)[:_LONGEST_VALUE], text_of(value)[:_LONGEST_VALUE])
+            for name, value in list(headers.items())[:_MOST_HEADERS]
+        ],
+        body_octets=octets,
+    )

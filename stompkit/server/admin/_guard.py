@@ -1,0 +1,86 @@
+"""Who may ask: the token, and what keeps pages of other sites from asking in a browser's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hmac import compare_digest
+from typing import Final
+from urllib.parse import urlsplit
+
+from twisted.web.http import Request
+
+from stompkit.server._admin_checks import is_loopback
+from stompkit.server.admin._problems import refuse
+
+__all__ = ["HEADERS", "Guard"]
+
+#: What every answer says.
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """Lets requests pass, or raises :class:`Problem`."""
+
+    def __init__(self, token: bytes | None, hosts: Sequence[str]) -> None:
+        """Take the token, if there is one, and names to be called by."""
+        self._token = token
+        self._hosts = {each.lower().rstrip(".") for each in hosts}
+
+    def check_host(self, request: Request) -> None:
+        """Refuse a name that could be that of another site, which leads here by a trick of DNS.
+
+        With a token that site would have to know it.
+        """
+        if self._token is not None:
+            return
+        host = _hostname(request.getHeader("host") or "")
+        if host not in self._hosts and not is_loopback(host):
+            refuse(
+                421,
+                "wrong-host",
+                "it is not called by this name: add it to hosts in [admin], if it should be",
+            )
+
+    def check_token(self, request: Request) -> None:
+        """Refuse who does not know the token."""
+        if self._token is None:
+            return
+        said = request.getHeader("authorization") or ""
+        kind, _, token = said.partition(" ")
+        # Both are compared in any case, so that time tells nothing.
+        is_right = compare_digest(token.strip().encode("utf-8", "replace"), self._token)
+        if not is_right or kind.lower() != "bearer":
+            refuse(401, "unauthorised", "it takes a header Authorization: Bearer TOKEN")
+
+    @staticmethod
+    def check_change(request: Request) -> None:
+        """Refuse what a page of another site could have a browser send."""
+        content_type = (request.getHeader("content-type") or "").partition(";")[0]
+        if content_type.strip().lower() != "application/json":
+            refuse(415, "wrong-content-type", "it takes content-type: application/json")
+        origin = request.getHeader("origin")
+        if origin is not None:
+            try:
+                netloc = urlsplit(origin).netloc
+            except ValueError:
+                netloc = ""
+            if not netloc or netloc.lower() != (request.getHeader("host") or "").lower():
+                refuse(403, "wrong-origin", "it comes from a page of another site")
+
+
+def _hostname(header: str) -> str:
+    """The host of a Host header, without its port."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""

@@ -1,0 +1,132 @@
+"""The metrics page, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from stompkit.server._destinations import Destination, Totals
+from stompkit.server._queues import Queue
+from stompkit.server.admin._context import Context
+from stompkit.server.admin._statistics import in_flight
+from stompkit.server.admin._views import kind_of, overview, places, text_of
+
+__all__ = ["CONTENT_TYPE", "metrics_page"]
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+#: The label of all that have none of their own.
+_OTHER: Final = "other"
+_LABELS: Final = ("host", "destination", "kind")
+
+_COUNTERS: Final = {
+    "received": "Messages that have come to a destination.",
+    "delivered": "Deliveries to consumers, those that were tried again included.",
+    "settled": "Messages that consumers have acknowledged, or got in the mode auto.",
+    "dropped": "Messages that were dropped because there was no room for them.",
+    "dead_lettered": "Messages that have become dead letters.",
+    "expired": "Messages whose time had passed before they were consumed.",
+}
+_GAUGES: Final = {
+    "messages_ready": "Messages that wait to be delivered.",
+    "messages_in_flight": "Messages that wait to be acknowledged.",
+    "messages_delayed": "Messages whose time has not come.",
+    "messages_bytes": "Octets of the messages in a queue.",
+    "consumers": "Subscriptions that get messages.",
+    "paused": "Whether an operator has stopped deliveries.",
+}
+
+
+def metrics_page(context: Context) -> bytes:
+    """All metrics of now."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    registry.register(_BrokerCollector(context))
+    return generate_latest(registry)
+
+
+class _Row:
+    """What is said of one destination, or of several together."""
+
+    def __init__(self) -> None:
+        self.totals = Totals()
+        self.gauges = dict.fromkeys(_GAUGES, 0)
+
+    def add(self, destination: Destination) -> None:
+        self.totals = self.totals.plus(destination.totals)
+        gauges = self.gauges
+        gauges["messages_ready"] += destination.ready
+        gauges["messages_in_flight"] += in_flight(destination)
+        gauges["messages_delayed"] += destination.delayed
+        gauges["messages_bytes"] += destination.octets if isinstance(destination, Queue) else 0
+        gauges["consumers"] += destination.consumers
+        gauges["paused"] += destination.is_paused
+
+
+class _BrokerCollector(Collector):
+    """Asks the broker when it is asked."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        """The broker as a whole, then its destinations."""
+        yield from self._whole()
+        rows = self._rows()
+        for name, text in _COUNTERS.items():
+            counter = CounterMetricFamily(f"stompkit_messages_{name}", text, labels=_LABELS)
+            for labels, row in rows.items():
+                counter.add_metric(labels, getattr(row.totals, name))
+            yield counter
+        for name, text in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"stompkit_{name}", text, labels=_LABELS)
+            for labels, row in rows.items():
+                gauge.add_metric(labels, row.gauges[name])
+            yield gauge
+
+    def _whole(self) -> Iterator[Metric]:
+        context = self._context
+        now = overview(context)
+        yield InfoMetricFamily(
+            "stompkit",
+            "The broker.",
+            value={"version": now.version, "compiled": str(now.is_compiled).lower()},
+        )
+        yield _gauge(
+            "ready", "Whether clients can work with the broker.", context.trouble() is None
+        )
+        yield _gauge("start_time_seconds", "When the broker was started.", context.started)
+        yield _gauge("connections", "Clients that are connected.", now.connections)
+        yield _gauge("subscriptions", "Subscriptions of all clients.", now.subscriptions)
+        hosts = context.broker.hosts.values()
+        found = sum(len(each.destinations) for each in hosts)
+        yield _gauge("destinations", "Destinations that exist.", found)
+        durables = sum(len(each.durables) for each in hosts)
+        yield _gauge("durable_subscriptions", "Durable subscriptions that exist.", durables)
+        failed = now.store.failure is not None
+        yield _gauge("store_failed", "Whether the store has failed at last.", failed)
+        if now.store.octets is not None:
+            yield _gauge("store_bytes", "Octets of the store on the disk.", now.store.octets)
+
+    def _rows(self) -> dict[tuple[str, str, str], _Row]:
+        """Destinations by their labels; what is too many, or gone, is summed up."""
+        most = self._context.settings.admin.max_metric_destinations
+        rows: dict[tuple[str, str, str], _Row] = {}
+        for host in self._context.broker.hosts.values():
+            other = rows.setdefault((host.name, _OTHER, _OTHER), _Row())
+            other.totals = other.totals.plus(host.past)
+        for destination in places(self._context.broker):
+            labels = destination.host.name, text_of(destination.name), kind_of(destination)
+            # Each host has one for the others already.
+            if len(rows) >= most + len(self._context.broker.hosts):
+                labels = destination.host.name, _OTHER, _OTHER
+            rows.setdefault(labels, _Row()).add(destination)
+        return rows
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"stompkit_{name}", text, value=value)

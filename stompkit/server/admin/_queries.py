@@ -1,0 +1,162 @@
+"""The questions of the API that change nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from stompkit.server._peeking import Seen, peek
+from stompkit.server.admin import _shapes as shapes
+from stompkit.server.admin._context import Context
+from stompkit.server.admin._problems import Problem
+from stompkit.server.admin._statistics import in_flight
+from stompkit.server.admin._views import (
+    connection_shape,
+    destination_detail,
+    destination_shape,
+    durable_shape,
+    kind_of,
+    message_shape,
+    overview,
+    places,
+    subscription_shape,
+)
+from stompkit.server.interfaces import StoreError
+
+__all__ = [
+    "get_connections",
+    "get_destination",
+    "get_destinations",
+    "get_durables",
+    "get_messages",
+    "get_overview",
+    "get_subscriptions",
+]
+
+_TOKEN: Final = re.compile(r"([0-9]{1,2})\.([0-9]{1,18})")
+
+#: What destinations can be sorted by, without making the shapes of all.
+_KEYS: Final[dict[str, Callable[[Any], Any]]] = {
+    "name": lambda each: each.name,
+    "kind": kind_of,
+    "ready": lambda each: each.ready,
+    "in_flight": in_flight,
+    "delayed": lambda each: each.delayed,
+    "octets": lambda each: getattr(each, "octets", 0),
+    "consumers": lambda each: each.consumers,
+}
+
+
+def get_overview(context: Context, _: shapes.Nothing) -> shapes.Overview:
+    """The broker at a glance."""
+    return overview(context)
+
+
+def get_destinations(context: Context, query: shapes.DestinationsQuery) -> shapes.DestinationList:
+    """A page of destinations and durable subscriptions."""
+    if query.host is not None:
+        context.host(query.host)
+    found = [
+        each
+        for each in places(context.broker, query.host)
+        if (query.kind is None or kind_of(each) == query.kind)
+        and (query.contains is None or query.contains in each.name)
+    ]
+    followed = context.statistics.followed
+
+    def rate(each: Any) -> float:
+        known = followed.get(each)
+        return 0.0 if known is None else known.rate_in if query.sort == "in" else known.rate_out
+
+    # By name where the other key is the same, in both orders.
+    found.sort(key=_KEYS["name"])
+    found.sort(key=_KEYS.get(query.sort, rate), reverse=query.order == "desc")
+    page = found[query.offset : query.offset + query.limit]
+    return shapes.DestinationList(
+        total=len(found), destinations=[destination_shape(context, each) for each in page]
+    )
+
+
+def get_destination(context: Context, query: shapes.DestinationQuery) -> shapes.DestinationDetail:
+    """One destination with its settings, history and subscriptions."""
+    return destination_detail(context, context.destination(query.host, query.name))
+
+
+def get_messages(context: Context, query: shapes.MessagesQuery) -> Deferred[shapes.MessageList]:
+    """A page of the messages of a queue; they stay as they are."""
+    queue = context.queue(query.host, query.name)
+    after = (-1, 0)
+    if query.after is not None:
+        match = _TOKEN.fullmatch(query.after)
+        if match is None:
+            raise Problem(400, "bad-parameter", "after is not the next of a page")
+        after = int(match[1]), int(match[2])
+    answer: Deferred[shapes.MessageList] = Deferred()
+
+    def done(seen: list[Seen]) -> None:
+        last = seen[-1] if len(seen) == query.limit else None
+        answer.callback(
+            shapes.MessageList(
+                messages=[message_shape(each, query.max_body_octets) for each in seen],
+                next=None if last is None else f"{last.lane}.{last.place}",
+            )
+        )
+
+    def failed(error: StoreError) -> None:
+        answer.errback(Problem(503, "store-failed", f"the store can't be read: {error}"))
+
+    peek(queue, after, query.limit, done, failed)
+    return answer
+
+
+def get_connections(context: Context, query: shapes.ConnectionsQuery) -> shapes.ConnectionList:
+    """A page of connections, the oldest first."""
+    found = [
+        each
+        for each in context.broker.connections
+        if query.contains is None
+        or query.contains in each.peer
+        or query.contains in each.user.name
+        or query.contains in each.id
+    ]
+    found.sort(key=lambda each: (each.connected_at, each.id))
+    page = found[query.offset : query.offset + query.limit]
+    return shapes.ConnectionList(
+        total=len(found), connections=[connection_shape(each) for each in page]
+    )
+
+
+def get_subscriptions(
+    context: Context, query: shapes.SubscriptionsQuery
+) -> shapes.SubscriptionList:
+    """A page of subscriptions, the oldest first."""
+    if query.host is not None:
+        context.host(query.host)
+    found = [
+        subscription
+        for connection in context.broker.connections
+        if (query.connection is None or connection.id == query.connection)
+        and (query.host is None or connection.host.name == query.host)
+        for subscription in connection.subscriptions.values()
+        if query.destination is None
+        or any(home.name == query.destination for home in subscription.homes)
+    ]
+    found.sort(key=lambda each: each.serial)
+    page = found[query.offset : query.offset + query.limit]
+    return shapes.SubscriptionList(
+        total=len(found), subscriptions=[subscription_shape(each) for each in page]
+    )
+
+
+def get_durables(context: Context, _: shapes.Nothing) -> shapes.DurableList:
+    """All durable subscriptions."""
+    return shapes.DurableList(
+        durables=[
+            durable_shape(each)
+            for host in context.broker.hosts.values()
+            for each in host.durables.values()
+        ]
+    )

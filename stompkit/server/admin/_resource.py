@@ -1,0 +1,226 @@
+"""From a request to its answer: checks, the operation, JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request
+
+from stompkit.server.admin import _shapes as shapes
+from stompkit.server.admin._context import Context
+from stompkit.server.admin._events import EventsQuery, Streams
+from stompkit.server.admin._guard import HEADERS, Guard
+from stompkit.server.admin._openapi import document
+from stompkit.server.admin._problems import Problem, refuse
+from stompkit.server.admin._routes import ROUTES, Route
+
+__all__ = ["Front"]
+
+_log: Final = Logger()
+
+_JSON: Final = "application/json"
+_PAGES: Final = Path(__file__).with_name("console")
+_FILE: Final = re.compile(r"/([a-z0-9][a-z0-9_-]*\.(html|css|js|svg))")
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class Front(Resource):
+    """Every path."""
+
+    isLeaf = True
+
+    def __init__(self, context: Context, guard: Guard, streams: Streams) -> None:
+        """Answer for a broker whoever the guard lets pass."""
+        super().__init__()
+        self._context = context
+        self._guard = guard
+        self._streams = streams
+        self._own: dict[str, Callable[[Request], bytes | int]] = {
+            "/health": self._health,
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/openapi.json": self._openapi,
+            "/api/v1/events": self._events,
+        }
+        self._schema: bytes | None = None
+
+    def render(self, request: Request) -> bytes | int:
+        """Answer, or say why not; whatever goes wrong within is in the log only."""
+        for name, value in HEADERS.items():
+            request.setHeader(name, value)
+        try:
+            return self._answered(request)
+        except Problem as problem:
+            return self._refused(request, problem)
+        except Exception:
+            return self._failed(request, Failure())
+
+    def _answered(self, request: Request) -> bytes | int:
+        path = _path(request)
+        self._guard.check_host(request)
+        if path == "/" or _FILE.fullmatch(path):
+            _check_method(request, ("GET", "HEAD"))
+            return _page(request, "/index.html" if path == "/" else path)
+        if path in ("/health", "/ready", "/openapi.json"):
+            _check_method(request, ("GET", "HEAD"))
+            return self._own[path](request)
+        self._guard.check_token(request)
+        if path in self._own:
+            _check_method(request, ("GET", "HEAD"))
+            return self._own[path](request)
+        routes = ROUTES.get(path)
+        if routes is None:
+            refuse(404, "no-such-path", "there is nothing at this path; see /openapi.json")
+        method = request.method.decode("ascii", "replace")
+        route = routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            request.setHeader("allow", ", ".join(routes))
+            refuse(405, "wrong-method", f"it takes {', '.join(routes)}")
+        return self._call(request, route)
+
+    def _call(self, request: Request, route: Route) -> bytes | int:
+        if route.method == "POST":
+            self._guard.check_change(request)
+            question = _decoded(request, route.takes)
+        else:
+            question = _queried(request, route.takes)
+        answer = route.call(self._context, question)
+        if not isinstance(answer, Deferred):
+            return _json(request, answer)
+        return self._later(request, answer)
+
+    def _later(self, request: Request, answer: Deferred[Any]) -> int:
+        is_gone = False
+
+        def gone(_: object) -> None:
+            nonlocal is_gone
+            is_gone = True
+
+        request.notifyFinish().addErrback(gone)
+
+        def failed(failure: Failure) -> bytes:
+            problem = failure.value
+            if isinstance(problem, Problem):
+                return self._refused(request, problem)
+            return self._failed(request, failure)
+
+        def write(data: bytes) -> None:
+            if not is_gone:
+                request.write(data)
+                request.finish()
+
+        answer.addCallback(lambda value: _json(request, value))
+        answer.addErrback(failed)
+        answer.addCallback(write)
+        answer.addErrback(lambda failure: _log.failure("after an answer", failure))
+        return NOT_DONE_YET
+
+    def _refused(self, request: Request, problem: Problem) -> bytes:
+        request.setResponseCode(problem.status)
+        if problem.status == 401:
+            request.setHeader("www-authenticate", 'Bearer realm="stompkit"')
+        if problem.status in (429, 503):
+            request.setHeader("retry-after", "1")
+        request.setHeader("content-type", _JSON)
+        return problem.body
+
+    def _failed(self, request: Request, failure: Failure) -> bytes:
+        _log.failure("a request of the admin's HTTP has failed", failure)
+        return self._refused(
+            request, Problem(500, "internal", "something went wrong: the broker's log has it")
+        )
+
+    # What is no part of the table.
+
+    def _health(self, request: Request) -> bytes:
+        return _json(request, shapes.Health(status="alive"))
+
+    def _ready(self, request: Request) -> bytes:
+        trouble = self._context.trouble()
+        if trouble is not None:
+            request.setResponseCode(503)
+        return _json(request, shapes.Ready(is_ready=trouble is None, reason=trouble))
+
+    def _metrics(self, request: Request) -> bytes:
+        # Not before it is wanted: prometheus_client is an extra.
+        try:
+            from stompkit.server.admin._metrics import CONTENT_TYPE, metrics_page
+        except ImportError:
+            refuse(501, "no-prometheus", "it takes prometheus_client: pip install stompkit[admin]")
+        request.setHeader("content-type", CONTENT_TYPE)
+        return metrics_page(self._context)
+
+    def _openapi(self, request: Request) -> bytes:
+        if self._schema is None:
+            self._schema = msgspec.json.encode(document())
+        request.setHeader("content-type", _JSON)
+        return self._schema
+
+    def _events(self, request: Request) -> int:
+        self._streams.open(request, _queried(request, EventsQuery))
+        return NOT_DONE_YET
+
+
+def _path(request: Request) -> str:
+    return request.path.decode("ascii", "replace")
+
+
+def _check_method(request: Request, methods: tuple[str, ...]) -> None:
+    if request.method.decode("ascii", "replace") not in methods:
+        request.setHeader("allow", ", ".join(methods))
+        refuse(405, "wrong-method", f"it takes {', '.join(methods)}")
+
+
+def _json(request: Request, value: object) -> bytes:
+    request.setHeader("content-type", _JSON)
+    return msgspec.json.encode(value)
+
+
+def _page(request: Request, path: str) -> bytes:
+    name = path.removeprefix("/")
+    try:
+        data = (_PAGES / name).read_bytes()
+    except OSError:
+        refuse(404, "no-such-path", "there is nothing at this path; see /openapi.json")
+    request.setHeader("content-type", _TYPES[name.rpartition(".")[2]])
+    return data
+
+
+def _decoded(request: Request, takes: type) -> Any:
+    assert request.content is not None  # a request has one once it is there
+    try:
+        return msgspec.json.decode(request.content.read(), type=takes)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "bad-body", f"the body is not what it takes: {error}") from None
+
+
+def _queried(request: Request, takes: type) -> Any:
+    known = set(takes.__struct_fields__)
+    said: dict[str, str] = {}
+    for key, values in request.args.items():
+        name = key.decode("utf-8", "replace")
+        if name not in known:
+            refuse(400, "bad-parameter", f"there is no parameter {name[:100]!a}")
+        if len(values) > 1:
+            refuse(400, "bad-parameter", f"{name} is there more than once")
+        try:
+            said[name] = values[0].decode("utf-8")
+        except UnicodeDecodeError:
+            refuse(400, "bad-parameter", f"{name} is no UTF-8")
+    try:
+        return msgspec.convert(said, takes, strict=False)
+    except msgspec.ValidationError as error:
+        raise Problem(400, "bad-parameter", f"the parameters are wrong: {error}") from None

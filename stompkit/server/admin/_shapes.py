@@ -1,0 +1,435 @@
+"""What is asked and answered, as JSON: the description of the API is made of these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+__all__ = [
+    "Close",
+    "Closed",
+    "Complaint",
+    "ConnectionList",
+    "ConnectionShape",
+    "ConnectionsQuery",
+    "Deleted",
+    "DeletedMessages",
+    "DestinationDetail",
+    "DestinationList",
+    "DestinationQuery",
+    "DestinationRates",
+    "DestinationShape",
+    "DestinationTotals",
+    "DestinationsQuery",
+    "DurableList",
+    "DurableShape",
+    "Health",
+    "History",
+    "MessageIds",
+    "MessageList",
+    "MessageShape",
+    "MessagesQuery",
+    "Move",
+    "Moved",
+    "Named",
+    "Nothing",
+    "Overview",
+    "Paused",
+    "Purged",
+    "Rates",
+    "Ready",
+    "Refusal",
+    "Retried",
+    "Retry",
+    "StoreShape",
+    "SubscriptionList",
+    "SubscriptionShape",
+    "SubscriptionsQuery",
+    "Totals",
+]
+
+Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+HostName = Annotated[str, Meta(max_length=1024, description='The virtual host; "" is the default')]
+Offset = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+PageSize = Annotated[int, Meta(ge=1, le=1_000)]
+PeekSize = Annotated[int, Meta(ge=1, le=100)]
+BodySize = Annotated[int, Meta(ge=0, le=1024 * 1024)]
+Most = Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
+Ids = Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
+SortKey = Literal[
+    "name", "kind", "ready", "in_flight", "delayed", "octets", "consumers", "in", "out"
+]
+Order = Literal["asc", "desc"]
+
+
+class Nothing(Struct):
+    """A question without parameters."""
+
+
+# Errors.
+
+
+class Complaint(Struct, kw_only=True):
+    """What is wrong: a word for programs, a sentence for people."""
+
+    code: str
+    message: str
+
+
+class Refusal(Struct, kw_only=True):
+    """An answer with a status of 400 or more."""
+
+    error: Complaint
+
+
+# The whole broker.
+
+
+class Rates(Struct, kw_only=True):
+    """Messages in a second, over the last one or so."""
+
+    received: float
+    delivered: float
+    settled: float
+    dead_lettered: float
+
+
+class Totals(Struct, kw_only=True):
+    """Messages since the broker was started."""
+
+    received: int
+    delivered: int
+    settled: int
+    dead_lettered: int
+
+
+class StoreShape(Struct, kw_only=True):
+    """Where messages are kept; ``octets`` on the disk, where that is known."""
+
+    kind: Literal["lmdb", "sqlalchemy", "none"]
+    octets: int | None
+    failure: str | None
+
+
+class Overview(Struct, kw_only=True):
+    """A broker at a glance."""
+
+    version: str
+    is_compiled: bool
+    pid: int
+    started: str
+    uptime_s: float
+    connections: int
+    subscriptions: int
+    destinations: int
+    ready: int
+    in_flight: int
+    delayed: int
+    rates: Rates
+    totals: Totals
+    store: StoreShape
+    memory_octets: int | None
+    descriptors: int | None
+
+
+class Health(Struct, kw_only=True):
+    """The process lives."""
+
+    status: Literal["alive"]
+
+
+class Ready(Struct, kw_only=True):
+    """Whether clients can work with the broker, and why not."""
+
+    is_ready: bool
+    reason: str | None
+
+
+# Destinations.
+
+
+class DestinationsQuery(Struct, kw_only=True):
+    """Which destinations; ``host`` left out stands for all of them."""
+
+    host: HostName | None = None
+    kind: Annotated[str, Meta(max_length=32)] | None = None
+    contains: Annotated[str, Meta(max_length=4096)] | None = None
+    sort: SortKey = "name"
+    order: Order = "asc"
+    offset: Offset = 0
+    limit: PageSize = 100
+
+
+class DestinationRates(Struct, kw_only=True):
+    """Messages in a second: those that came, and deliveries."""
+
+    in_: float = field(name="in")
+    out: float
+
+
+class DestinationTotals(Struct, kw_only=True):
+    """Messages since the destination was made."""
+
+    in_: int = field(name="in")
+    out: int
+    dropped: int
+    dead_lettered: int
+    expired: int
+
+
+class DestinationShape(Struct, kw_only=True):
+    """A destination, or the queue of a durable subscription (``kind`` is ``durable``).
+
+    ``rates`` is ``null`` where there are more destinations than are followed.
+    """
+
+    host: str
+    name: str
+    kind: str
+    ready: int
+    in_flight: int
+    delayed: int
+    octets: int
+    consumers: int
+    is_paused: bool
+    rates: DestinationRates | None
+    totals: DestinationTotals
+
+
+class DestinationList(Struct, kw_only=True):
+    """A page of destinations, out of ``total``."""
+
+    total: int
+    destinations: list[DestinationShape]
+
+
+class DestinationQuery(Struct, kw_only=True):
+    """Which destination."""
+
+    name: Name
+    host: HostName = ""
+
+
+class History(Struct, kw_only=True):
+    """The last minutes, oldest first, one value for each interval."""
+
+    interval_s: float
+    ready: list[int]
+    in_: list[float] = field(name="in")
+    out: list[float]
+
+
+class SubscriptionShape(Struct, kw_only=True):
+    """A subscription of a connection; ``destination`` may be a pattern."""
+
+    connection: str
+    id: str | None
+    host: str
+    destination: str
+    ack: Literal["auto", "client", "client-individual"]
+    prefetch: int
+    in_flight: int
+    selector: str | None
+
+
+class DestinationDetail(DestinationShape, kw_only=True):
+    """A destination with its settings, its last minutes and its consumers."""
+
+    policy: dict[str, str | int | float | bool | None]
+    history: History | None
+    subscriptions: list[SubscriptionShape]
+
+
+# Messages.
+
+
+class MessagesQuery(Struct, kw_only=True):
+    """Which messages of a queue; ``after`` is the ``next`` of the page before."""
+
+    name: Name
+    host: HostName = ""
+    after: Annotated[str, Meta(max_length=64)] | None = None
+    limit: PeekSize = 20
+    max_body_octets: BodySize = 4096
+
+
+class MessageShape(Struct, kw_only=True):
+    """A message where it stands; a body that is no UTF-8 is in ``body_base64``.
+
+    ``deliveries`` is how often it has been delivered; ``expires`` and ``due`` are times.
+    """
+
+    id: str
+    place: int
+    headers: list[tuple[str, str]]
+    body: str | None
+    body_base64: str | None
+    body_octets: int
+    is_truncated: bool
+    deliveries: int
+    expires: str | None
+    due: str | None
+    state: Literal["ready", "in-flight", "delayed"]
+
+
+class MessageList(Struct, kw_only=True):
+    """A page of messages, and where the next one begins, if there may be one."""
+
+    messages: list[MessageShape]
+    next: str | None
+
+
+# Connections, subscriptions and durable subscriptions.
+
+
+class ConnectionsQuery(Struct, kw_only=True):
+    """Which connections."""
+
+    contains: Annotated[str, Meta(max_length=4096)] | None = None
+    offset: Offset = 0
+    limit: PageSize = 1_000
+
+
+class ConnectionShape(Struct, kw_only=True):
+    """A client; ``version`` is that of the protocol, once it has logged in."""
+
+    id: str
+    peer: str
+    version: str | None
+    user: str
+    host: str
+    subscriptions: int
+    in_flight: int
+    connected: str
+    state: Literal["connecting", "connected", "closing"]
+
+
+class ConnectionList(Struct, kw_only=True):
+    """A page of connections, out of ``total``."""
+
+    total: int
+    connections: list[ConnectionShape]
+
+
+class SubscriptionsQuery(Struct, kw_only=True):
+    """Which subscriptions."""
+
+    host: HostName | None = None
+    destination: Name | None = None
+    connection: Name | None = None
+    offset: Offset = 0
+    limit: PageSize = 1_000
+
+
+class SubscriptionList(Struct, kw_only=True):
+    """A page of subscriptions, out of ``total``."""
+
+    total: int
+    subscriptions: list[SubscriptionShape]
+
+
+class DurableShape(Struct, kw_only=True):
+    """A durable subscription; ``name`` is that of the queue in which it collects."""
+
+    host: str
+    name: str
+    destination: str
+    client_id: str
+    ready: int
+    is_connected: bool
+
+
+class DurableList(Struct, kw_only=True):
+    """All durable subscriptions."""
+
+    durables: list[DurableShape]
+
+
+# What changes something. Each is refused with more than it knows.
+
+
+class Named(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A destination."""
+
+    name: Name
+    host: HostName = ""
+
+
+class Move(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Messages from one queue to another: all that nobody has, or those that are meant."""
+
+    from_: Name = field(name="from")
+    to: Name
+    host: HostName = ""
+    limit: Most | None = None
+    ids: Ids | None = None
+    selector: Name | None = None
+
+
+class Retry(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Dead letters that go back to where they come from."""
+
+    name: Name
+    host: HostName = ""
+    ids: Ids | None = None
+    limit: Most | None = None
+
+
+class MessageIds(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Messages of one queue."""
+
+    name: Name
+    ids: Ids
+    host: HostName = ""
+
+
+class Close(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A connection that is to end, with a reason that its client is told."""
+
+    connection: Name
+    reason: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class Purged(Struct, kw_only=True):
+    """How many messages are no more."""
+
+    purged: int
+
+
+class Moved(Struct, kw_only=True):
+    """How many messages are in the other queue, and why not more, if it had no room."""
+
+    moved: int
+    reason: str | None
+
+
+class Retried(Struct, kw_only=True):
+    """How many went back; ``left`` are those whose queue is full, gone, or not known."""
+
+    retried: int
+    left: int
+
+
+class DeletedMessages(Struct, kw_only=True):
+    """How many messages are no more."""
+
+    deleted: int
+
+
+class Paused(Struct, kw_only=True):
+    """Whether deliveries are stopped now."""
+
+    is_paused: bool
+
+
+class Deleted(Struct, kw_only=True):
+    """It is gone."""
+
+    deleted: bool
+
+
+class Closed(Struct, kw_only=True):
+    """It is being closed."""
+
+    closed: bool

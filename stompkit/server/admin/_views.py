@@ -1,0 +1,272 @@
+"""What a broker has and who is there, in the words of the API."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import stompkit
+from stompkit.server import _broker
+from stompkit.server._broker import Broker
+from stompkit.server._connection import Connection
+from stompkit.server._destinations import Destination
+from stompkit.server._durables import DurableQueue
+from stompkit.server._hosts import VirtualHost
+from stompkit.server._names import Pattern
+from stompkit.server._peeking import Seen
+from stompkit.server._queues import Queue
+from stompkit.server._stores._environment import DATA_FILE, DIRECTORY
+from stompkit.server._subscriptions import Subscription
+from stompkit.server.admin import _shapes as shapes
+from stompkit.server.admin._context import Context
+from stompkit.server.admin._statistics import INTERVAL_S, Followed, in_flight
+
+__all__ = [
+    "connection_shape",
+    "destination_detail",
+    "destination_shape",
+    "durable_shape",
+    "kind_of",
+    "message_shape",
+    "overview",
+    "places",
+    "subscription_shape",
+    "time_text",
+]
+
+_PAGE_OCTETS: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def time_text(seconds: float) -> str:
+    """A time as ISO 8601 has it, UTC; the last one that can be said for those beyond."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return datetime.max.replace(tzinfo=UTC).isoformat(timespec="milliseconds")
+
+
+def text_of(value: str) -> str:
+    """Text that JSON can have: what was no UTF-8 on the wire is shown as such."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+
+
+def overview(context: Context) -> shapes.Overview:
+    """The whole broker; sums are those of the last second."""
+    broker, statistics = context.broker, context.statistics
+    sums, rates = statistics.sums, statistics.rates
+    totals = sums.totals
+    now = context.reactor.seconds()
+    return shapes.Overview(
+        version=stompkit.__version__,
+        is_compiled=not str(_broker.__file__).endswith(".py"),
+        pid=os.getpid(),
+        started=time_text(context.started),
+        uptime_s=round(max(0.0, now - context.started), 3),
+        connections=len(broker.connections),
+        subscriptions=sum(len(each.subscriptions) for each in broker.connections),
+        destinations=sums.destinations,
+        ready=sums.ready,
+        in_flight=sum(len(each.ledger) for each in broker.connections),
+        delayed=sums.delayed,
+        rates=shapes.Rates(
+            received=rates[0], delivered=rates[1], settled=rates[2], dead_lettered=rates[4]
+        ),
+        totals=shapes.Totals(
+            received=totals.received,
+            delivered=totals.delivered,
+            settled=totals.settled,
+            dead_lettered=totals.dead_lettered,
+        ),
+        store=_store(context),
+        memory_octets=_memory(),
+        descriptors=_descriptors(),
+    )
+
+
+def _store(context: Context) -> shapes.StoreShape:
+    settings, journal = context.settings.store, context.broker.journal
+    octets = None
+    if settings.effective_kind == "lmdb" and settings.path is not None:
+        try:
+            octets = (Path(settings.path) / DIRECTORY / DATA_FILE).stat().st_size
+        except OSError:
+            octets = None
+    failure = None if journal is None or journal.failure is None else str(journal.failure)
+    return shapes.StoreShape(kind=settings.effective_kind, octets=octets, failure=failure)
+
+
+def _memory() -> int | None:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_OCTETS
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _descriptors() -> int | None:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return None
+
+
+# Destinations.
+
+
+def places(broker: Broker, host: str | None = None) -> Iterator[Destination]:
+    """All destinations and durable subscriptions, or those of one virtual host."""
+    hosts: list[VirtualHost] = [
+        each for each in broker.hosts.values() if host is None or each.name == host
+    ]
+    for each in hosts:
+        yield from each.destinations.values()
+        yield from each.durables.values()
+
+
+def kind_of(destination: Destination) -> str:
+    """The first level of its name; ``durable`` for durable subscriptions."""
+    return destination.name.split("/", 2)[1]
+
+
+def destination_shape(context: Context, destination: Destination) -> shapes.DestinationShape:
+    """One destination."""
+    return shapes.DestinationShape(**_fields(context, destination))
+
+
+def _fields(context: Context, destination: Destination) -> dict[str, object]:
+    followed = context.statistics.followed.get(destination)
+    totals = destination.totals
+    return {
+        "host": destination.host.name,
+        "name": text_of(destination.name),
+        "kind": kind_of(destination),
+        "ready": destination.ready,
+        "in_flight": in_flight(destination),
+        "delayed": destination.delayed,
+        "octets": destination.octets if isinstance(destination, Queue) else 0,
+        "consumers": destination.consumers,
+        "is_paused": destination.is_paused,
+        "rates": None
+        if followed is None
+        else shapes.DestinationRates(in_=followed.rate_in, out=followed.rate_out),
+        "totals": shapes.DestinationTotals(
+            in_=totals.received,
+            out=totals.delivered,
+            dropped=totals.dropped,
+            dead_lettered=totals.dead_lettered,
+            expired=totals.expired,
+        ),
+    }
+
+
+def destination_detail(context: Context, destination: Destination) -> shapes.DestinationDetail:
+    """One destination, with all that is known of it."""
+    followed = context.statistics.followed.get(destination)
+    return shapes.DestinationDetail(
+        **_fields(context, destination),
+        policy=msgspec.to_builtins(destination.policy),
+        history=None if followed is None else _history(followed),
+        subscriptions=[
+            subscription_shape(each)
+            for connection in context.broker.connections
+            for each in connection.subscriptions.values()
+            if destination in each.homes
+        ],
+    )
+
+
+def _history(followed: Followed) -> shapes.History:
+    return shapes.History(
+        interval_s=INTERVAL_S,
+        ready=followed.ready.tolist(),
+        in_=[round(each, 3) for each in followed.into],
+        out=[round(each, 3) for each in followed.out],
+    )
+
+
+# Messages.
+
+
+def message_shape(seen: Seen, max_body_octets: int) -> shapes.MessageShape:
+    """A message, with the beginning of its body."""
+    message = seen.message
+    body = message.body[:max_body_octets]
+    text: str | None = None
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A character that was cut in two does not make it any less of a text.
+        if len(body) < len(message.body) and error.start > len(body) - 4:
+            text = body[: error.start].decode("utf-8")
+    return shapes.MessageShape(
+        id=message.id,
+        place=seen.place,
+        headers=[(text_of(name), text_of(value)) for name, value in message.headers.items()],
+        body=text,
+        body_base64=base64.b64encode(body).decode("ascii") if text is None else None,
+        body_octets=len(message.body),
+        is_truncated=len(body) < len(message.body),
+        deliveries=seen.deliveries,
+        expires=time_text(message.expires) if message.expires else None,
+        due=time_text(message.due) if message.due else None,
+        state=seen.state,
+    )
+
+
+# Who is there.
+
+
+def connection_shape(connection: Connection) -> shapes.ConnectionShape:
+    """One client."""
+    is_in = connection.is_logged_in
+    return shapes.ConnectionShape(
+        id=connection.id,
+        peer=text_of(connection.peer),
+        version=connection.version if is_in else None,
+        user=text_of(connection.user.name),
+        host=connection.host.name,
+        subscriptions=len(connection.subscriptions),
+        in_flight=len(connection.ledger),
+        connected=time_text(connection.connected_at),
+        state="closing" if connection.is_closing else "connected" if is_in else "connecting",
+    )
+
+
+def subscription_shape(subscription: Subscription) -> shapes.SubscriptionShape:
+    """One subscription."""
+    selector = subscription.selector
+    return shapes.SubscriptionShape(
+        connection=subscription.connection.id,
+        id=None if subscription.id is None else text_of(subscription.id),
+        host=subscription.connection.host.name,
+        destination=_subscribed_to(subscription),
+        ack=subscription.mode.value,
+        prefetch=subscription.prefetch,
+        in_flight=len(subscription.unsettled),
+        selector=None if selector is None else text_of(selector.text),
+    )
+
+
+def _subscribed_to(subscription: Subscription) -> str:
+    pattern: Pattern | None = subscription.pattern
+    if pattern is not None:
+        return text_of(pattern.text)
+    return text_of(next((home.name for home in subscription.homes), ""))
+
+
+def durable_shape(queue: DurableQueue) -> shapes.DurableShape:
+    """One durable subscription."""
+    client_id, _, _ = queue.record.key.partition("\n")
+    return shapes.DurableShape(
+        host=queue.host.name,
+        name=text_of(queue.name),
+        destination=text_of(queue.record.topic),
+        client_id=text_of(client_id),
+        ready=queue.ready,
+        is_connected=bool(queue.subscriptions),
+    )

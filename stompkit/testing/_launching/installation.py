@@ -12,7 +12,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stompkit.testing._launching.brokers import Launcher
 from stompkit.testing._launching.config import LaunchConfig
@@ -57,6 +57,8 @@ class Installation:
         else:
             self.directory = config.directory.absolute()
             self.directory.mkdir(parents=True, exist_ok=True)
+        #: What the broker has said of itself when it was ready, where it does that.
+        self.announcement: dict[str, Any] = {}
         self._log = ProcessLog(self.directory)
 
     @property
@@ -105,6 +107,7 @@ class Installation:
         if port is None:
             raise self._failed(process, time.monotonic() - started, wait.last)
         self.port = port
+        self.announcement = wait.announcement
         self.is_emulated = prepared.is_emulated
         self.control = None if prepared.control is None else ControlSocket(prepared.control)
 
@@ -240,6 +243,8 @@ class _Wait:
             launcher.versions, config.vhost or config.host, config.login, config.passcode
         )
         self._refused_since: float | None = None
+        #: What the broker has written to its file, once it has.
+        self.announcement: dict[str, Any] = {}
 
     def until_ready(self) -> int | None:
         """Return the port once CONNECT is answered there, ``None`` when that is not to be."""
@@ -280,9 +285,9 @@ class _Wait:
         if self._announce is None:
             return self._port
         try:
-            document = json.loads(self._announce.read_text(encoding="utf-8"))
+            self.announcement = json.loads(self._announce.read_text(encoding="utf-8"))
         except FileNotFoundError:
             self.last = "did not tell its port"
             return None
-        announced: int = document["endpoints"][0]["port"]
+        announced: int = self.announcement["endpoints"][0]["port"]
         return announced

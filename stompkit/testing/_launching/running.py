@@ -117,8 +117,8 @@ class RunningBroker:
 
         stompkit's only, launched with ``LaunchConfig(admin=True)``.
         """
-        announced = None if self._installation is None else self._installation.announcement
-        if not announced or not announced.get("admin"):
+        announced = {} if self._installation is None else self._installation.announcement
+        if not announced.get("admin"):
             raise BrokerError(
                 f"{self.name} serves no admin's HTTP: that takes stompkit, launched with "
                 "LaunchConfig(admin=True)"

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct, field
 from twisted.internet.interfaces import IPushProducer
-from twisted.web.server import Request
 from zope.interface import implementer
 
 from stompkit.frames import Frame
@@ -17,6 +16,7 @@ from stompkit.server._destinations import Destination
 from stompkit.server._logs import masked
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._problems import refuse
+from stompkit.server.admin._request import HttpRequest
 from stompkit.server.admin._shapes import DestinationShape
 from stompkit.server.admin._views import destination_shape, overview, text_of
 
@@ -68,7 +68,7 @@ class Streams:
         self._most_frames = settings.max_frames_per_s
         self._streams: dict[_Stream, None] = {}
 
-    def open(self, request: Request, query: EventsQuery) -> None:
+    def open(self, request: HttpRequest, query: EventsQuery) -> None:
         """Tell a client from now on; raises :class:`Problem` where there are too many."""
         if len(self._streams) >= self._most:
             refuse(429, "too-many-streams", f"at most {self._most} get events at a time")
@@ -123,7 +123,7 @@ class _Stream:
     """One client that listens; while it does not read, nothing is kept for it."""
 
     def __init__(
-        self, context: Context, request: Request, query: EventsQuery, most_frames: int
+        self, context: Context, request: HttpRequest, query: EventsQuery, most_frames: int
     ) -> None:
         self._context = context
         self._request = request
@@ -152,7 +152,7 @@ class _Stream:
                 changed.append(destination_shape(self._context, destination))
         gone = [each for each in known if each not in statistics.followed]
         # One of the same name may have come in its place.
-        there = set(statistics.followed[each].key for each in known if each not in gone)
+        there = {each.key for each in statistics.followed.values()}
         names = [known.pop(each) for each in gone]
         self._serial = statistics.serial
         self._write(

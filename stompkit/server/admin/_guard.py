@@ -7,10 +7,9 @@ from hmac import compare_digest
 from typing import Final
 from urllib.parse import urlsplit
 
-from twisted.web.http import Request
-
 from stompkit.server._admin_checks import is_loopback
 from stompkit.server.admin._problems import refuse
+from stompkit.server.admin._request import HttpRequest
 
 __all__ = ["HEADERS", "Guard"]
 
@@ -36,7 +35,7 @@ class Guard:
         self._token = token
         self._hosts = {each.lower().rstrip(".") for each in hosts}
 
-    def check_host(self, request: Request) -> None:
+    def check_host(self, request: HttpRequest) -> None:
         """Refuse a name that could be that of another site, which leads here by a trick of DNS.
 
         With a token that site would have to know it.
@@ -51,7 +50,7 @@ class Guard:
                 "it is not called by this name: add it to hosts in [admin], if it should be",
             )
 
-    def check_token(self, request: Request) -> None:
+    def check_token(self, request: HttpRequest) -> None:
         """Refuse who does not know the token."""
         if self._token is None:
             return
@@ -63,7 +62,7 @@ class Guard:
             refuse(401, "unauthorised", "it takes a header Authorization: Bearer TOKEN")
 
     @staticmethod
-    def check_change(request: Request) -> None:
+    def check_change(request: HttpRequest) -> None:
         """Refuse what a page of another site could have a browser send."""
         content_type = (request.getHeader("content-type") or "").partition(";")[0]
         if content_type.strip().lower() != "application/json":

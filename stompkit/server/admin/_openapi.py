@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 import stompkit
 from stompkit.server.admin import _shapes as shapes
@@ -32,7 +33,7 @@ _WORDS: Final = {
 def document() -> dict[str, Any]:
     """It, as OpenAPI 3.1 has it."""
     routes = [route for methods in ROUTES.values() for route in methods.values()]
-    types = [shapes.Refusal, shapes.Health, shapes.Ready]
+    types: list[type[Struct]] = [shapes.Refusal, shapes.Health, shapes.Ready]
     types += [each.gives for each in routes]
     types += [each.takes for each in routes if each.method == "POST"]
     unique = list(dict.fromkeys(types))
@@ -83,11 +84,11 @@ def _refusals(statuses: list[int]) -> dict[str, Any]:
     }
 
 
-def _json(cls: type) -> dict[str, Any]:
+def _json(cls: type[Struct]) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _REF.format(name=cls.__name__)}}}
 
 
-def _parameters(cls: type) -> list[dict[str, Any]]:
+def _parameters(cls: type[Struct]) -> list[dict[str, Any]]:
     """A struct as the parameters of a query."""
     schema, components = msgspec.json.schema_components([cls], ref_template=_REF)
     described = components[cls.__name__]

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET, Request
+from twisted.web.server import NOT_DONE_YET
 
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
@@ -20,6 +21,7 @@ from stompkit.server.admin._events import EventsQuery, Streams
 from stompkit.server.admin._guard import HEADERS, Guard
 from stompkit.server.admin._openapi import document
 from stompkit.server.admin._problems import Problem, refuse
+from stompkit.server.admin._request import HttpRequest
 from stompkit.server.admin._routes import ROUTES, Route
 
 __all__ = ["Front"]
@@ -44,11 +46,11 @@ class Front(Resource):
 
     def __init__(self, context: Context, guard: Guard, streams: Streams) -> None:
         """Answer for a broker whoever the guard lets pass."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Twisted's
         self._context = context
         self._guard = guard
         self._streams = streams
-        self._own: dict[str, Callable[[Request], bytes | int]] = {
+        self._own: dict[str, Callable[[HttpRequest], bytes | int]] = {
             "/health": self._health,
             "/ready": self._ready,
             "/metrics": self._metrics,
@@ -57,7 +59,7 @@ class Front(Resource):
         }
         self._schema: bytes | None = None
 
-    def render(self, request: Request) -> bytes | int:
+    def render(self, request: HttpRequest) -> bytes | int:
         """Answer, or say why not; whatever goes wrong within is in the log only."""
         for name, value in HEADERS.items():
             request.setHeader(name, value)
@@ -66,9 +68,9 @@ class Front(Resource):
         except Problem as problem:
             return self._refused(request, problem)
         except Exception:
-            return self._failed(request, Failure())
+            return self._failed(request, Failure())  # type: ignore[no-untyped-call]  # Twisted's
 
-    def _answered(self, request: Request) -> bytes | int:
+    def _answered(self, request: HttpRequest) -> bytes | int:
         path = _path(request)
         self._guard.check_host(request)
         if path == "/" or _FILE.fullmatch(path):
@@ -91,7 +93,7 @@ class Front(Resource):
             refuse(405, "wrong-method", f"it takes {', '.join(routes)}")
         return self._call(request, route)
 
-    def _call(self, request: Request, route: Route) -> bytes | int:
+    def _call(self, request: HttpRequest, route: Route) -> bytes | int:
         if route.method == "POST":
             self._guard.check_change(request)
             question = _decoded(request, route.takes)
@@ -102,7 +104,7 @@ class Front(Resource):
             return _json(request, answer)
         return self._later(request, answer)
 
-    def _later(self, request: Request, answer: Deferred[Any]) -> int:
+    def _later(self, request: HttpRequest, answer: Deferred[Any]) -> int:
         is_gone = False
 
         def gone(_: object) -> None:
@@ -128,7 +130,7 @@ class Front(Resource):
         answer.addErrback(lambda failure: _log.failure("after an answer", failure))
         return NOT_DONE_YET
 
-    def _refused(self, request: Request, problem: Problem) -> bytes:
+    def _refused(self, request: HttpRequest, problem: Problem) -> bytes:
         request.setResponseCode(problem.status)
         if problem.status == 401:
             request.setHeader("www-authenticate", 'Bearer realm="stompkit"')
@@ -137,7 +139,7 @@ class Front(Resource):
         request.setHeader("content-type", _JSON)
         return problem.body
 
-    def _failed(self, request: Request, failure: Failure) -> bytes:
+    def _failed(self, request: HttpRequest, failure: Failure) -> bytes:
         _log.failure("a request of the admin's HTTP has failed", failure)
         return self._refused(
             request, Problem(500, "internal", "something went wrong: the broker's log has it")
@@ -145,16 +147,16 @@ class Front(Resource):
 
     # What is no part of the table.
 
-    def _health(self, request: Request) -> bytes:
+    def _health(self, request: HttpRequest) -> bytes:
         return _json(request, shapes.Health(status="alive"))
 
-    def _ready(self, request: Request) -> bytes:
+    def _ready(self, request: HttpRequest) -> bytes:
         trouble = self._context.trouble()
         if trouble is not None:
             request.setResponseCode(503)
         return _json(request, shapes.Ready(is_ready=trouble is None, reason=trouble))
 
-    def _metrics(self, request: Request) -> bytes:
+    def _metrics(self, request: HttpRequest) -> bytes:
         # Not before it is wanted: prometheus_client is an extra.
         try:
             from stompkit.server.admin._metrics import CONTENT_TYPE, metrics_page
@@ -163,33 +165,33 @@ class Front(Resource):
         request.setHeader("content-type", CONTENT_TYPE)
         return metrics_page(self._context)
 
-    def _openapi(self, request: Request) -> bytes:
+    def _openapi(self, request: HttpRequest) -> bytes:
         if self._schema is None:
             self._schema = msgspec.json.encode(document())
         request.setHeader("content-type", _JSON)
         return self._schema
 
-    def _events(self, request: Request) -> int:
+    def _events(self, request: HttpRequest) -> int:
         self._streams.open(request, _queried(request, EventsQuery))
         return NOT_DONE_YET
 
 
-def _path(request: Request) -> str:
+def _path(request: HttpRequest) -> str:
     return request.path.decode("ascii", "replace")
 
 
-def _check_method(request: Request, methods: tuple[str, ...]) -> None:
+def _check_method(request: HttpRequest, methods: tuple[str, ...]) -> None:
     if request.method.decode("ascii", "replace") not in methods:
         request.setHeader("allow", ", ".join(methods))
         refuse(405, "wrong-method", f"it takes {', '.join(methods)}")
 
 
-def _json(request: Request, value: object) -> bytes:
+def _json(request: HttpRequest, value: object) -> bytes:
     request.setHeader("content-type", _JSON)
     return msgspec.json.encode(value)
 
 
-def _page(request: Request, path: str) -> bytes:
+def _page(request: HttpRequest, path: str) -> bytes:
     name = path.removeprefix("/")
     try:
         data = (_PAGES / name).read_bytes()
@@ -199,15 +201,14 @@ def _page(request: Request, path: str) -> bytes:
     return data
 
 
-def _decoded(request: Request, takes: type) -> Any:
-    assert request.content is not None  # a request has one once it is there
+def _decoded(request: HttpRequest, takes: type[Struct]) -> Any:
     try:
         return msgspec.json.decode(request.content.read(), type=takes)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "bad-body", f"the body is not what it takes: {error}") from None
 
 
-def _queried(request: Request, takes: type) -> Any:
+def _queried(request: HttpRequest, takes: type[Struct]) -> Any:
     known = set(takes.__struct_fields__)
     said: dict[str, str] = {}
     for key, values in request.args.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from stompkit.server.admin import _actions as actions
 from stompkit.server.admin import _queries as queries
 from stompkit.server.admin import _shapes as shapes
@@ -20,8 +22,8 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    takes: type
-    gives: type
+    takes: type[Struct]
+    gives: type[Struct]
     call: Callable[[Any, Any], Any]
     statuses: tuple[int, ...] = ()
 
@@ -31,12 +33,14 @@ class Route(NamedTuple):
         return (self.call.__doc__ or "").strip()
 
 
-def _get(path: str, takes: type, gives: type, call: Callable[[Any, Any], Any], *more: int) -> Route:
+def _get(
+    path: str, takes: type[Struct], gives: type[Struct], call: Callable[[Any, Any], Any], *more: int
+) -> Route:
     return Route("GET", f"/api/v1/{path}", takes, gives, call, more)
 
 
 def _post(
-    path: str, takes: type, gives: type, call: Callable[[Any, Any], Any], *more: int
+    path: str, takes: type[Struct], gives: type[Struct], call: Callable[[Any, Any], Any], *more: int
 ) -> Route:
     return Route("POST", f"/api/v1/{path}", takes, gives, call, more)
 

@@ -1,10 +1,20 @@
 """Connections of HTTP, and their limits."""
 
+# mypy: disable-error-code="no-untyped-call"
+# Hardly anything of Twisted's HTTP has types.
+
 from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime, ITCPTransport
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IReactorTime,
+    ITCPTransport,
+    ITransport,
+)
+from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import IResource
@@ -39,22 +49,22 @@ class _Request(Request):
             super().handleContentChunk(data)
 
     def _check(self, octets: int) -> bool:
-        site = cast("AdminSite", self.channel.site)
-        if octets <= site.settings.max_body_bytes:
-            return True
-        transport = self.channel.transport
-        transport.write(_TOO_LARGE)
-        transport.loseConnection()
-        self.channel.is_done = True
-        return False
+        channel = cast("_Channel", self.channel)
+        if octets > channel.site.settings.max_body_bytes:
+            channel.refuse(_TOO_LARGE)
+        return not channel.is_over
 
 
 class _Channel(HTTPChannel):
     """A connection that has to bring each request within a time."""
 
     site: AdminSite
-    is_done = False
-    _deadline: IDelayedCall | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Whether nothing more is taken from the client.
+        self.is_over = False
+        self._deadline: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
         """Begin to wait for the first request."""
@@ -65,8 +75,8 @@ class _Channel(HTTPChannel):
             transport.setTcpNoDelay(True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take octets, but none behind what was too long."""
-        if self.is_done:
+        """Take octets, and begin to wait for the end of the request if it is a new one."""
+        if self.is_over:
             return
         if self._deadline is None and not self._handlingRequest:
             timeout_s = self.site.settings.timeout_s
@@ -76,9 +86,19 @@ class _Channel(HTTPChannel):
     def allContentReceived(self) -> None:
         """Answer the request; its time has ended."""
         self._cancel()
-        super().allContentReceived()
+        if not self.is_over:
+            super().allContentReceived()
 
-    def connectionLost(self, reason: Failure) -> None:
+    def refuse(self, answer: bytes) -> None:
+        """Write a last answer and close, once."""
+        if self.is_over:
+            return
+        self.is_over = True
+        transport = cast("ITransport", self.transport)
+        transport.write(answer)
+        transport.loseConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Forget the connection."""
         self._cancel()
         self.site.channels.discard(self)
@@ -97,24 +117,25 @@ class _Channel(HTTPChannel):
 class AdminSite(Site):
     """Makes the connections, as many as may be at a time."""
 
+    # It is not asked for HTTP/2.
+    protocol = _Channel  # type: ignore[assignment]  # a factory, says Twisted
+    noisy = False
+
     def __init__(self, resource: IResource, settings: AdminSettings, clock: IReactorTime) -> None:
         """Serve one resource, whatever the path."""
         super().__init__(resource, requestFactory=_Request, timeout=settings.timeout_s)
         self.settings = settings
         self.clock = clock
         self.channels: set[_Channel] = set()
-        self.protocol = _Channel
-        # Nobody is told of its requests: what comes with them is nobody else's business.
-        self.noisy = False
 
-    def buildProtocol(self, address: IAddress) -> Any:
+    def buildProtocol(self, addr: IAddress | None) -> Any:
         """A connection, unless there are too many."""
         if len(self.channels) >= self.settings.max_connections:
             return None
-        return super().buildProtocol(address)
+        return super().buildProtocol(addr)
 
-    def log(self, request: Request) -> None:
-        """Write no log of accesses."""
+    def log(self, request: object) -> None:
+        """Write no log of accesses: what comes with them is nobody else's business."""
 
     def close(self) -> None:
         """Cut all connections."""

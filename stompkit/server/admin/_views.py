@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -138,7 +138,7 @@ def destination_shape(context: Context, destination: Destination) -> shapes.Dest
     return shapes.DestinationShape(**_fields(context, destination))
 
 
-def _fields(context: Context, destination: Destination) -> dict[str, object]:
+def _fields(context: Context, destination: Destination) -> dict[str, Any]:
     followed = context.statistics.followed.get(destination)
     totals = destination.totals
     return {

@@ -1,0 +1,89 @@
+"""Questions to the admin's HTTP, by a client of the standard library's."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from stompkit.testing._launching.polling import wait_until
+
+__all__ = ["Answer", "Asker"]
+
+DEADLINE_S = 30.0
+
+
+class Answer(NamedTuple):
+    """What came: the status, the headers by their names in small letters, and the body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, read."""
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The word for what is wrong."""
+        code: str = self.json["error"]["code"]
+        return code
+
+
+class Asker:
+    """Asks at one address."""
+
+    def __init__(self, url: str) -> None:
+        """Take the address."""
+        self.where = urlsplit(url).netloc
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """Ask, on a connection of its own."""
+        connection = http.client.HTTPConnection(self.where, timeout=DEADLINE_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **query: object) -> Any:
+        """The answer to a question that there is one to."""
+        words = f"?{urlencode(query)}" if query else ""
+        answer = self.request("GET", f"/api/v1/{path}{words}")
+        assert answer.status == 200, answer
+        return answer.json
+
+    def post(self, path: str, **fields: object) -> Answer:
+        """Have something done; ``from_`` stands for ``from``."""
+        body = {name.rstrip("_"): value for name, value in fields.items()}
+        headers = {"content-type": "application/json"}
+        return self.request("POST", f"/api/v1/{path}", json.dumps(body).encode(), headers)
+
+    def destination(self, name: str) -> Any:
+        """What there is of a destination, ``None`` for nothing."""
+        found = self.get("destinations", contains=name)["destinations"]
+        return next((each for each in found if each["name"] == name), None)
+
+    def bodies(self, name: str) -> list[str]:
+        """The bodies of the first messages of a queue, in order."""
+        return [each["body"] for each in self.get("messages", name=name, limit=100)["messages"]]
+
+    def wait_for(self, name: str, **fields: object) -> None:
+        """Wait until a destination has some values."""
+
+        def is_so() -> bool:
+            found = self.destination(name) or {}
+            return all(found.get(field) == value for field, value in fields.items())
+
+        assert wait_until(is_so, DEADLINE_S), self.destination(name)

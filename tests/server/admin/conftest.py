@@ -1,0 +1,30 @@
+"""A broker with its admin's HTTP, and asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stompkit.testing import LaunchConfig, RunningBroker, launch
+from tests.server.admin.asking import Asker
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[RunningBroker]:
+    """A broker of the module's own, with a store."""
+    with launch(LaunchConfig(admin=True, persistent=True, control=True)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(served: RunningBroker) -> RunningBroker:
+    """The broker, as new."""
+    served.reset()
+    return served
+
+
+@pytest.fixture
+def ask(broker: RunningBroker) -> Asker:
+    """What asks it."""
+    return Asker(broker.admin_url)

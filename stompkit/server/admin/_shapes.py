@@ -317,7 +317,7 @@ class SubscriptionsQuery(Struct, kw_only=True):
 
     host: HostName | None = None
     destination: Name | None = None
-    connection: Name | None = None
+    connection: Annotated[str, Meta(max_length=64)] | None = None
     offset: Offset = 0
     limit: PageSize = 1_000
 

@@ -27,6 +27,7 @@ __all__ = ["AdminSite"]
 _TOO_LARGE: Final = (
     b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 )
+_MOST_HEAD_BYTES: Final = 96 * 1024
 
 
 class _Request(Request):
@@ -59,6 +60,9 @@ class _Channel(HTTPChannel):
     """A connection that has to bring each request within a time."""
 
     site: AdminSite
+    # The longest names, each of their characters as a dozen of %XX, have to fit into a query.
+    totalHeadersSize = _MOST_HEAD_BYTES
+    MAX_LENGTH = _MOST_HEAD_BYTES
 
     def __init__(self) -> None:
         super().__init__()

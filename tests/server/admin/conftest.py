@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
+from stompkit.testing.client import StompClient
 from tests.server.admin.asking import Asker
 
 
@@ -28,3 +30,14 @@ def broker(served: RunningBroker) -> RunningBroker:
 def ask(broker: RunningBroker) -> Asker:
     """What asks it."""
     return Asker(broker.admin_url)
+
+
+@pytest.fixture
+def connect(broker: RunningBroker) -> Iterator[Callable[..., StompClient]]:
+    """Opens sessions, which are closed at the end; takes headers of CONNECT."""
+    with ExitStack() as clients:
+
+        def opened(**headers: str) -> StompClient:
+            return clients.enter_context(broker.client(**headers))
+
+        yield opened

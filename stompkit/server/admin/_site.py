@@ -21,11 +21,20 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 
 from stompkit.server._admin_settings import AdminSettings
+from stompkit.server.admin._guard import HEADERS
+from stompkit.server.admin._problems import Problem
 
 __all__ = ["AdminSite"]
 
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_LARGE: Final = Problem(413, "too-large", "the body is longer than max_body_bytes").body
+_REFUSAL: Final = b"".join(
+    (
+        b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-type: application/json\r\n",
+        b"content-length: %d\r\n" % len(_TOO_LARGE),
+        *(f"{name}: {value}\r\n".encode("ascii") for name, value in HEADERS.items()),
+        b"\r\n",
+        _TOO_LARGE,
+    )
 )
 _MOST_HEAD_BYTES: Final = 96 * 1024
 
@@ -52,7 +61,7 @@ class _Request(Request):
     def _check(self, octets: int) -> bool:
         channel = cast("_Channel", self.channel)
         if octets > channel.site.settings.max_body_bytes:
-            channel.refuse(_TOO_LARGE)
+            channel.refuse(_REFUSAL)
         return not channel.is_over
 
 

@@ -29,7 +29,8 @@ __all__ = ["AdminSite"]
 _TOO_LARGE: Final = Problem(413, "too-large", "the body is longer than max_body_bytes").body
 _REFUSAL: Final = b"".join(
     (
-        b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-type: application/json\r\n",
+        b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\n",
+        b"content-type: application/json\r\n",
         b"content-length: %d\r\n" % len(_TOO_LARGE),
         *(f"{name}: {value}\r\n".encode("ascii") for name, value in HEADERS.items()),
         b"\r\n",

@@ -12,7 +12,7 @@ from stompkit.server._queues import Queue
 from stompkit.server._selectors import Selector
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.server._upkeep import Act, Outcome, Selection, Sweep, drop, move_to, put_back
-from stompkit.server.interfaces import Operation, Put, Remove
+from stompkit.server.interfaces import Operation, Put, Remove, StoreError
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, publish_all, stored, take_one
 from tests.server.failing import FailingStore
@@ -56,7 +56,9 @@ def peeked(broker: MemoryBroker, limit: int = 100, name: str = QUEUE) -> list[Se
     after = (-1, 0)
     while True:
         pages: list[list[Seen]] = []
-        peek(queue_of(broker, name), after, limit, pages.append, pytest.fail)
+        failed: list[StoreError] = []
+        peek(queue_of(broker, name), after, limit, pages.append, failed.append)
+        assert failed == []
         [page] = pages
         seen += page
         if len(page) < limit:

@@ -13,7 +13,7 @@ from stompkit.conformance.report import Report
 from stompkit.testing import RunningBroker
 from stompkit.testing.plugin import settings_of
 from tests.conformance.broken_messages import send_needs_no_destination
-from tests.conformance.browser import Chromium, chromium
+from tests.browser import Chromium, chromium
 from tests.conformance.command import read_report, run_command
 from tests.conformance.proxy import behind
 from tests.conformance.reports import a_report

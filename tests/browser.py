@@ -30,6 +30,19 @@ _COMMAND: Final = (
 #: How long an answer may take, in seconds, which is soon after the start on a machine that is busy.
 _LIMIT_S: Final = 60.0
 _NUL: Final = b"\0"
+#: Keys that do something of their own: the number that Windows has for each, and its text.
+_KEYS: Final = {
+    "Tab": (9, ""),
+    "Enter": (13, "\r"),
+    "Escape": (27, ""),
+    " ": (32, " "),
+    "End": (35, ""),
+    "Home": (36, ""),
+    "ArrowLeft": (37, ""),
+    "ArrowUp": (38, ""),
+    "ArrowRight": (39, ""),
+    "ArrowDown": (40, ""),
+}
 
 
 def chromium() -> str | None:
@@ -79,10 +92,16 @@ class Chromium:
             self._process.kill()
             self._process.communicate()
 
-    def open(self, page: Path, fragment: str = "", *, width: int = 1280, height: int = 900) -> None:
-        """Load a page in a window of so many pixels; what was said of another is forgotten."""
+    def open(
+        self, page: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900
+    ) -> None:
+        """Load a file or an URL in a window of so many pixels.
+
+        What was said of another page is forgotten.
+        """
+        address = page.as_uri() if isinstance(page, Path) else page
         # From nothing: to another place of the same page would not be to load it.
-        for url in ("about:blank", page.as_uri() + (f"#{fragment}" if fragment else "")):
+        for url in ("about:blank", address + (f"#{fragment}" if fragment else "")):
             self.resize(width, height)
             self._events.clear()
             self._call("Page.navigate", url=url)
@@ -98,9 +117,17 @@ class Chromium:
             mobile=False,
         )
 
-    def emulate(self, media: str = "", *, color_scheme: str = "light") -> None:
-        """Have the page on ``print`` or a screen, and light or dark."""
-        features = [{"name": "prefers-color-scheme", "value": color_scheme}]
+    def emulate(
+        self, media: str = "", *, color_scheme: str = "light", reduced_motion: bool = False
+    ) -> None:
+        """Have the page on ``print`` or a screen, light or dark, with or without motion."""
+        features = [
+            {"name": "prefers-color-scheme", "value": color_scheme},
+            {
+                "name": "prefers-reduced-motion",
+                "value": "reduce" if reduced_motion else "no-preference",
+            },
+        ]
         self._call("Emulation.setEmulatedMedia", media=media, features=features)
 
     def ask(self, expression: str) -> Any:
@@ -112,9 +139,44 @@ class Chromium:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key on the keyboard and let it go."""
-        for kind in ("rawKeyDown", "keyUp"):
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+        """Press a key on the keyboard and let it go; a single character is that of its key."""
+        number, text = _KEYS.get(key, (0, key if len(key) == 1 else ""))
+        for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
+            self._call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code="" if len(key) == 1 else key,
+                windowsVirtualKeyCode=number,
+                **({"text": text} if kind == "keyDown" else {}),
+            )
+
+    def write(self, text: str) -> None:
+        """Put text where the focus is, as if it was pasted."""
+        self._call("Input.insertText", text=text)
+
+    def click(self, selector: str) -> None:
+        """Click in the middle of the first element of a selector, which must be seen."""
+        place = self.ask(
+            f"""(() => {{
+                const element = document.querySelector({json.dumps(selector)});
+                element.scrollIntoView({{block: "nearest", behavior: "instant"}});
+                const box = element.getBoundingClientRect();
+                const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+                const there = document.elementFromPoint(x, y);
+                return element.contains(there) || there?.contains(element) ? [x, y] : null;
+            }})()"""
+        )
+        assert place, f"{selector} is behind something, or beside the page"
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self._call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=place[0],
+                y=place[1],
+                button="none" if kind == "mouseMoved" else "left",
+                clickCount=0 if kind == "mouseMoved" else 1,
+            )
 
     def screenshot(self, *, whole: bool = False) -> bytes:
         """What is seen, or the ``whole`` page, as PNG."""

@@ -1,0 +1,67 @@
+// Requests to the broker, and the token that they carry.
+
+const KEY = "stompkit.token";
+
+/** Tells `login`, where a token is missing or was refused. */
+export const access = new EventTarget();
+
+/** What the broker has refused, or why it could not be asked: `code`, and `status` or 0. */
+export class ApiError extends Error {
+  constructor(message, code, status) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+export const token = () => sessionStorage.getItem(KEY) ?? "";
+
+export function remember(value) {
+  if (value) sessionStorage.setItem(KEY, value);
+  else sessionStorage.removeItem(KEY);
+}
+
+/** The headers of a request. */
+export function authorised(headers = {}) {
+  return token() ? { ...headers, authorization: `Bearer ${token()}` } : headers;
+}
+
+/** Ask for something; what is empty in the query is left out. */
+export function get(path, query = {}, signal = undefined) {
+  return ask(`api/v1/${path}${search(query)}`, { headers: authorised(), signal });
+}
+
+/** Have something done. */
+export function post(path, body) {
+  return ask(`api/v1/${path}`, {
+    method: "POST",
+    headers: authorised({ "content-type": "application/json" }),
+    body: JSON.stringify(body),
+  });
+}
+
+export function search(query) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+}
+
+/** Raise what an answer that is no success says. */
+export async function refused(response) {
+  const said = await response.json().catch(() => ({}));
+  const { code = `http-${response.status}`, message = `the broker answers ${response.status}` } =
+    said.error ?? {};
+  if (response.status === 401) access.dispatchEvent(new Event("login"));
+  throw new ApiError(message, code, response.status);
+}
+
+async function ask(url, options) {
+  let response;
+  try {
+    response = await fetch(url, { cache: "no-store", credentials: "omit", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("the broker can't be reached", "unreachable", 0);
+  }
+  if (!response.ok) await refused(response);
+  return response.json();
+}

@@ -1,0 +1,147 @@
+// Who is connected, and the durable subscriptions of those who may not be.
+
+import { get, post } from "./api.js";
+import { afterPause, atMostEvery, button, field, fill, h } from "./dom.js";
+import { count, moment, octets, things } from "./format.js";
+import { live } from "./live.js";
+import { ask, attempt } from "./notices.js";
+import { note, to } from "./routes.js";
+import { link, pages, table } from "./table.js";
+
+const PAGE = 50;
+const REFRESH_MS = 2_000;
+
+export function connections(root, params, signal) {
+  const number = (id, label, value) => ({
+    id, label, kind: "number", sort: { by: id, first: "desc" }, value, text: (row) => count(value(row)),
+  });
+  const word = (id, label, value) => ({ id, label, sort: { by: id }, value, text: value });
+  const columns = [
+    word("peer", "Peer", (row) => row.peer),
+    word("user", "User", (row) => row.user || "anonymous"),
+    word("version", "Version", (row) => row.version ?? "not logged in"),
+    word("host", "Host", (row) => row.host || "default"),
+    number("subscriptions", "Subscriptions", (row) => row.subscriptions),
+    number("in_flight", "In flight", (row) => row.in_flight),
+    { id: "traffic", label: "Received / sent", kind: "number", text: (row) => `${octets(row.received_octets)} / ${octets(row.sent_octets)}` },
+    { id: "connected", label: "Since", sort: { by: "connected" }, value: (row) => row.connected ?? "", text: (row) => moment(row.connected) },
+  ];
+  const close = async (row) => {
+    const text = `${row.user || "An anonymous client"}, with ${things(row.subscriptions, "subscription")}. What it has not acknowledged is delivered again.`;
+    const fields = [field("Reason, told to the client", h("input", { name: "reason", autocomplete: "off", placeholder: "none" }))];
+    const answer = await ask(`Close the connection of ${row.peer}?`, { text, fields, yes: "Close it", danger: true });
+    if (!answer) return false;
+    const body = { connection: row.id };
+    if (answer.reason.trim()) body.reason = answer.reason.trim();
+    return attempt(() => post("close", body), () => `The connection of ${row.peer} is closed`);
+  };
+  listing(root, params, signal, {
+    view: "connections",
+    title: "Connections",
+    columns,
+    sort: "peer",
+    action: ["Close…", close, (row) => `Close the connection of ${row.peer}`],
+    empty: "Nobody is connected.",
+    load: async () => (await get("connections", {}, signal)).connections,
+    key: (row) => String(row.id),
+    words: (row) => `${row.id} ${row.peer} ${row.user} ${row.host}`,
+  });
+}
+
+export function durables(root, params, signal) {
+  const word = (id, label, value) => ({ id, label, sort: { by: id }, value, text: value });
+  const columns = [
+    {
+      ...word("name", "Name", (row) => row.name),
+      text: null,
+      draw: (cell, row) => link(cell, row.name, to("destinations", { kind: "durable", contains: row.name })),
+    },
+    word("destination", "Destination", (row) => row.destination),
+    word("client", "Client id", (row) => row.client_id || "none"),
+    word("host", "Host", (row) => row.host || "default"),
+    { id: "ready", label: "Ready", kind: "number", sort: { by: "ready", first: "desc" }, value: (row) => row.ready, text: (row) => count(row.ready) },
+    word("connected", "Reader", (row) => (row.is_connected ? "connected" : "away")),
+  ];
+  const remove = async (row) => {
+    const text = `It goes with ${things(row.ready, "message")} that its reader has not had yet.`;
+    if (!(await ask(`Delete the durable subscription ${row.name}?`, { text, yes: "Delete", danger: true }))) return false;
+    return attempt(() => post("durables/delete", { host: row.host, name: row.name }), () => `${row.name} is deleted`);
+  };
+  listing(root, params, signal, {
+    view: "durables",
+    title: "Durable subscriptions",
+    columns,
+    sort: "name",
+    action: ["Delete…", remove, (row) => `Delete the durable subscription ${row.name}`],
+    empty: "There are none.",
+    load: async () => (await get("durables", {}, signal)).durables,
+    key: (row) => JSON.stringify([row.host, row.name]),
+    words: (row) => `${row.name} ${row.destination} ${row.client_id ?? ""} ${row.host}`,
+  });
+}
+
+/** A list that comes as a whole: sorted, filtered and cut into pages here. */
+function listing(root, params, signal, about) {
+  const at = { contains: params.get("contains") ?? "", sort: about.sort, order: "asc", offset: 0 };
+  let all = [];
+  const [label, action, described] = about.action;
+  const last = {
+    id: "action",
+    label: "Action",
+    quiet: true,
+    draw(cell, row) {
+      // The row of now, which may have changed since the button was made.
+      cell.row = row;
+      if (cell.firstChild) return;
+      const press = async () => (await action(cell.row)) && load();
+      fill(cell, button(label, press, { class: "small danger", "aria-label": described(row) }));
+    },
+  };
+  const rows = table(about.title, [...about.columns, last], {
+    key: about.key,
+    empty: about.empty,
+    sorted: ({ by, is }) => change({ sort: by, order: is }),
+  });
+  const turning = pages(PAGE, (offset) => change({ offset }));
+  const text = h("input", {
+    type: "search", name: "contains", value: at.contains, autocomplete: "off", spellcheck: "false",
+    placeholder: "part of a line", "aria-keyshortcuts": "/",
+  });
+  text.addEventListener("input", afterPause(100, () => {
+    note(about.view, { contains: text.value.trim() });
+    change({ contains: text.value.trim() });
+  }));
+  const change = (values) => {
+    Object.assign(at, { offset: 0 }, values);
+    show();
+  };
+  const show = () => {
+    const wanted = at.contains.toLowerCase();
+    const found = all.filter((row) => about.words(row).toLowerCase().includes(wanted));
+    const { value } = about.columns.find((column) => column.sort?.by === at.sort);
+    const sign = at.order === "asc" ? 1 : -1;
+    found.sort((a, b) => sign * compared(value(a), value(b)));
+    if (at.offset >= found.length) at.offset = 0;
+    const page = found.slice(at.offset, at.offset + PAGE);
+    rows.show(page);
+    rows.order(at.sort, at.order);
+    turning.show(at.offset, page.length, found.length);
+  };
+  const load = () =>
+    attempt(async () => {
+      all = await about.load();
+      show();
+    });
+  fill(
+    root,
+    h("h1", {}, about.title),
+    h("div", { class: "filters" }, field("Filter", text)),
+    h("div", { class: "card" }, rows.element, turning.element),
+  );
+  load();
+  live.addEventListener("overview", atMostEvery(REFRESH_MS, load, signal), { signal });
+}
+
+function compared(a, b) {
+  return typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+}

@@ -1,0 +1,171 @@
+// One destination: what it does, how it is set, who reads it, what is in it, what to do with it.
+
+import { get, post } from "./api.js";
+import { chart } from "./charts.js";
+import { atMostEvery, button, facts, field, fill, h, say } from "./dom.js";
+import { count, octets, rate, things } from "./format.js";
+import { live } from "./live.js";
+import { messages } from "./messages.js";
+import { ask, attempt, notice } from "./notices.js";
+import { to } from "./routes.js";
+import { link, table } from "./table.js";
+
+const REFRESH_MS = 2_000;
+
+/** Whether messages wait in what is of this kind. */
+const holds = (kind) => !["topic", "temp-topic", "fanout"].includes(kind);
+
+export function pane({ name, host }, { close, changed, signal }) {
+  const title = h("h2", { id: "pane-title", tabindex: -1 }, name);
+  const badge = h("span", { class: "badge", hidden: true }, "paused");
+  const depth = chart("Ready", [{ label: "messages", kind: "third" }]);
+  const flow = chart("A second", [
+    { label: "in", kind: "first" },
+    { label: "out", kind: "second" },
+  ], { write: rate });
+  const numbers = facts();
+  const policy = facts();
+  const readers = consumers();
+  const actions = h("div", { class: "actions", role: "group", "aria-label": "Actions" });
+  const inside = h("div", {});
+  const element = h(
+    "section",
+    { class: "pane card", "aria-labelledby": "pane-title" },
+    h("div", { class: "heading" }, title, badge, button("Close", close, { class: "small", "aria-keyshortcuts": "Escape" })),
+    actions,
+    inside,
+  );
+  element.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    close();
+  });
+
+  let known = null;
+  let peek = null;
+  const refresh = async () => {
+    try {
+      draw(await get("destination", { host, name }, signal));
+    } catch (error) {
+      if (error.status !== 404) return attempt(() => Promise.reject(error));
+      fill(inside, h("p", { class: "empty" }, "It is not there: neither messages nor consumers have kept it."));
+      fill(actions);
+      known = null;
+    }
+  };
+  const after = async () => {
+    await Promise.all([refresh(), changed(), peek?.load()]);
+  };
+  const act = (path, body, said) => async () => {
+    if (await attempt(() => post(path, { host, name, ...body }), said)) await after();
+  };
+
+  const draw = (now) => {
+    if (!known) build(now);
+    if (known?.is_paused !== now.is_paused) offer(now);
+    known = now;
+    badge.hidden = !now.is_paused;
+    numbers.show([
+      ["Ready", count(now.ready)],
+      ["In flight", count(now.in_flight)],
+      ["Delayed", count(now.delayed)],
+      ["Size", octets(now.octets)],
+      ["In, total", count(now.totals.in)],
+      ["Out, total", count(now.totals.out)],
+      ["Dead-lettered", count(now.totals.dead_lettered)],
+      ["Expired", count(now.totals.expired)],
+      ["Dropped", count(now.totals.dropped)],
+    ]);
+    policy.show(Object.entries(now.policy).map(([term, value]) => [term, written(value)]));
+    if (holds(now.kind)) depth.draw([now.history.ready], now.history.interval_s);
+    flow.draw([now.history.in, now.history.out], now.history.interval_s);
+    readers.show(now.subscriptions);
+  };
+
+  const build = (now) => {
+    peek = holds(now.kind) ? messages({ name, host, kind: now.kind }, { after, signal }) : null;
+    fill(
+      inside,
+      h("div", { class: "charts" }, holds(now.kind) && depth.element, flow.element),
+      numbers.element,
+      peek?.element,
+      h("h3", {}, "Consumers"),
+      readers.element,
+      h("details", {}, h("summary", {}, "Policy"), policy.element),
+    );
+    peek?.load();
+  };
+
+  const offer = (now) => {
+    const focused = document.activeElement?.dataset?.action;
+    const action = (id, label, does, more = {}) => button(label, does, { "data-action": id, ...more });
+    fill(actions, [
+      now.kind === "dlq" && action("retry", "Retry all", retry, { class: "primary" }),
+      now.is_paused
+        ? action("pause", "Resume", act("resume", {}, () => `${name} delivers again`))
+        : action("pause", "Pause", act("pause", {}, () => `${name} is paused: nothing is delivered`)),
+      holds(now.kind) && action("move", "Move…", move),
+      holds(now.kind) && action("purge", "Purge…", purge, { class: "danger" }),
+      action("delete", "Delete…", remove, { class: "danger" }),
+    ]);
+    if (focused) actions.querySelector(`[data-action=${focused}]`)?.focus();
+  };
+
+  const purge = async () => {
+    const text = `${things(known.ready + known.delayed, "message")} will be gone for ever; those in flight stay with their consumers.`;
+    if (!(await ask(`Purge ${name}?`, { text, yes: "Purge", danger: true }))) return;
+    await act("purge", {}, ({ purged }) => `${things(purged, "message")} purged from ${name}`)();
+  };
+  const retry = act("retry", {}, ({ retried }) => `${things(retried, "message")} sent back to where they came from`);
+  const move = async () => {
+    const fields = [
+      field("To", h("input", { name: "to", required: true, value: suggestion(name), autocomplete: "off", spellcheck: "false" })),
+      field("At most", h("input", { name: "limit", type: "number", min: 1, placeholder: "all" })),
+      field("Selector", h("input", { name: "selector", autocomplete: "off", spellcheck: "false", placeholder: "none, such as: kind = 'invoice'" })),
+    ];
+    const text = "Messages that wait are moved in their order; those in flight stay.";
+    const answer = await ask(`Move messages of ${name}`, { text, fields, yes: "Move" });
+    if (!answer) return;
+    const body = { host, from: name, to: answer.to.trim() };
+    if (answer.limit) body.limit = Number(answer.limit);
+    if (answer.selector.trim()) body.selector = answer.selector.trim();
+    const said = ({ moved }) => `${things(moved, "message")} moved to ${body.to}`;
+    if (await attempt(() => post("move", body), said)) await after();
+  };
+  const remove = async () => {
+    const text = `It goes with ${things(known.ready + known.delayed, "message")}. Clients that name it again make it anew, where they may.`;
+    if (!(await ask(`Delete ${name}?`, { text, yes: "Delete", danger: true }))) return;
+    if (!(await attempt(() => post("delete", { host, name })))) return;
+    notice(`${name} is deleted`);
+    close();
+  };
+
+  refresh().then(() => title.focus({ preventScroll: false }));
+  // With each sign of life of the broker, so that nothing is asked of one that is gone.
+  live.addEventListener("overview", atMostEvery(REFRESH_MS, refresh, signal), { signal });
+  return element;
+}
+
+/** Where messages are moved to most often: dead letters to their queue. */
+const suggestion = (name) => (name.startsWith("/dlq/") ? `/queue/${name.slice(5)}` : "");
+
+function written(value) {
+  if (value === null) return "none";
+  if (Array.isArray(value)) return value.join(", ") || "none";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+function consumers() {
+  return table("Consumers", [
+    {
+      id: "connection",
+      label: "Connection",
+      draw: (cell, row) => link(cell, String(row.connection), to("connections", { contains: row.connection })),
+    },
+    { id: "subscription", label: "Subscription", text: (row) => String(row.id) },
+    { id: "ack", label: "Ack", text: (row) => row.ack },
+    { id: "prefetch", label: "Prefetch", kind: "number", text: (row) => count(row.prefetch) },
+    { id: "in-flight", label: "In flight", kind: "number", text: (row) => count(row.in_flight) },
+    { id: "selector", label: "Selector", text: (row) => row.selector || "none" },
+  ], { key: (row) => JSON.stringify([row.connection, row.id]), empty: "Nobody reads it." });
+}

@@ -1,0 +1,19 @@
+// Where in the console one is: #/VIEW?PARAMETERS, so that it can be marked and sent to somebody.
+
+/** The view and the parameters of an address. */
+export function here() {
+  const [, view = "", query = ""] = /^#\/([a-z-]*)\??(.*)$/s.exec(location.hash) ?? [];
+  return { view: view || "overview", params: new URLSearchParams(query) };
+}
+
+/** The address of a view; parameters that are empty are left out. */
+export function to(view, params = {}) {
+  const given = Object.entries(params).filter(([, value]) => value !== "" && value != null);
+  const query = new URLSearchParams(given).toString();
+  return `#/${view}${query ? `?${query}` : ""}`;
+}
+
+/** Change the address without a step in the history, and without a call of the view. */
+export function note(view, params) {
+  history.replaceState(null, "", to(view, params));
+}

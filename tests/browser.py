@@ -13,12 +13,16 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self, cast
 
-__all__ = ["Chromium", "chromium"]
+import pytest
+
+from stompkit.testing.plugin import settings_of
+
+__all__ = ["Chromium", "browser", "chromium"]
 
 _PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Chromium reads its commands from descriptor 3 and answers on 4. Where it is run by root, in a
@@ -155,11 +159,14 @@ class Chromium:
         """Put text where the focus is, as if it was pasted."""
         self._call("Input.insertText", text=text)
 
-    def click(self, selector: str) -> None:
-        """Click in the middle of the first element of a selector, which must be seen."""
+    def click(self, selector: str, text: str = "") -> None:
+        """Click in the middle of the first element of a selector, with a text, that is seen."""
         place = self.ask(
             f"""(() => {{
-                const element = document.querySelector({json.dumps(selector)});
+                const element = [...document.querySelectorAll({json.dumps(selector)})].find(
+                    each => each.checkVisibility() && each.textContent.includes({json.dumps(text)})
+                );
+                if (!element) return null;
                 element.scrollIntoView({{block: "nearest", behavior: "instant"}});
                 const box = element.getBoundingClientRect();
                 const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
@@ -167,7 +174,7 @@ class Chromium:
                 return element.contains(there) || there?.contains(element) ? [x, y] : null;
             }})()"""
         )
-        assert place, f"{selector} is behind something, or beside the page"
+        assert place, f"{selector} {text!r} is not there, or behind something"
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self._call(
                 "Input.dispatchMouseEvent",
@@ -232,3 +239,16 @@ class Chromium:
         line, _, self._received = self._received.partition(_NUL)
         message: dict[str, Any] = json.loads(line)
         return message
+
+
+@pytest.fixture(scope="module")
+def browser(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Chromium]:
+    """Chromium; where it is missing the tests are skipped, or fail, as for a missing broker."""
+    program = chromium()
+    if program is None:
+        outcome = pytest.fail if settings_of(pytestconfig).missing == "fail" else pytest.skip
+        raise outcome.Exception("no Chromium: apt-get install chromium", pytrace=False)
+    with Chromium(program, tmp_path_factory.mktemp("chromium")) as running:
+        yield running

@@ -17,7 +17,7 @@ settings.load_profile("stompkit")
 if IS_CAMPAIGN:
     os.environ["PYTEST_TIMEOUT"] = "0"
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.browser"]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,9 +11,8 @@ from stompkit.conformance._html import to_html
 from stompkit.conformance._html_matrix import to_matrix
 from stompkit.conformance.report import Report
 from stompkit.testing import RunningBroker
-from stompkit.testing.plugin import settings_of
+from tests.browser import Chromium
 from tests.conformance.broken_messages import send_needs_no_destination
-from tests.browser import Chromium, chromium
 from tests.conformance.command import read_report, run_command
 from tests.conformance.proxy import behind
 from tests.conformance.reports import a_report
@@ -68,19 +67,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, reports: list[Report]) -> P
     (path / "long-single.html").write_bytes(to_html(long[0]))
     (path / "long-matrix.html").write_bytes(to_matrix(long))
     return path
-
-
-@pytest.fixture(scope="module")
-def browser(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Chromium]:
-    """Chromium; where it is missing the tests are skipped, or fail, as for a missing broker."""
-    program = chromium()
-    if program is None:
-        outcome = pytest.fail if settings_of(pytestconfig).missing == "fail" else pytest.skip
-        raise outcome.Exception("no Chromium: apt-get install chromium", pytrace=False)
-    with Chromium(program, tmp_path_factory.mktemp("chromium")) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,14 @@
 
 import { get, post } from "./api.js";
 import { afterPause, atMostEvery, button, field, fill, h } from "./dom.js";
-import { count, moment, octets, things } from "./format.js";
+import { count, moment, things } from "./format.js";
 import { live } from "./live.js";
 import { ask, attempt } from "./notices.js";
 import { note, to } from "./routes.js";
 import { link, pages, table } from "./table.js";
 
 const PAGE = 50;
+const MOST = 1_000;
 const REFRESH_MS = 2_000;
 
 export function connections(root, params, signal) {
@@ -19,11 +20,11 @@ export function connections(root, params, signal) {
   const columns = [
     word("peer", "Peer", (row) => row.peer),
     word("user", "User", (row) => row.user || "anonymous"),
-    word("version", "Version", (row) => row.version ?? "not logged in"),
+    word("version", "Version", (row) => row.version ?? "none"),
     word("host", "Host", (row) => row.host || "default"),
+    word("state", "State", (row) => row.state),
     number("subscriptions", "Subscriptions", (row) => row.subscriptions),
     number("in_flight", "In flight", (row) => row.in_flight),
-    { id: "traffic", label: "Received / sent", kind: "number", text: (row) => `${octets(row.received_octets)} / ${octets(row.sent_octets)}` },
     { id: "connected", label: "Since", sort: { by: "connected" }, value: (row) => row.connected ?? "", text: (row) => moment(row.connected) },
   ];
   const close = async (row) => {
@@ -42,7 +43,7 @@ export function connections(root, params, signal) {
     sort: "peer",
     action: ["Close…", close, (row) => `Close the connection of ${row.peer}`],
     empty: "Nobody is connected.",
-    load: async () => (await get("connections", {}, signal)).connections,
+    load: async (contains) => (await get("connections", { contains, limit: MOST }, signal)).connections,
     key: (row) => String(row.id),
     words: (row) => `${row.id} ${row.peer} ${row.user} ${row.host}`,
   });
@@ -110,6 +111,7 @@ function listing(root, params, signal, about) {
   text.addEventListener("input", afterPause(100, () => {
     note(about.view, { contains: text.value.trim() });
     change({ contains: text.value.trim() });
+    load();
   }));
   const change = (values) => {
     Object.assign(at, { offset: 0 }, values);
@@ -129,7 +131,7 @@ function listing(root, params, signal, about) {
   };
   const load = () =>
     attempt(async () => {
-      all = await about.load();
+      all = await about.load(at.contains);
       show();
     });
   fill(

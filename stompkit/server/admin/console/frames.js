@@ -21,13 +21,14 @@ export function mount(root, params, signal) {
     h("option", { value: name, selected: name === params.get("command") }, name)));
   const waiting = [];
   let isPaused = false;
+  let isOpen = false;
   let dropped = 0;
   let drawing = 0;
 
   const wanted = () => ({ peer: peer.value.trim(), destination: destination.value.trim() });
   const filtered = afterPause(300, () => {
     note("frames", { ...wanted(), command: command.value });
-    follow(wanted());
+    begin();
   });
   peer.addEventListener("input", filtered);
   destination.addEventListener("input", filtered);
@@ -35,6 +36,11 @@ export function mount(root, params, signal) {
     note("frames", { ...wanted(), command: command.value });
     for (const row of list.children) row.hidden = !matches(row.dataset.command);
   });
+  const begin = () => {
+    isOpen = false;
+    tell();
+    follow(wanted());
+  };
   const matches = (name) => !command.value || name === command.value;
 
   const pause = button("Pause", () => {
@@ -51,7 +57,7 @@ export function mount(root, params, signal) {
   }, { "data-action": "clear" });
 
   const tell = () => {
-    say(state, isPaused ? "Paused" : list.children.length ? "" : "Waiting for frames");
+    say(state, isPaused ? "Paused" : list.children.length ? "" : isOpen ? "Waiting for frames" : "Beginning");
     const left = dropped ? `${things(dropped, "frame")} left out: too many a second` : "";
     const held = isPaused && waiting.length ? `${count(waiting.length)}${waiting.length === KEPT ? " or more" : ""} since the pause` : "";
     say(more, [held, left].filter(Boolean).join("; "));
@@ -70,13 +76,14 @@ export function mount(root, params, signal) {
   // A page that is not seen draws nothing, and keeps no more than can be shown.
   const soon = () => (drawing ||= requestAnimationFrame(draw));
 
-  live.addEventListener("frame", ({ detail }) => {
-    waiting.push(detail);
-    if (waiting.length > KEPT) waiting.shift();
-    soon();
+  live.addEventListener("open", () => {
+    isOpen = true;
+    tell();
   }, { signal });
-  live.addEventListener("dropped", ({ detail }) => {
-    dropped += detail.dropped;
+  live.addEventListener("frame", ({ detail }) => {
+    if ("dropped" in detail) dropped += detail.dropped;
+    else waiting.push(detail);
+    if (waiting.length > KEPT) waiting.shift();
     soon();
   }, { signal });
   signal.addEventListener("abort", () => follow(null));
@@ -87,8 +94,7 @@ export function mount(root, params, signal) {
     h("div", { class: "filters" }, field("Peer", peer), field("Destination", destination), field("Command", command), h("div", { class: "actions" }, pause, clear)),
     h("div", { class: "card" }, list, h("div", { class: "pages" }, state, more)),
   );
-  tell();
-  follow(wanted());
+  begin();
 }
 
 function entry(name, params, placeholder) {

@@ -10,7 +10,7 @@ const WAITS_MS = [500, 1_000, 2_000, 4_000, 8_000, 15_000];
 export const KEPT = 300;
 
 /**
- * Tells `overview`, `destinations`, `frame` and `dropped` with what has come as `detail`, `state`
+ * Tells `open` when a stream begins, `overview`, `destinations` and `frame` with what has come as `detail`, `state`
  * when `live.state` is another one: connecting, live, lost or refused.
  */
 export const live = new EventTarget();
@@ -34,8 +34,13 @@ export function follow(frames = filter) {
   read(running);
 }
 
-/** End it. */
-export function unfollow() {
+/** End it, since one may not have it. */
+export function leave() {
+  unfollow();
+  tell("refused");
+}
+
+function unfollow() {
   running?.abort();
   clearTimeout(timer);
   timer = 0;
@@ -86,6 +91,7 @@ async function read(control) {
       signal: control.signal,
     });
     if (!response.ok) await refused(response);
+    live.dispatchEvent(new Event("open"));
     const parse = parser(deliver);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {

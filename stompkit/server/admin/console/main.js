@@ -4,7 +4,7 @@ import { access, get, remember, token } from "./api.js";
 import { connections, durables } from "./connections.js";
 import { fill, h, say } from "./dom.js";
 import { mount as frames } from "./frames.js";
-import { follow, followWhileSeen, live, unfollow } from "./live.js";
+import { follow, followWhileSeen, leave, live } from "./live.js";
 import { complaint } from "./notices.js";
 import { mount as overview } from "./overview.js";
 import { deadLetters, destinations } from "./queues.js";
@@ -74,7 +74,7 @@ function show() {
 }
 
 function login() {
-  unfollow();
+  leave();
   mounted.abort();
   tabs.forEach((tab) => tab.setAttribute("aria-disabled", "true"));
   if (root.querySelector("#login")) return;

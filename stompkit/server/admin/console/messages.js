@@ -9,6 +9,10 @@ const PAGE = 20;
 const BODY_OCTETS = 16_384;
 const PREVIEW = 120;
 
+/** What became of dead letters that were to be tried again. */
+export const sentBack = ({ retried, left }) =>
+  `${things(retried, "message")} sent back${left ? `, ${count(left)} left: where from is full, gone, or not known` : ""}`;
+
 export function messages({ name, host, kind }, { after, signal }) {
   const list = h("ul", { class: "messages" });
   const state = h("p", { class: "empty", role: "status" });
@@ -23,7 +27,7 @@ export function messages({ name, host, kind }, { after, signal }) {
     const ids = chosen();
     if (await attempt(() => post(path, { host, ...body, ids }), said)) await after();
   };
-  const retry = button("Retry", act("retry", { name }, ({ retried }) => `${things(retried, "message")} sent back`), { class: "primary", "data-do": "Retry" });
+  const retry = button("Retry", act("retry", { name }, sentBack), { class: "primary", "data-do": "Retry" });
   const remove = button("Delete…", async () => {
     const text = "They will be gone for ever.";
     const title = `Delete ${things(chosen().length, "message")} of ${name}?`;

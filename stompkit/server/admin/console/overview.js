@@ -104,8 +104,8 @@ function listed(title, view, query, empty) {
       draw: (cell, row) => link(cell, row.name, to(view, { name: row.name, host: row.host })),
     },
     { id: "ready", label: "Ready", kind: "number", text: (row) => count(row.ready) },
-    { id: "rate", label: "In/s", kind: "number", text: (row) => rate(row.rates.in) },
-    { id: "rate", label: "Out/s", kind: "number", text: (row) => rate(row.rates.out) },
+    { id: "rate", label: "In/s", kind: "number", text: (row) => rate(row.rates?.in) },
+    { id: "rate", label: "Out/s", kind: "number", text: (row) => rate(row.rates?.out) },
   ], { key: (row) => JSON.stringify([row.host, row.name]), empty });
   const more = h("a", { href: to(view) }, "All");
   return {

@@ -5,7 +5,7 @@ import { chart } from "./charts.js";
 import { atMostEvery, button, facts, field, fill, h, say } from "./dom.js";
 import { count, octets, rate, things } from "./format.js";
 import { live } from "./live.js";
-import { messages } from "./messages.js";
+import { messages, sentBack } from "./messages.js";
 import { ask, attempt, notice } from "./notices.js";
 import { to } from "./routes.js";
 import { link, table } from "./table.js";
@@ -23,6 +23,7 @@ export function pane({ name, host }, { close, changed, signal }) {
     { label: "in", kind: "first" },
     { label: "out", kind: "second" },
   ], { write: rate });
+  const charts = h("div", { class: "charts" });
   const numbers = facts();
   const policy = facts();
   const readers = consumers();
@@ -77,16 +78,21 @@ export function pane({ name, host }, { close, changed, signal }) {
       ["Dropped", count(now.totals.dropped)],
     ]);
     policy.show(Object.entries(now.policy).map(([term, value]) => [term, written(value)]));
-    if (holds(now.kind)) depth.draw([now.history.ready], now.history.interval_s);
-    flow.draw([now.history.in, now.history.out], now.history.interval_s);
+    charts.hidden = !now.history;
+    if (now.history) {
+      depth.draw([now.history.ready], now.history.interval_s);
+      flow.draw([now.history.in, now.history.out], now.history.interval_s);
+    }
     readers.show(now.subscriptions);
   };
 
   const build = (now) => {
     peek = holds(now.kind) ? messages({ name, host, kind: now.kind }, { after, signal }) : null;
+    // A broker with very many destinations follows some of them.
+    fill(charts, holds(now.kind) && depth.element, flow.element);
     fill(
       inside,
-      h("div", { class: "charts" }, holds(now.kind) && depth.element, flow.element),
+      charts,
       numbers.element,
       peek?.element,
       h("h3", {}, "Consumers"),
@@ -116,7 +122,7 @@ export function pane({ name, host }, { close, changed, signal }) {
     if (!(await ask(`Purge ${name}?`, { text, yes: "Purge", danger: true }))) return;
     await act("purge", {}, ({ purged }) => `${things(purged, "message")} purged from ${name}`)();
   };
-  const retry = act("retry", {}, ({ retried }) => `${things(retried, "message")} sent back to where they came from`);
+  const retry = act("retry", {}, sentBack);
   const move = async () => {
     const fields = [
       field("To", h("input", { name: "to", required: true, value: suggestion(name), autocomplete: "off", spellcheck: "false" })),
@@ -129,7 +135,8 @@ export function pane({ name, host }, { close, changed, signal }) {
     const body = { host, from: name, to: answer.to.trim() };
     if (answer.limit) body.limit = Number(answer.limit);
     if (answer.selector.trim()) body.selector = answer.selector.trim();
-    const said = ({ moved }) => `${things(moved, "message")} moved to ${body.to}`;
+    const said = ({ moved, reason }) =>
+      `${things(moved, "message")} moved to ${body.to}${reason ? `, not more: ${reason}` : ""}`;
     if (await attempt(() => post("move", body), said)) await after();
   };
   const remove = async () => {
@@ -162,7 +169,7 @@ function consumers() {
       label: "Connection",
       draw: (cell, row) => link(cell, String(row.connection), to("connections", { contains: row.connection })),
     },
-    { id: "subscription", label: "Subscription", text: (row) => String(row.id) },
+    { id: "subscription", label: "Subscription", text: (row) => row.id ?? "none" },
     { id: "ack", label: "Ack", text: (row) => row.ack },
     { id: "prefetch", label: "Prefetch", kind: "number", text: (row) => count(row.prefetch) },
     { id: "in-flight", label: "In flight", kind: "number", text: (row) => count(row.in_flight) },

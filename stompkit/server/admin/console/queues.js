@@ -91,7 +91,7 @@ function list(root, params, signal, about) {
     const here = new Set(found.map(key));
     for (const name of courses.keys()) if (!here.has(name)) courses.delete(name);
     for (const row of found) {
-      if (!courses.has(key(row))) courses.set(key(row), { chart: sparkline(COURSE), values: [row.rates.in] });
+      if (!courses.has(key(row))) courses.set(key(row), { chart: sparkline(COURSE), values: [row.rates?.in ?? 0] });
     }
     rows.show(found);
   };
@@ -102,13 +102,15 @@ function list(root, params, signal, about) {
     shown = shown.map((row) => news.get(key(row)) ?? row);
     for (const row of shown) {
       const course = courses.get(key(row));
-      course.values.push(row.rates.in);
+      course.values.push(row.rates?.in ?? 0);
       if (course.values.length > COURSE) course.values.shift();
       course.chart.draw(course.values);
       if (news.has(key(row))) rows.change(row);
     }
-    // What has changed may belong to this page now, or elsewhere on it.
-    if (detail.gone.length || isOther || (news.size && at.sort !== "name")) reload();
+    // What has changed may belong to this page now, or elsewhere on it; a broker with very many
+    // destinations tells of some of them only.
+    const isSilent = shown.some((row) => !row.rates);
+    if (detail.gone.length || isOther || isSilent || (news.size && at.sort !== "name")) reload();
   }, { signal });
 
   let opening = new AbortController();
@@ -192,8 +194,8 @@ function columns(about, courses, address) {
     number("ready", "Ready", (row) => count(row.ready)),
     number("in_flight", "In flight", (row) => count(row.in_flight), { extra: true }),
     number("consumers", "Consumers", (row) => count(row.consumers), { extra: Boolean(about.kind) }),
-    number("in", "In/s", (row) => rate(row.rates.in), { sort: null }),
-    number("out", "Out/s", (row) => rate(row.rates.out), { sort: null }),
+    number("in", "In/s", (row) => rate(row.rates?.in)),
+    number("out", "Out/s", (row) => rate(row.rates?.out)),
     number("octets", "Size", (row) => octets(row.octets), { extra: true }),
     {
       id: "course",

@@ -485,6 +485,10 @@ class Connection:
             self.broker.cancel(transaction.timer)
             transaction.timer = None
 
+    def log_connected(self, headers: dict[str, str]) -> None:
+        """Log the CONNECTED frame that has gone out with these headers."""
+        self._log(">", Frame("CONNECTED", {"version": str(self.version)} | headers))
+
     def log_message(self, subscription: Subscription, entry: Entry) -> None:
         """Log a MESSAGE frame; its body is not logged."""
         headers = {"subscription": subscription.id or "", "message-id": entry.message.id}

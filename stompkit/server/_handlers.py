@@ -75,6 +75,8 @@ def _accept(connection: Connection, frame: Frame, user: User) -> None:
         "server": f"stompkit/{stompkit.__version__}",
     }
     connection.emit(connection.session.accept(headers, connection.broker.now))
+    if connection.is_logged:
+        connection.log_connected(headers)
     connection.outlet.logged_in()
 
 

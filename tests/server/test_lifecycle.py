@@ -474,6 +474,7 @@ def test_frames_are_logged_without_passcodes_and_bodies(
     process.terminate()
     log = process.log
     assert "'login': 'joe', 'passcode': '***'" in log
+    assert "127.0.0.1 > CONNECTED {'version': '1.2', 'session': '" in log
     assert "127.0.0.1 < SEND {'destination': '/queue/a', 'receipt': 'r'} 6 octets" in log
     assert "127.0.0.1 > RECEIPT {'receipt-id': 'r'} 0 octets" in log
     assert "127.0.0.1 > MESSAGE {'subscription': '1'" in log

@@ -55,14 +55,22 @@ def test_queue_is_purged_by_clicks(console: Console) -> None:
     console.wait_text("3 messages will be gone", "dialog")
     console.click("dialog button", "Purge")
     console.wait_text("3 messages purged from /queue/clicked", "#notices")
+    console.wait_text("It is not there", ".pane")
     assert console.broker.ready("/queue/clicked") == 0
-    assert console.browser.complaints() == []
 
 
 def test_queue_is_purged_by_keys(console: Console) -> None:
     """From the first view to the last notice, and back to the list."""
-    console.broker.send("/queue/keyed", *"ab")
     console.broker.send("/queue/other", "c")
+    with console.broker.client() as client:
+        client.ask(b"SUBSCRIBE\nid:1\ndestination:/queue/keyed\nselector:FALSE\nreceipt:s\n\n\0")
+        console.broker.send("/queue/keyed", *"ab")
+        _purge_by_keys(console)
+    assert console.broker.ready("/queue/keyed") == 0
+    assert console.broker.ready("/queue/other") == 1
+
+
+def _purge_by_keys(console: Console) -> None:
     console.open()
     console.browser.press("2")
     console.wait("location.hash === '#/destinations'")
@@ -81,12 +89,11 @@ def test_queue_is_purged_by_keys(console: Console) -> None:
     console.tab_to("Purge")
     console.browser.press("Enter")
     console.wait_text("2 messages purged", "#notices")
+    # The consumer keeps the queue, and the focus is where it was.
     assert console.focused() == "Purge…"
     console.browser.press("Escape")
     console.wait("!document.querySelector('.pane')")
     assert console.focused() == "/queue/keyed"
-    assert console.broker.ready("/queue/keyed") == 0
-    assert console.broker.ready("/queue/other") == 1
 
 
 @pytest.mark.parametrize("answer", ["Cancel", "Escape"])

@@ -142,8 +142,6 @@ def test_nothing_moves_where_that_is_not_wanted(calm: bool, console: Console) ->
     arrive(console, "destinations?name=/queue/plain")
     console.click(".pane button", "Pause")
     console.wait("document.querySelector('.notice')")
-    moves = console.browser.ask(
-        "getComputedStyle(document.querySelector('.notice')).animationName"
-    )
+    moves = console.browser.ask("getComputedStyle(document.querySelector('.notice')).animationName")
     assert (moves == "none") is calm
     console.click(".pane button", "Resume")

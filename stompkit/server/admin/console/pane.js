@@ -43,25 +43,35 @@ export function pane({ name, host }, { close, changed, signal }) {
   });
 
   let known = null;
+  let isGone = false;
   let peek = null;
   const refresh = async () => {
     try {
       draw(await get("destination", { host, name }, signal));
     } catch (error) {
       if (error.status !== 404) return attempt(() => Promise.reject(error));
-      fill(inside, h("p", { class: "empty" }, "It is not there: neither messages nor consumers have kept it."));
-      fill(actions);
-      known = null;
+      forget();
     }
   };
+  const forget = () => {
+    const hadFocus = element.contains(document.activeElement) && document.activeElement !== title;
+    fill(inside, h("p", { class: "empty" }, "It is not there: it has neither messages nor consumers."));
+    fill(actions);
+    badge.hidden = true;
+    known = null;
+    isGone = true;
+    if (hadFocus) title.focus();
+  };
   const after = async () => {
-    await Promise.all([refresh(), changed(), peek?.load()]);
+    await Promise.all([refresh(), changed()]);
+    if (known) await peek?.load();
   };
   const act = (path, body, said) => async () => {
     if (await attempt(() => post(path, { host, name, ...body }), said)) await after();
   };
 
   const draw = (now) => {
+    isGone = false;
     if (!known) build(now);
     if (known?.is_paused !== now.is_paused) offer(now);
     known = now;
@@ -149,7 +159,12 @@ export function pane({ name, host }, { close, changed, signal }) {
 
   refresh().then(() => title.focus({ preventScroll: false }));
   // With each sign of life of the broker, so that nothing is asked of one that is gone.
-  live.addEventListener("overview", atMostEvery(REFRESH_MS, refresh, signal), { signal });
+  const again = atMostEvery(REFRESH_MS, refresh, signal);
+  live.addEventListener("overview", () => isGone || again(), { signal });
+  live.addEventListener("destinations", ({ detail }) => {
+    const isBack = detail.changed.some((row) => row.name === name && row.host === host);
+    if (isGone && isBack) again();
+  }, { signal });
   return element;
 }
 

@@ -58,9 +58,7 @@ export function mount(root, params, signal) {
       ["Process id", String(now.pid)],
       ["Memory", octets(now.memory_octets)],
       ["Descriptors", count(now.descriptors)],
-      ["Store", now.store.kind],
-      ["Store size", octets(now.store.octets)],
-      ["Store state", now.store.failure ? "failed" : "works"],
+      ...store(now.store),
     ]);
     trouble.hidden = !now.store.failure;
     say(trouble, now.store.failure ? `The store has failed: ${now.store.failure}` : "");
@@ -72,6 +70,10 @@ export function mount(root, params, signal) {
   live.addEventListener("overview", atMostEvery(REFRESH_MS, lists, signal), { signal });
 }
 
+const store = ({ kind, octets: size, failure }) =>
+  kind === "none"
+    ? [["Store", "none: all is in memory"]]
+    : [["Store", kind], ["Store size", octets(size)], ["Store state", failure ? "failed" : "works"]];
 const titled = (title, list) => h("section", { class: "card" }, h("h2", {}, title), list.element);
 const history = (name) => live.history.map((rates) => rates[name]);
 

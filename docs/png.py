@@ -1,0 +1,121 @@
+"""Makes the pictures of a browser smaller: nothing is lost but what cannot be seen.
+
+Chromium packs its screenshots fast rather than small. They are of few colours: where there are at
+most 256 a picture becomes one with a palette; where there are more, those that are rare and near to
+a common one are taken for it. Source: the PNG specification, third edition, https://www.w3.org/TR/png-3/.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import Counter
+from typing import Final
+
+__all__ = ["smaller"]
+
+_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_COLOURS: Final = 256
+
+Colour = tuple[int, int, int]
+
+
+def smaller(png: bytes) -> bytes:
+    """The same picture, of 8-bit RGB or RGBA without transparency, with a palette."""
+    width, height, pixels = _pixels(png)
+    counted = Counter(pixels)
+    palette = [colour for colour, _ in counted.most_common(_COLOURS)]
+    index = {colour: number for number, colour in enumerate(palette)}
+    for colour in counted:
+        if colour not in index:
+            index[colour] = _nearest(colour, palette)
+    octets = bytes(index[pixel] for pixel in pixels)
+    rows = b"".join(b"\0" + octets[at : at + width] for at in range(0, len(octets), width))
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    return b"".join(
+        (
+            _SIGNATURE,
+            _chunk(b"IHDR", header),
+            _chunk(b"PLTE", bytes(value for colour in palette for value in colour)),
+            _chunk(b"IDAT", zlib.compress(rows, 9)),
+            _chunk(b"IEND", b""),
+        )
+    )
+
+
+def _nearest(colour: Colour, palette: list[Colour]) -> int:
+    red, green, blue = colour
+    return min(
+        range(len(palette)),
+        key=lambda number: (
+            (palette[number][0] - red) ** 2
+            + (palette[number][1] - green) ** 2
+            + (palette[number][2] - blue) ** 2
+        ),
+    )
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _pixels(png: bytes) -> tuple[int, int, list[Colour]]:
+    """Width, height and the colours from the upper left to the lower right; ValueError."""
+    if not png.startswith(_SIGNATURE):
+        raise ValueError("not a PNG")
+    packed = b""
+    width = height = octets = 0
+    at = len(_SIGNATURE)
+    while at < len(png):
+        (length,) = struct.unpack_from(">I", png, at)
+        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
+        at += length + 12
+        if kind == b"IHDR":
+            width, height, depth, colours, _, _, interlaced = struct.unpack(">IIBBBBB", data)
+            if depth != 8 or colours not in (2, 6) or interlaced:
+                raise ValueError("not of 8-bit RGB or RGBA")
+            octets = 3 if colours == 2 else 4
+        elif kind == b"IDAT":
+            packed += data
+    rows = _unfiltered(zlib.decompress(packed), width * octets, octets)
+    return (
+        width,
+        height,
+        [
+            (row[place], row[place + 1], row[place + 2])
+            for row in rows
+            for place in range(0, width * octets, octets)
+        ],
+    )
+
+
+def _unfiltered(data: bytes, width: int, step: int) -> list[bytearray]:
+    """The rows of ``width`` octets, of ``step`` for each pixel, as they were before the filters."""
+    rows: list[bytearray] = []
+    above = bytearray(width)
+    for start in range(0, len(data), width + 1):
+        row = bytearray(data[start + 1 : start + 1 + width])
+        kind = data[start]
+        for place in range(width):
+            left = row[place - step] if place >= step else 0
+            corner = above[place - step] if place >= step else 0
+            match kind:
+                case 0:
+                    break
+                case 1:
+                    add = left
+                case 2:
+                    add = above[place]
+                case 3:
+                    add = (left + above[place]) // 2
+                case _:
+                    add = _paeth(left, above[place], corner)
+            row[place] = (row[place] + add) & 0xFF
+        rows.append(row)
+        above = row
+    return rows
+
+
+def _paeth(left: int, above: int, corner: int) -> int:
+    guess = left + above - corner
+    return min((left, above, corner), key=lambda value: abs(guess - value))

@@ -158,7 +158,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority = Authority(folder, "ca")
     authority.server().rename(folder / "broker-with-key.pem")
     (folder / "users").write_text("alice:" + hash_passcode("secret") + ":ops\n")
-    (folder / "admin-token").write_text("0123456789abcdef\n")
+    (folder / "admin-token").write_text("0123456789abcdef0123456789abcdef\n")
     (folder / "users.ini").write_text("[auth]\nalice = secret\n")
     return folder
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Final
 
 import msgspec
 
+from stompkit._commands._text import aligned, amount, duration, shown, when
 from stompkit.replication.values import Value, ValueProblem, from_json, to_json
 
 __all__ = [
@@ -28,10 +27,6 @@ __all__ = [
     "shown_value",
     "when",
 ]
-
-#: Below so many seconds their tenths are told, too.
-_PRECISE_S: Final = 10
-_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 # Values.
@@ -142,12 +137,7 @@ def shown_key(key: Mapping[str, Value]) -> str:
     return "{" + ", ".join(members) + "}"
 
 
-# What people read.
-
-
-def shown(text: str) -> str:
-    """A text of somebody else in one line, without anything that a terminal would obey."""
-    return _escaped(text.replace("\\", "\\\\") if not text.isprintable() else text)
+# Inside.
 
 
 def _escaped(text: str) -> str:
@@ -155,41 +145,3 @@ def _escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
-
-
-def when(seconds: float) -> str:
-    """A time in UTC, of seconds since 1970."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "seconds")[:19]
-    except (OverflowError, ValueError, OSError):
-        return "?"  # a clock that was never set right
-
-
-def duration(seconds: float) -> str:
-    """So long, in two units at most: ``0.4 s``, ``3 min 20 s``, ``2 d 5 h``."""
-    if seconds < _PRECISE_S:
-        return f"{max(seconds, 0.0):.1f} s"
-    rest = int(seconds)
-    parts: list[str] = []
-    for unit, size in _UNITS:
-        count, rest = divmod(rest, size)
-        if count or parts:
-            parts.append(f"{count} {unit}" if count else "")
-    return " ".join(filter(None, parts[:2]))
-
-
-def amount(count: int, what: str) -> str:
-    """So many: ``1 changeset``, ``2,000 changesets``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Rows as lines with columns one below the other; those of ``right`` at the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

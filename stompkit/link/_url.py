@@ -63,14 +63,17 @@ class BrokerUrl:
 
     def link(self, **settings: Any) -> Link:
         """Connect; ``settings`` are further ones of :class:`Link`."""
-        hosts = [self._endpoint(each) for each in self.hosts] if self.tls else self.hosts
         return Link(
-            hosts,
+            self.endpoints(),
             login=self.login,
             passcode=self.passcode,
             virtual_host=self.virtual_host,
             **settings,
         )
+
+    def endpoints(self) -> list[str]:
+        """The hosts as :class:`Link` and :class:`stompkit.client.Client` take them."""
+        return [self._endpoint(each) for each in self.hosts] if self.tls else [*self.hosts]
 
     def _endpoint(self, host: str) -> str:
         name, _, port = host.rpartition(":")

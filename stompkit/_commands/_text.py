@@ -1,0 +1,110 @@
+"""Texts, times and tables as the commands print them.
+
+Nothing that is printed moves a terminal's cursor: texts come from others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+__all__ = ["Style", "aligned", "amount", "duration", "shown", "size", "when"]
+
+#: Below so many seconds their tenths are told, too.
+_PRECISE_S: Final = 10
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+_SIZES: Final = ("B", "kB", "MB", "GB", "TB")
+_STEP: Final = 1000
+_CODES: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
+
+class Style:
+    """Colours, where a stream is a terminal that has them."""
+
+    def __init__(self, stream: TextIO, choice: str = "auto") -> None:
+        """Look at the stream; ``choice`` is ``auto``, ``always`` or ``never``.
+
+        In the case ``auto`` the variable NO_COLOR of the environment, if it says anything, is a
+        wish for none.
+        """
+        is_wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        is_auto = choice == "auto"
+        #: Whether there are any.
+        self.is_on: Final = (is_wanted and stream.isatty()) if is_auto else choice == "always"
+
+    def __call__(self, text: str, *names: str) -> str:
+        """A text in colours, or as it is."""
+        if not self.is_on or not names or not text:
+            return text
+        codes = ";".join(_CODES[name] for name in names)
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def shown(text: str) -> str:
+    """A text of somebody else in one line, without anything that a terminal would obey."""
+    if text.isprintable():
+        return text
+    escaped = text.replace("\\", "\\\\")
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in escaped)
+
+
+def when(seconds: float) -> str:
+    """A time in UTC, of seconds since 1970."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "seconds")[:19]
+    except (OverflowError, ValueError, OSError):
+        return "?"  # a clock that was never set right
+
+
+def duration(seconds: float) -> str:
+    """So long, in two units at most: ``0.4 s``, ``3 min 20 s``, ``2 d 5 h``."""
+    if seconds < _PRECISE_S:
+        return f"{max(seconds, 0.0):.1f} s"
+    rest = int(seconds)
+    parts: list[str] = []
+    for unit, length in _UNITS:
+        count, rest = divmod(rest, length)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+    return " ".join(filter(None, parts[:2]))
+
+
+def size(octets: float) -> str:
+    """So many octets, in three digits or so: ``512 B``, ``1.5 kB``, ``20 MB``."""
+    number = float(octets)
+    unit = 0
+    while number >= _STEP - 0.5 and unit < len(_SIZES) - 1:
+        number /= _STEP
+        unit += 1
+    return (
+        f"{number:.1f} {_SIZES[unit]}" if unit and number < 9.95 else f"{number:.0f} {_SIZES[unit]}"
+    )
+
+
+def amount(count: int, what: str) -> str:
+    """So many: ``1 changeset``, ``2,000 changesets``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Rows as lines with columns one below the other; those of ``right`` at the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -93,7 +93,7 @@ class _Work:
         return 0
 
     async def _take(self, session: Session, subscription: Subscription) -> None:
-        while self._begun != self._limit and not self._over.called:
+        while True:
             try:
                 message = await subscription.get()
             except SubscriptionEnded as ended:
@@ -102,6 +102,8 @@ class _Work:
                 raise ended.reason from None
             if self._over.called:
                 return
+            if self._begun == self._limit:
+                continue  # it goes back when the connection ends
             self._begun += 1
             self._running += 1
             # The next ones go while this one is confirmed: the broker's prefetch bounds them.

@@ -126,7 +126,7 @@ def run(
     [result] = outcome
     if not isinstance(result, Failure):
         return result
-    error = result.value
+    error: BaseException = result.value
     if isinstance(error, Interrupted):
         return error.status
     if isinstance(error, ClientClosed) and session.signal is not None:

@@ -1,0 +1,381 @@
+"""The commands that send, receive and move messages, in processes of their own, on real brokers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import stompkit
+from stompkit.testing import RunningBroker
+from stompkit.testing.plugin import BrokerFactory
+from tests.ports import free_ports
+
+LONG_S = 60.0
+ROOT = str(Path(stompkit.__file__).parents[1])
+#: How long nothing may come on a machine that is busy, in seconds.
+QUIET = ["--timeout", "8"]
+QUIET_TIME = ["--quiet-time", "8"]
+
+
+class Commands:
+    """Commands that find a broker by their environment, as those of ``stompkit run`` do."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        """Know the broker."""
+        said = {
+            "URL": broker.url,
+            "LOGIN": broker.login,
+            "PASSCODE": broker.passcode,
+            "VHOST": broker.vhost,
+        }
+        path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH", "")]))
+        self.broker = broker
+        self.environment = {**os.environ, "PYTHONPATH": path} | {
+            f"STOMPKIT_{name}": value for name, value in said.items() if value is not None
+        }
+
+    def start(self, *arguments: str, **streams: int) -> subprocess.Popen[bytes]:
+        """Start one."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "stompkit", *arguments], env=self.environment, **streams
+        )
+
+    def run(self, *arguments: str, said: bytes = b"", status: int = 0) -> bytes:
+        """Run one, with this on its standard input, and give what it prints."""
+        output, errors = self.both(*arguments, said=said, status=status)
+        assert status or not errors, errors
+        return output
+
+    def both(self, *arguments: str, said: bytes = b"", status: int) -> tuple[bytes, str]:
+        """The same, with what it prints to standard error."""
+        done = subprocess.run(
+            [sys.executable, "-m", "stompkit", *arguments],
+            env=self.environment,
+            input=said,
+            capture_output=True,
+            timeout=LONG_S,
+            check=False,
+        )
+        errors = done.stderr.decode()
+        assert done.returncode == status, errors
+        assert "Traceback" not in errors
+        return done.stdout, errors
+
+    def take(self, queue: str, count: int) -> list[bytes]:
+        """So many bodies of a queue, each a line."""
+        return self.run("receive", queue, "--count", str(count)).splitlines()
+
+
+@pytest.fixture(scope="module", params=["stompkit", "activemq", "rabbitmq"])
+def commands(
+    request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
+) -> Iterator[Commands]:
+    """Commands that find each of the brokers."""
+    with stomp_broker_factory(request.param, frames=False) as broker:
+        yield Commands(broker)
+
+
+@pytest.fixture(scope="module")
+def ours(stomp_broker_factory: BrokerFactory) -> Iterator[Commands]:
+    """Commands that find a stompkit broker."""
+    with stomp_broker_factory("stompkit", frames=False) as broker:
+        yield Commands(broker)
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue of the test's own."""
+    return f"/queue/{uuid4().hex}"
+
+
+# On each of the brokers.
+
+
+def test_what_is_sent_is_received_in_order(commands: Commands, queue: str) -> None:
+    lines = [f"line {number} é".encode() for number in range(500)]
+    commands.run("send", queue, "first", "second")
+    commands.run("send", queue, "--lines", "--persistent", said=b"\n".join(lines))
+    assert commands.take(queue, 502) == [b"first", b"second", *lines]
+
+
+def test_messages_go_through_a_pipe_from_one_queue_to_another(
+    commands: Commands, queue: str
+) -> None:
+    commands.run("send", queue, "-H", "colour:blue", "-H", "content-type:text/plain", "text")
+    commands.run("send", queue, "-H", "content-type:image/x", said=b"\xff\0\n")
+    lines = commands.run("receive", queue, "--json", "--count", "2")
+    documents = [json.loads(line) for line in lines.splitlines()]
+    assert documents[0]["body"] == "text"
+    assert documents[0]["headers"]["colour"] == "blue"
+    assert documents[1]["body_base64"] == "/wAK"
+    commands.run("send", f"{queue}-2", "--jsonl", said=lines)
+    again = commands.run("receive", f"{queue}-2", "--json", "--count", "2").splitlines()
+    for line, before in zip(map(json.loads, again), documents, strict=True):
+        assert line.get("body") == before.get("body")
+        assert line.get("body_base64") == before.get("body_base64")
+        for name in ("colour", "content-type"):
+            assert line["headers"].get(name) == before["headers"].get(name)
+
+
+def test_what_is_looked_at_stays(commands: Commands, queue: str) -> None:
+    commands.run("send", queue, "1", "2", "3")
+    seen = commands.run("receive", queue, "--browse", *QUIET)
+    assert seen.splitlines() == [b"1", b"2", b"3"]
+    assert commands.take(queue, 3) == [b"1", b"2", b"3"]
+
+
+def test_only_what_was_printed_is_gone(commands: Commands, queue: str) -> None:
+    commands.run("send", queue, "--lines", said=b"1\n2\n3\n4\n5")
+    assert commands.take(queue, 2) == [b"1", b"2"]
+    assert commands.take(queue, 3) == [b"3", b"4", b"5"]
+
+
+def test_messages_of_a_transaction_arrive_together(commands: Commands, queue: str) -> None:
+    body = b"\n".join(b"%d" % number for number in range(250))
+    told = commands.run("send", queue, "--lines", "--transaction", "100", "--json", said=body)
+    document = json.loads(told)
+    assert (document["sent"], document["confirmed"]) == (250, 250)
+    assert commands.take(queue, 250) == body.split(b"\n")
+
+
+def test_messages_move_to_another_queue(commands: Commands, queue: str) -> None:
+    lines = [b"%d" % number for number in range(300)]
+    commands.run("send", queue, "--lines", "-H", "colour:blue", said=b"\n".join(lines))
+    url = commands.broker.url
+    moved = commands.run("move", queue, f"{queue}-2", "--mq", url, "--limit", "250", "--json")
+    assert json.loads(moved) == {"moved": 250}
+    assert commands.take(f"{queue}-2", 250) == lines[:250]
+    moved = commands.run("move", queue, f"{queue}-2", "--mq", url, *QUIET_TIME)
+    assert moved == b"50 messages moved\n"
+    left = commands.run("receive", f"{queue}-2", "--json", "--count", "50").splitlines()
+    assert [json.loads(line)["body"].encode() for line in left] == lines[250:]
+    assert {json.loads(line)["headers"]["colour"] for line in left} == {"blue"}
+
+
+def test_a_purged_queue_is_empty(commands: Commands, queue: str) -> None:
+    commands.run("send", queue, "--count", "150", "x")
+    purge = ["purge", queue, "--mq", commands.broker.url]
+    assert "Say --yes" in commands.both(*purge, status=2)[1]
+    assert commands.run(*purge, "--yes", *QUIET_TIME) == b"150 messages removed\n"
+    assert commands.run("receive", queue, "--timeout", "1", status=3) == b""
+
+
+def test_the_brokers_refusal_is_told(commands: Commands) -> None:
+    wrong = "/nonsense/x" if commands.broker.name != "activemq" else ""
+    said = commands.both("send", wrong, "x", "--attempts", "1", status=1)[1]
+    assert "answers with ERROR: " in said
+    if commands.broker.name != "activemq":  # which lets everybody in
+        login = ["--login", "nobody", "--passcode-file", os.devnull]
+        if commands.broker.name == "rabbitmq":
+            said = commands.both("send", "/queue/a", "x", *login, status=1)[1]
+            assert "refuses the login: " in said
+
+
+# Sending.
+
+
+def test_a_broker_that_is_not_there_is_told(ours: Commands) -> None:
+    with free_ports() as [port]:
+        at = ["--mq", f"me:secret@localhost:{port}", "--attempts", "2"]
+        for command in (["send", "/queue/a", "x"], ["receive", "/queue/a"]):
+            said = ours.both(*command, *at, status=1)[1]
+            assert f"can't connect to localhost:{port}: " in said
+            assert "secret" not in said
+        # The next host is tried, and what is in a file or variable is found there.
+        both = f"stomp://localhost:{port},127.0.0.1:{ours.broker.port}"
+        ours.environment["OTHER_URL"] = both
+        ours.run("send", "/queue/failover", "x", "--mq", "env:OTHER_URL")
+    assert ours.take("/queue/failover", 1) == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"{", "line 2: this is no JSON"),
+        (b"[]", "line 2: a message is an object"),
+        (b'{"text": "x"}', "not 'text'"),
+        (b'{"headers": {"a": 1}}', "headers have to be an object with texts"),
+        (b'{"body": 1}', "body has to be a text"),
+        (b'{"body": "x", "body_base64": ""}', "not both"),
+        (b'{"body_base64": "?"}', "has to be base64"),
+    ],
+)
+def test_a_line_that_is_no_message_ends_it(
+    ours: Commands, queue: str, line: bytes, problem: str
+) -> None:
+    said = b'{"body": "good"}\n' + line + b'\n{"body": "not sent"}'
+    assert problem in ours.both("send", queue, "--jsonl", said=said, status=1)[1]
+    assert ours.take(queue, 1) == [b"good"]
+
+
+def test_lines_can_have_their_own_destinations(ours: Commands, queue: str) -> None:
+    line = json.dumps({"destination": queue, "body": "x", "headers": {"a": "b"}})
+    ours.run("send", "-", "--jsonl", said=line.encode())
+    assert ours.take(queue, 1) == [b"x"]
+    said = ours.both("send", "-", "--jsonl", said=b'{"body": "x"}', status=1)[1]
+    assert "line 1: it has no destination" in said
+
+
+def test_lines_are_sent_when_they_come(ours: Commands, queue: str) -> None:
+    with ours.start("send", queue, "--lines", stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for line in (b"one", b"two"):
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            assert ours.take(queue, 1) == [line]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONG_S) == 130
+
+
+def test_a_file_is_a_message(ours: Commands, queue: str, tmp_path: Path) -> None:
+    path = tmp_path / "body"
+    path.write_bytes(b"\0a\nb\xff")
+    ours.run("send", queue, "--file", str(path))
+    assert ours.run("receive", queue, "--raw", "--count", "1") == path.read_bytes()
+    said = ours.both("send", queue, "--file", str(tmp_path / "none"), status=1)[1]
+    assert said == f"stompkit send: {tmp_path / 'none'}: {os.strerror(2)}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["send", "/queue/a", "x", "--lines"], "not both"),
+        (["send", "-", "x"], "is for --jsonl"),
+        (["send", "/queue/a", "x", "-H", "a"], "'a' is not NAME:VALUE"),
+        (["send", "/queue/a", "x", "--rate", "0"], "messages a second"),
+        (["send", "/queue/a", "x", "--mq", "http://x"], "--mq: the URL of a broker is"),
+        (["send", "/queue/a", "x", "--mq", "stomp://x/queue/a"], "has no destination here"),
+        (["send", "/queue/a", "x", "--mq", "env:NO_SUCH"], "there is no NO_SUCH"),
+        (["send", "/queue/a", "x", "--passcode-file", "/none"], f"/none: {os.strerror(2)}"),
+        (["receive", "/queue/a", "--follow", "--count", "1"], "--follow goes on for ever"),
+        (["receive", "/queue/a", "/queue/b", "--durable", "x"], "for one destination"),
+        (["receive", "/queue/a", "--browse", "--exec", "x"], "--browse takes nothing"),
+        (["move", "/queue/a", "/queue/a"], "both are the same"),
+        (["move", "/queue/a", "/queue/b", "--mq", "x", "--id", "1"], "--id is for the admin"),
+    ],
+)
+def test_a_wrong_command_line_is_told(ours: Commands, arguments: list[str], problem: str) -> None:
+    assert problem in ours.both(*arguments, status=2)[1]
+
+
+# Receiving.
+
+
+def test_a_command_decides_what_is_acknowledged(ours: Commands, queue: str) -> None:
+    ours.run("send", queue, "-H", "shoe-size:43", "good", "bad")
+    command = "read body; echo $body $STOMP_SHOE_SIZE; test $body = good"
+    arguments = ["receive", queue, "--exec", command, "--count", "2"]
+    output, said = ours.both(*arguments, status=1)
+    assert output.splitlines() == [b"good 43", b"bad 43"]
+    assert "1 command of 2 failed" in said
+    assert ours.take(queue, 1) == [b"bad"]
+
+
+def test_nothing_in_time_has_a_status_of_its_own(ours: Commands, queue: str) -> None:
+    assert ours.run("receive", queue, "--timeout", "0.5", status=3) == b""
+    ours.run("send", queue, "x")
+    assert ours.run("receive", queue, "--count", "2", *QUIET, status=3) == b"x\n"
+
+
+def test_who_follows_is_ended_by_a_signal_and_gives_back_the_rest(
+    ours: Commands, queue: str
+) -> None:
+    with ours.start("receive", queue, "--follow", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        ours.run("send", queue, "1", "2")
+        assert [process.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONG_S) == 0
+    # A command that never ends keeps its message, and those behind it, until the end.
+    ours.run("send", queue, "3", "4")
+    arguments = ["receive", queue, "--exec", "echo begun; exec sleep 1000"]
+    with ours.start(*arguments, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        process.kill()
+    assert sorted(ours.take(queue, 2)) == [b"3", b"4"]
+
+
+def test_whoever_reads_may_have_enough(ours: Commands, queue: str) -> None:
+    ours.run("send", queue, "--count", "20000", "--quiet", "x" * 100)
+    python = f"'{sys.executable}' -m stompkit"
+    done = subprocess.run(
+        ["bash", "-c", f"{python} receive {queue} | head -1; echo ${{PIPESTATUS[0]}}"],
+        env=ours.environment,
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["x" * 100, "141"]
+    assert done.stderr == ""
+    left = json.loads(ours.run("purge", queue, "--mq", ours.broker.url, "--yes", "--json"))
+    assert 0 < left["purged"] < 20_000
+
+
+def test_a_durable_subscription_keeps_what_comes_meanwhile(ours: Commands) -> None:
+    topic = f"/topic/{uuid4().hex}"
+    arguments = ["receive", topic, "--durable", "mine", "--timeout"]
+    ours.run(*arguments, "0.5", status=3)
+    ours.run("send", topic, "kept")
+    assert ours.run("receive", topic, "--durable", "mine", "--count", "1") == b"kept\n"
+
+
+def test_a_selector_chooses(ours: Commands, queue: str) -> None:
+    ours.run("send", queue, "-H", "colour:blue", "1")
+    ours.run("send", queue, "-H", "colour:red", "2")
+    chosen = ours.run("receive", queue, "--selector", "colour = 'red'", "--count", "1", "--headers")
+    assert b"colour:red\n" in chosen
+    assert chosen.endswith(b"\n\n2\n\n")
+    assert ours.take(queue, 1) == [b"1"]
+
+
+def test_several_destinations_are_received_together(ours: Commands, queue: str) -> None:
+    for number in "12":
+        ours.run("send", f"{queue}{number}", number)
+    both = ours.run("receive", f"{queue}1", f"{queue}2", "--count", "2")
+    assert sorted(both.splitlines()) == [b"1", b"2"]
+
+
+def test_octets_are_shown_as_such(ours: Commands, queue: str) -> None:
+    ours.run("send", queue, said=b"\xff\x00")
+    assert ours.take(queue, 1) == [b"(2 octets) ff 00"]
+
+
+def test_a_passcode_is_that_of_a_file(stomp_broker_factory: BrokerFactory, tmp_path: Path) -> None:
+    passcode = tmp_path / "passcode"
+    passcode.write_text("se:cret\n")
+    with stomp_broker_factory("stompkit", login="ann", passcode="se:cret", frames=False) as broker:
+        ours = Commands(broker)
+        ours.run("send", "/queue/a", "x")
+        del ours.environment["STOMPKIT_LOGIN"], ours.environment["STOMPKIT_PASSCODE"]
+        said = ours.both("send", "/queue/a", "x", status=1)[1]
+        assert "refuses the login" in said
+        ours.run("send", "/queue/a", "x", "--login", "ann", "--passcode-file", str(passcode))
+        wrong = ["--mq", f"stomp://ann:wrong-one@localhost:{broker.port}"]
+        said = ours.both("send", "/queue/a", "x", *wrong, status=1)[1]
+        assert "wrong-one" not in said
+        given = ["--login", "ann", "--passcode-file", str(passcode), "--count", "2"]
+        assert ours.run("receive", "/queue/a", *given) == b"x\nx\n"
+
+
+def test_what_waits_for_a_broker_goes_on_when_it_is_back(ours: Commands, queue: str) -> None:
+    """The last test of the module's broker: it loses what it has in memory."""
+    body = b"\n".join(b"%d" % number for number in range(50))
+    arguments = ["send", queue, "--lines", "--rate", "25", "--attempts", "0"]
+    with ours.start(*arguments, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(body)
+        process.stdin.close()
+        assert ours.take(queue, 5) == [b"0", b"1", b"2", b"3", b"4"]
+        ours.broker.restart()
+        assert process.wait(LONG_S) == 0
+    assert ours.take(queue, 1)

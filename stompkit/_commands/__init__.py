@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "recover": "publish what a crash has left between commit and publication",
     "conformance": "ask a server how well it keeps to the specifications of STOMP",
     "proxy": "stand before a broker and break on purpose what passes",
+    "tap": "watch the frames between clients and a broker",
     "version": "print the versions of stompkit and of what it runs on",
 }
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import Final, Protocol, cast
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "Command", "command_of", "main"]
 
 #: The commands, in the order in which somebody meets them, and what each does.
 COMMANDS: Final = {
@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "conformance": "ask a server how well it keeps to the specifications of STOMP",
     "proxy": "stand before a broker and break on purpose what passes",
     "tap": "watch the frames between clients and a broker",
+    "completion": "print what makes a shell complete commands and options",
     "version": "print the versions of stompkit and of what it runs on",
 }
 
@@ -64,11 +65,14 @@ _USAGE: Final = 2
 _INTERRUPTED: Final = 128 + signal.SIGINT
 
 
-class _Command(Protocol):
+class Command(Protocol):
     """What the module of a command has."""
 
     def main(self, arguments: list[str]) -> int:
         """Run it; gives its exit status."""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Its options."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,11 +121,17 @@ def _run(arguments: list[str]) -> int:
         meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
         parser.error(f"there is no command {name!r}; {meant}")
     try:
-        module = import_module(f"stompkit._commands.{name.replace('-', '_')}")
+        command = command_of(name)
     except ModuleNotFoundError as error:
         if name not in _EXTRAS or (error.name or "").startswith("stompkit"):
             raise
         needed = f"{error.name}: pip install 'stompkit[{_EXTRAS[name]}]'"
         print(f"stompkit {name}: this needs {needed}", file=sys.stderr)
         return 1
-    return cast("_Command", module).main(options.arguments)
+    return command.main(options.arguments)
+
+
+def command_of(name: str) -> Command:
+    """Import a command; raises ModuleNotFoundError where what it needs is not installed."""
+    module: object = import_module(f"stompkit._commands.{name.replace('-', '_')}")
+    return cast("Command", module)

@@ -24,6 +24,10 @@ _OF_DELIVERY: Final = frozenset(
         "transaction",
     }
 )
+#: What a line can have; the last ones are what `stompkit peek` says, too.
+_MEMBERS: Final = frozenset(
+    {"destination", "headers", "body", "body_base64", "state", "deliveries", "is_truncated"}
+)
 
 
 class Outgoing(NamedTuple):
@@ -65,7 +69,9 @@ def from_line(line: bytes) -> Outgoing:
         raise ValueError(f"this is no JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError('a message is an object, such as {"body": "text"}')
-    unknown = document.keys() - {"destination", "headers", "body", "body_base64"}
+    if document.get("is_truncated"):
+        raise ValueError("this message was cut: the rest of its body is missing")
+    unknown = document.keys() - _MEMBERS
     if unknown:
         raise ValueError(
             f"a message has destination, headers, and body or body_base64, not {min(unknown)!r}"

@@ -23,7 +23,7 @@ from stompkit.testing.proxy import Direction, FrameLog, Proxy
 __all__ = ["FrameLines", "tap_admin", "tap_proxy"]
 
 _ENDED_BY: Final = (signal.SIGINT, signal.SIGTERM)
-_ARROWS: Final = {"received": ">", "sent": "<"}
+_ARROWS: Final = {"received": "<", "sent": ">"}
 _DIRECTIONS: Final = {arrow: name for name, arrow in _ARROWS.items()}
 #: So much of a body is kept for what --body may ask for.
 _MOST_BODY: Final = 1024 * 1024
@@ -32,7 +32,7 @@ _COLOURS: Final = {
     "NACK": "red",
     "MESSAGE": "green",
     "SEND": "yellow",
-    "RECEIPT": "dim",
+    "RECEIPT": "magenta",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from stompkit.server.operations import SettingsError, read_settings
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 All mistakes are told, each in a line with its place: unknown keys, wrong values, and settings that
@@ -21,8 +21,8 @@ exit status: 0 the broker would start with it; 1 it would not
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Check a file."""
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit check-config",
         description="Say what is wrong with a broker's file of settings.",
@@ -30,7 +30,12 @@ def main(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the file, TOML")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Check a file."""
+    options = parser().parse_args(arguments)
     try:
         read_settings(options.file)
     except SettingsError as error:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options; raises ModuleNotFoundError without pytest."""
+    from stompkit.conformance.__main__ import parser as made
+
+    return made()
 
 
 def main(arguments: list[str]) -> int:

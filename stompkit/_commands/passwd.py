@@ -13,7 +13,7 @@ from typing import Final
 
 from stompkit.server.operations import hash_passcode
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 The passcode is asked for twice, or read from standard input if that is no terminal: its first
@@ -57,7 +57,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit passwd",
         description="Add a user to a password file, change or remove one.",
@@ -70,11 +71,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--group", action="append", default=[], metavar="NAME", help="a group; can be repeated"
     )
     parser.add_argument("--remove", action="store_true", help="remove the user")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser()
+    options = made.parse_args(arguments)
     if not _is_word(options.user, ":") or options.user.startswith("#"):
-        parser.error("a user's name is printable, has no colon, and begins with no # or blank")
+        made.error("a user's name is printable, has no colon, and begins with no # or blank")
     if not all(_is_word(each, ":,") for each in options.group):
-        parser.error("a group's name is printable and has neither colon nor comma")
+        made.error("a group's name is printable and has neither colon nor comma")
     return options
 
 

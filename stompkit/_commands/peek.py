@@ -22,7 +22,8 @@ else can see.
   stompkit peek /dlq/orders --count 100 --json
   stompkit peek /queue/orders --json | stompkit send /queue/copy --jsonl
 
-Each line of --json is as `stompkit receive --json` prints it. Other brokers: `stompkit receive
+Each line of --json is as `stompkit receive --json` prints it, and says where a body has more than
+1 MiB and was cut. Other brokers: `stompkit receive
 --browse`.
 
 {admin}
@@ -32,7 +33,8 @@ no message
 
 _NOTHING: Final = 3
 _PAGE: Final = 100
-_MOST_BODY: Final = 16 * 1024 * 1024
+#: The most that a broker tells of a body, in octets.
+_MOST_BODY: Final = 1024 * 1024
 _SHOWN_BODY: Final = 2000
 
 

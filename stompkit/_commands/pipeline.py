@@ -13,7 +13,7 @@ from stompkit._commands._pipeline_care import main as care
 from stompkit.metrics import parse_address
 from stompkit.spark.jobs.settings import JOBS, PipelineProblem, seconds
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 A pipeline reads a spool, which `stompkit spool` fills from brokers, and applies each change once,
@@ -93,12 +93,13 @@ def main(arguments: list[str]) -> int:
         except ModuleNotFoundError as error:
             print(f"stompkit pipeline: {_extra(error)}", file=sys.stderr)
             return 1
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     work: Callable[[argparse.Namespace], int] = options.work
     return work(options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit pipeline",
         description="Carry changes from spools to replicas and event stores, by Spark.",

@@ -17,7 +17,7 @@ from stompkit.frames import Frame
 from stompkit.testing import parse_address
 from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, FrameLog, Proxy
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 The first line of output says where the proxy listens, as a URL. Then there is one for every
@@ -133,7 +133,8 @@ def _failed(error: OSError) -> int:
     return 1
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit proxy",
         description="Stand before a broker, and break on purpose what clients and it say.",
@@ -157,11 +158,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--announce", type=Path, metavar="FILE", help="write process id and port to FILE, as JSON"
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser()
+    options = made.parse_args(arguments)
     if options.check and options.script is None:
-        parser.error("what is to be checked? --check --script FILE")
+        made.error("what is to be checked? --check --script FILE")
     if not options.check and options.to is None:
-        parser.error("where is the broker? --to HOST:PORT")
+        made.error("where is the broker? --to HOST:PORT")
     return options
 
 

@@ -25,7 +25,7 @@ from stompkit.replication.subscribers.printing import print_sub
 from stompkit.replication.subscribers.stomp import StompSub
 from stompkit.replication.tables import Tables
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 A program that uses redis_es_sub or sql_es_sub notes before each commit what it is about to
@@ -49,7 +49,7 @@ _REDIS: Final = ("redis://", "rediss://", "unix://")
 
 def main(arguments: list[str]) -> int:
     """Recover what crashes have left, or list it."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         with ExitStack() as stack:
             notes = _notes(options, stack)
@@ -64,7 +64,8 @@ def main(arguments: list[str]) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit recover",
         usage="stompkit recover --notes URL --database URL [options]",

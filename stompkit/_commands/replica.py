@@ -20,7 +20,7 @@ from stompkit._commands._replica_past import PAST
 from stompkit._commands._replica_run import RUNNING
 from stompkit._commands._replica_writing import WRITING
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 Two laptops, and a broker that both reach now and then:
@@ -52,7 +52,7 @@ _EXTRAS: Final = {
 
 def main(arguments: list[str]) -> int:
     """Run a replica, or do something with one."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     command: Command = options.command
     try:
         return command.work(options)
@@ -73,7 +73,8 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit replica",
         description="Databases that all write, go offline, and converge.",

@@ -22,7 +22,7 @@ from stompkit._commands._signals import ended_by_signals
 from stompkit.replication.events import Changeset
 from stompkit.replication.jobs import Job, JobProblem, JobSettings
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 from:
@@ -71,8 +71,7 @@ _LOCK_LOOK_S: Final = 0.05
 
 def main(arguments: list[str]) -> int:
     """Replicate, or tell how far jobs are."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.status:
         directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", ""))
         name = getattr(options, "name", None)
@@ -101,7 +100,8 @@ class _Formatter(logging.Formatter):
         return self._job.without_secrets(super().format(record))
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit replicate",
         usage="stompkit replicate --from URL --to URL [options]",

@@ -15,7 +15,7 @@ from typing import Final
 
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 The command finds the broker by these variables of its environment:
@@ -78,7 +78,8 @@ def main(arguments: list[str]) -> int:
         return _NO_BROKER
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit run",
         usage="stompkit run [options] [--] COMMAND [ARGUMENT ...]",
@@ -118,11 +119,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         help="keep all frames here, as a transcript, with passcodes masked",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser()
+    options = made.parse_args(arguments)
     if options.command[:1] == ["--"]:
         del options.command[0]
     if not options.command:
-        parser.error("what is to be run? stompkit run -- COMMAND")
+        made.error("what is to be run? stompkit run -- COMMAND")
     return options
 
 

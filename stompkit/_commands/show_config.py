@@ -9,7 +9,7 @@ from typing import Final
 
 from stompkit.server.operations import Settings, SettingsError, read_settings, settings_text
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 What is printed is a file of settings itself: what FILE sets, and all the rest commented out with
@@ -22,8 +22,8 @@ exit status: 0; 1 for a file with mistakes, which are told
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Print the settings."""
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit show-config",
         description="Print all settings of a broker, each with its meaning.",
@@ -33,7 +33,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "file", type=Path, nargs="?", metavar="FILE", help="a file of settings; without: defaults"
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Print the settings."""
+    options = parser().parse_args(arguments)
     try:
         settings = Settings() if options.file is None else read_settings(options.file)
     except SettingsError as error:

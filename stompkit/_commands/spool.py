@@ -11,7 +11,7 @@ from typing import Final
 from stompkit._commands._spool_options import SpoolUsage, address, age, positive, size
 from stompkit.spool import SpoolProblem
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 A spool is a directory with messages in the order in which they came, for programs that read them
@@ -53,7 +53,7 @@ _USAGE: Final = 2
 
 def main(arguments: list[str]) -> int:
     """Receive into a spool, or look into one."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     work: Callable[[argparse.Namespace], int] = options.work
     level = logging.DEBUG if getattr(options, "verbose", False) else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -72,7 +72,8 @@ def main(arguments: list[str]) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit spool",
         description="Keep a broker's messages on disk, for programs that read them at their pace.",

@@ -23,7 +23,7 @@ from stompkit.server.operations import (
     make_store,
 )
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 STORE is what the broker has for --data or `path`, a directory; or what it has for `url`, an SQL
@@ -71,7 +71,7 @@ class _Progress:
 
 def main(arguments: list[str]) -> int:
     """Do something with a store."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     work: Callable[[argparse.Namespace], int] = options.work
     try:
         return work(options)
@@ -83,7 +83,8 @@ def main(arguments: list[str]) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit store",
         description="Look after the messages of a broker.",

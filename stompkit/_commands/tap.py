@@ -19,8 +19,10 @@ the frames of all of its connections, and clients stay where they are; of bodies
   stompkit tap --to localhost:61613 --command SEND --command MESSAGE --destination /queue/orders
   stompkit tap --admin localhost:15613 --direction sent --json
 
-  > SEND       from a client to the broker, which is --direction received: the broker receives it
-  < MESSAGE    from the broker to a client, which is --direction sent
+  < SEND       from a client, which is --direction received: the broker receives it
+  > MESSAGE    to a client, which is --direction sent
+
+It is as in a broker's own log of frames.
 
 Passcodes are masked. Of a long body the beginning is shown, and one that is no text as hexadecimal
 numbers; --body says how many octets. It goes on until SIGINT (Ctrl-C) or SIGTERM.
@@ -76,9 +78,7 @@ def main(arguments: list[str]) -> int:
     made = parser()
     options = made.parse_args(arguments)
     if options.to is not None and options.admin is not None:
-        made.error(
-            "--to stands before any broker, and --admin asks a stompkit one: say one of them"
-        )
+        made.error("--to is for any broker, --admin for a stompkit one: say one of them")
     from stompkit._commands._tapping import FrameLines, tap_admin, tap_proxy
 
     lines = FrameLines(options)

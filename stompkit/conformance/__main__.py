@@ -35,7 +35,7 @@ from stompkit.conformance.runner import Exit, HarnessError, Selection, all_cases
 from stompkit.conformance.target import Unreachable, probe
 from stompkit.testing import BrokerError, LaunchConfig, launch
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 
 @contextmanager

@@ -1,0 +1,104 @@
+"""What commands and options there are: what completion and documentation are made of."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stompkit._commands import COMMANDS, command_of
+
+__all__ = ["Option", "Outline", "outline", "parsers"]
+
+#: What stands for a value that is the name of a file or directory.
+_FILES: Final = frozenset({"FILE", "DIR", "DIRECTORY", "PATH", "STORE"})
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option, or an argument without a name."""
+
+    names: tuple[str, ...]
+    """With their dashes; none for an argument."""
+    help: str
+    metavar: str
+    """What stands for its value; empty where it has none."""
+    choices: tuple[str, ...]
+    is_file: bool
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A command, or one of those that it has."""
+
+    words: tuple[str, ...]
+    """How it is called: ``("store", "check")``; none for ``stompkit`` itself."""
+    help: str
+    options: tuple[Option, ...] = ()
+    arguments: tuple[Option, ...] = ()
+    commands: tuple[Outline, ...] = field(default=())
+
+    def all(self) -> Iterator[Outline]:
+        """It, and all below it."""
+        yield self
+        for each in self.commands:
+            yield from each.all()
+
+
+def parsers() -> Iterator[tuple[str, argparse.ArgumentParser | None]]:
+    """All commands with their parsers; ``None`` where what one needs is not installed."""
+    for name in COMMANDS:
+        try:
+            yield name, command_of(name).parser()
+        except ModuleNotFoundError:
+            yield name, None
+
+
+def outline() -> Outline:
+    """All commands."""
+    general = (
+        Option(("--help", "-h"), "show a help message and exit", "", (), is_file=False),
+        Option(("--version",), "the same as the command version", "", (), is_file=False),
+    )
+    commands = tuple(
+        Outline((name,), COMMANDS[name])
+        if parser is None
+        else _outline((name,), COMMANDS[name], parser)
+        for name, parser in parsers()
+    )
+    return Outline((), "STOMP for Python", general, (), commands)
+
+
+def _outline(words: tuple[str, ...], text: str, parser: argparse.ArgumentParser) -> Outline:
+    options: list[Option] = []
+    arguments: list[Option] = []
+    commands: list[Outline] = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
+            commands += [
+                _outline((*words, name), helps.get(name, ""), inner)
+                for name, inner in action.choices.items()
+            ]
+        elif action.option_strings:
+            if action.help != argparse.SUPPRESS:
+                options.append(_option(action))
+        else:
+            arguments.append(_option(action))
+    return Outline(words, text, tuple(options), tuple(arguments), tuple(commands))
+
+
+def _option(action: argparse.Action) -> Option:
+    metavar = ""
+    if action.nargs != 0:
+        said = action.metavar
+        metavar = said if isinstance(said, str) else " ".join(said or ()) or action.dest.upper()
+    return Option(
+        tuple(sorted(action.option_strings, key=len, reverse=True)),
+        "" if action.help in (None, argparse.SUPPRESS) else str(action.help).replace("%%", "%"),
+        metavar,
+        tuple(str(each) for each in action.choices or ()),
+        is_file=action.type is Path or bool(_FILES & set(metavar.split())),
+    )

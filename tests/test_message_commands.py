@@ -42,10 +42,20 @@ class Commands:
             f"STOMPKIT_{name}": value for name, value in said.items() if value is not None
         }
 
-    def start(self, *arguments: str, **streams: int) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        *arguments: str,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> subprocess.Popen[bytes]:
         """Start one."""
         return subprocess.Popen(
-            [sys.executable, "-m", "stompkit", *arguments], env=self.environment, **streams
+            [sys.executable, "-m", "stompkit", *arguments],
+            env=self.environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
         )
 
     def run(self, *arguments: str, said: bytes = b"", status: int = 0) -> bytes:

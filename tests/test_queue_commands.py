@@ -131,8 +131,7 @@ def test_a_question_is_asked_on_a_terminal(
     queue = f"/queue/{name}"
     commands.run("send", queue, "1", "2")
     ours, theirs = pty.openpty()
-    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    with commands.start("purge", queue, **streams) as process:
+    with commands.start("purge", queue, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         shown = b""
         while not shown.endswith(b"[y/N] "):

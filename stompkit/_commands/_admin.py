@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 
 #: For the end of a command's --help.
 ADMIN_HELP: Final = """\
-The broker is a stompkit one that was started with --admin, or has [admin] in its file of settings:
+--admin is for a stompkit broker that was started so, or has [admin] in its file of settings:
 `twist stompkit --admin tcp:15613:interface=127.0.0.1`. Its address there is HOST:PORT,
 http://HOST:PORT, https://HOST:PORT or unix:PATH. A token, where it wants one, is the first line of
 --token-file, or $STOMPKIT_ADMIN_TOKEN.
@@ -39,7 +39,7 @@ http://HOST:PORT, https://HOST:PORT or unix:PATH. A token, where it wants one, i
 def add_admin_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which broker."""
     add = parser.add_argument_group("the broker's admin interface").add_argument
-    add("--admin", metavar="URL", help="where it is; default: $STOMPKIT_ADMIN")
+    add("--admin", metavar="URL", help="where the admin interface is; default: $STOMPKIT_ADMIN")
     add("--token-file", type=Path, metavar="FILE", help="the token is the first line of FILE")
 
 

@@ -24,7 +24,7 @@ _ATTEMPTS: Final = 5
 
 #: For the end of a command's --help.
 BROKER_HELP: Final = """\
-The broker is HOST:PORT or stomp://LOGIN@HOST:PORT, stomps:// for TLS, with ?vhost=NAME and, for
+--mq is HOST:PORT or stomp://LOGIN@HOST:PORT, stomps:// for TLS, with ?vhost=NAME and, for
 TLS, ?ca=DIRECTORY; several as in stomp://a:61613,b:61613 are failover. In place of that, env:NAME
 is what a variable of the environment says, and file:PATH the first line of a file: a passcode on a
 command line can be read by others. `stompkit run` sets STOMPKIT_URL, STOMPKIT_LOGIN,
@@ -39,7 +39,7 @@ class Usage(Exception):
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which broker, and as whom."""
     add = parser.add_argument_group("the broker").add_argument
-    add("--mq", metavar="URL", help=f"where it is; default: $STOMPKIT_URL, else {_DEFAULT}")
+    add("--mq", metavar="URL", help=f"where the broker is; default: $STOMPKIT_URL, else {_DEFAULT}")
     add("--login", metavar="NAME", help="the user; default: that of the URL, or $STOMPKIT_LOGIN")
     add(
         "--passcode-file",

@@ -106,7 +106,7 @@ class FrameLines:
         destination = headers.get("destination")
         if self._prefix is not None:
             return destination is not None and destination.startswith(self._prefix)
-        return destination == self._options.destination
+        return bool(destination == self._options.destination)
 
     def _body(self, body: bytes | None, octets: int) -> str:
         if body is None:
@@ -141,7 +141,7 @@ class _Printed(FrameLog):
         super().record(direction, connection, frame)
         for seen in self.all:
             self._call(
-                lambda seen=seen: self._lines.frame(  # type: ignore[misc]
+                lambda seen=seen: self._lines.frame(
                     direction,
                     f"#{connection}",
                     seen.command,

@@ -52,7 +52,13 @@ def parser() -> argparse.ArgumentParser:
     add("target", metavar="TO", help="such as /queue/b")
     add("--limit", type=positive, metavar="N", help="the first N of them")
     add("--selector", metavar="TEXT", help="only those of which this is true")
-    add("--id", dest="ids", action="append", metavar="ID", help="only this one; not with --mq")
+    add(
+        "--id",
+        dest="ids",
+        action="append",
+        metavar="ID",
+        help="only this one; can be given several times; not with --mq",
+    )
     add("--json", action="store_true", help="as JSON, for programs")
     add(
         "--quiet-time",

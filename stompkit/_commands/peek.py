@@ -23,8 +23,7 @@ else can see.
   stompkit peek /queue/orders --json | stompkit send /queue/copy --jsonl
 
 Each line of --json is as `stompkit receive --json` prints it, and says where a body has more than
-1 MiB and was cut. Other brokers: `stompkit receive
---browse`.
+1 MiB and was cut. Other brokers: `stompkit receive --browse`.
 
 {admin}
 exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong; 3 there is

@@ -34,7 +34,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("destination", metavar="DESTINATION", help="such as /dlq/orders")
-    add("--id", dest="ids", action="append", metavar="ID", help="only this one; several times")
+    add(
+        "--id",
+        dest="ids",
+        action="append",
+        metavar="ID",
+        help="only this one; can be given several times",
+    )
     add("--limit", type=positive, metavar="N", help="the first N of them")
     add("--vhost", default="", metavar="NAME", help="the virtual host")
     add("--json", action="store_true", help="as JSON, for programs")

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "conformance": "ask a server how well it keeps to the specifications of STOMP",
     "proxy": "stand before a broker and break on purpose what passes",
     "tap": "watch the frames between clients and a broker",
+    "bench": "measure a broker, quickly",
     "completion": "print what makes a shell complete commands and options",
     "version": "print the versions of stompkit and of what it runs on",
 }

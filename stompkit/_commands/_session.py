@@ -126,7 +126,8 @@ def run(
     [result] = outcome
     if not isinstance(result, Failure):
         return result
-    error: BaseException = result.value
+    error = result.value
+    assert error is not None  # a failure has one
     if isinstance(error, Interrupted):
         return error.status
     if isinstance(error, ClientClosed) and session.signal is not None:

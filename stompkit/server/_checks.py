@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,16 +16,19 @@ from stompkit.server._auth import checkers_from
 from stompkit.server._config import BrokerConfig, DestinationConfig
 from stompkit.server._errors import Refused
 from stompkit.server._names import Kind, Pattern, is_pattern, kind_of
+from stompkit.server._origins import Origins
 from stompkit.server._rights import RightsAuthoriser
 from stompkit.server._toml import Document, Place
 
 if TYPE_CHECKING:
     from stompkit.server._settings import AuthSettings, Settings, StoreSettings
 
-__all__ = ["check", "check_endpoint", "check_sync"]
+__all__ = ["check", "check_endpoint", "check_sync", "check_wsproto"]
 
 #: The longest interval between heart-beats that a client can be told, in milliseconds.
 _LONGEST_MS: Final = 2**31 - 1
+#: A path without a query, as it is in a URL.
+_PATH: Final = re.compile(r"/[!$%&'()*+,\-./0-9:;=@A-Z_a-z~]*")
 _SYNC: Final = re.compile(r"always|never|interval:[1-9][0-9]{0,8}")
 
 
@@ -35,6 +39,7 @@ def check(settings: Settings, document: Document) -> None:
     _check_store(settings.store, document)
     _check_storage(settings, document)
     _check_endpoints(settings, document)
+    _check_websockets(settings, document)
     _check_auth(settings.auth, document)
     _check_rights(settings, document)
     check_admin(settings.admin, document)
@@ -174,6 +179,31 @@ def _check_storage(settings: Settings, document: Document) -> None:
 def _check_endpoints(settings: Settings, document: Document) -> None:
     for index, each in _placed(settings.endpoints, document, "listen"):
         _try(partial(check_endpoint, each.endpoint), document, ("listen", index, "endpoint"), "")
+
+
+def _check_websockets(settings: Settings, document: Document) -> None:
+    for index, each in _placed(settings.websockets, document, "websocket"):
+        place = ("websocket", index)
+        _try(check_wsproto, document, place, "")
+        _try(partial(check_endpoint, each.endpoint), document, (*place, "endpoint"), "")
+        if _PATH.fullmatch(each.path) is None:
+            document.add(
+                (*place, "path"),
+                f'"{each.path[:100]}" is not a path as it is in a URL: begin it with /, and write'
+                " letters other than those of ASCII as %XX",
+            )
+        for origin in each.allow_origins:
+            _try(partial(Origins, [origin]), document, (*place, "allow_origins"), "")
+
+
+def check_wsproto() -> None:
+    """Raise ImportError where STOMP can't be spoken over WebSocket."""
+    try:
+        importlib.import_module("wsproto")
+    except ImportError:
+        raise ImportError(
+            "STOMP over WebSocket needs wsproto: pip install 'stompkit[websocket]'"
+        ) from None
 
 
 def check_endpoint(description: str) -> None:

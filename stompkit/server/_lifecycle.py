@@ -6,7 +6,7 @@ import atexit
 import json
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IDelayedCall,
     IListeningPort,
+    IProtocolFactory,
     IReactorCore,
     IReactorFromThreads,
     IReactorTime,
@@ -72,6 +73,7 @@ class Lifecycle:
         self.settings = settings
         self.access = access(settings)
         clock = self._reactor if clock is None else clock
+        self._clock = clock
         self.factory = factory(settings, self.access, self._reactor, clock, make)
         self._announce = announce
         path = settings.store.path
@@ -80,6 +82,7 @@ class Lifecycle:
         self._is_stopping = False
         self._lock_timeout: IDelayedCall | None = None
         self._ports: list[IListeningPort] = []
+        self._websocket_ports: list[IListeningPort] = []
         self._is_listening = False
         self._admin = self._make_admin()
 
@@ -218,18 +221,21 @@ class Lifecycle:
             raise _StartError(f"can't serve the admin's HTTP: {error}") from error
 
     async def _listen(self) -> None:
-        for description in self.settings.descriptions:
+        for description, made_by, ports in self._places():
             try:
                 endpoint = endpoint_of(cast("IReactorCore", self._reactor), description)
-                port = await endpoint.listen(self.factory)
+                port = await endpoint.listen(made_by)
             except Exception as error:
                 raise _StartError(f"can't listen on {description}: {error}") from error
-            self._ports.append(port)
+            ports.append(port)
             if self._is_stopping:
                 await self._stop_listening()
                 return
         for port in self._ports:
             _log.info("listening on {address}", address=port.getHost())
+            self._warn_if_open(port)
+        for port in self._websocket_ports:
+            _log.info("listening for WebSockets on {address}", address=port.getHost())
             self._warn_if_open(port)
         self._is_listening = True
         if self._announce is not None:
@@ -237,6 +243,19 @@ class Lifecycle:
                 _write_whole(self._announce, json.dumps(self.announcement()))
             except OSError as error:
                 raise _StartError(f"can't write the announce file: {error}") from error
+
+    def _places(self) -> Iterator[tuple[str, IProtocolFactory, list[IListeningPort]]]:
+        """Where to listen, for what, and where to put the port."""
+        for description in self.settings.descriptions:
+            yield description, self.factory, self._ports
+        for each in self.settings.websockets:
+            # Not before it is wanted: wsproto is an extra.
+            from stompkit.server.websocket import WebSocketFactory
+
+            websockets = WebSocketFactory(
+                self.factory, each, self._clock, closing_clock=self._reactor
+            )
+            yield each.endpoint, websockets, self._websocket_ports
 
     def _warn_if_open(self, port: IListeningPort) -> None:
         auth = self.settings.auth
@@ -262,8 +281,13 @@ class Lifecycle:
         self.factory.broker.frame_log = log_frame if wanted else None
 
     def announcement(self) -> dict[str, object]:
-        """What the announce file says: process id, and host and port or path of each endpoint."""
+        """What the announce file says: process id, and host and port or path of each endpoint.
+
+        Those of WebSockets, where there are any, are apart: ``websocket``.
+        """
         said: dict[str, object] = {"pid": os.getpid(), "endpoints": _addresses(self._ports)}
+        if self._websocket_ports:
+            said["websocket"] = _addresses(self._websocket_ports)
         if self._admin is not None:
             said["admin"] = _addresses(self._admin.ports)
         return said
@@ -302,7 +326,8 @@ class Lifecycle:
             self._lock.release()
 
     async def _stop_listening(self) -> None:
-        ports, self._ports = self._ports, []
+        ports = [*self._ports, *self._websocket_ports]
+        self._ports, self._websocket_ports = [], []
         for port in ports:
             stopped = port.stopListening()
             if stopped is not None:

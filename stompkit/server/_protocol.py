@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from stompkit.frames import RemoteProtocolError
 from stompkit.server._broker import Broker
 from stompkit.server._config import BrokerConfig
 from stompkit.server._connection import Connection
@@ -34,13 +35,13 @@ from stompkit.server.interfaces import (
     StoreRunner,
 )
 
-__all__ = ["BrokerFactory", "BrokerProtocol"]
+__all__ = ["BrokerFactory", "BrokerProtocol", "StreamTransport"]
 
 #: Not an attribute of the protocol's class: its events would hold on to the protocol.
 _log: Final = Logger()
 
 
-class _StreamTransport(TypingProtocol):
+class StreamTransport(TypingProtocol):
     """What the protocol uses of a stream transport, TCP or TLS."""
 
     def write(self, data: bytes) -> None: ...
@@ -88,8 +89,8 @@ class BrokerProtocol(Protocol):
         self._is_new = True
 
     @property
-    def _stream(self) -> _StreamTransport:
-        return cast("_StreamTransport", self.transport)
+    def _stream(self) -> StreamTransport:
+        return cast("StreamTransport", self.transport)
 
     # What Twisted calls.
 
@@ -161,6 +162,18 @@ class BrokerProtocol(Protocol):
 
     def stopProducing(self) -> None:
         """Do nothing: ``connectionLost`` follows."""
+
+    # What a transport calls that knows more of the client than a stream does.
+
+    @property
+    def failure(self) -> RemoteProtocolError | None:
+        """Why the connection was closed with an ERROR, once it has been."""
+        return self._connection.failure
+
+    def fail(self, message: str, code: str) -> None:
+        """Send ERROR and close."""
+        self._connection.fail(message, code)
+        self._broker.flush()
 
     # What the connection calls: the Outlet.
 

@@ -97,6 +97,7 @@ def _lasting(old: Settings, new: Settings) -> Iterator[str]:
     looks: dict[str, Callable[[Settings], object]] = {
         "[store]": lambda settings: settings.store,
         "[[listen]]": lambda settings: settings.descriptions,
+        "[[websocket]]": lambda settings: settings.websockets,
         "[broker] hosts": lambda settings: settings.broker.hosts,
         "[broker] storage": lambda settings: settings.broker.storage,
         "[[destination]] storage": lambda settings: {

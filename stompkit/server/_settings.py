@@ -16,6 +16,7 @@ from stompkit.server._http_settings import HttpService
 from stompkit.server._rights import Rights
 from stompkit.server._schema import fields, table_of, tables_of
 from stompkit.server._toml import Document, Place, SettingsError, parse
+from stompkit.server._websocket_settings import WebSocketListener
 
 __all__ = [
     "DEFAULT_ENDPOINT",
@@ -138,6 +139,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     destinations: tuple[DestinationConfig, ...] = field(default=(), name="destination")
     store: StoreSettings = field(default_factory=StoreSettings)
     endpoints: tuple[Endpoint, ...] = field(default=(), name="listen")
+    websockets: tuple[WebSocketListener, ...] = field(default=(), name="websocket")
     auth: AuthSettings = field(default_factory=AuthSettings)
     rights: tuple[Rights, ...] = ()
     log: LogSettings = field(default_factory=LogSettings)

@@ -18,10 +18,11 @@ from twisted.python.usage import UsageError
 from stompkit.frames import AFTER_LOGIN, parse_heart_beat
 from stompkit.server._assembly import MakeFactory
 from stompkit.server._auth import checkers_from
-from stompkit.server._checks import check_endpoint, check_sync
+from stompkit.server._checks import check_endpoint, check_sync, check_wsproto
 from stompkit.server._collector import CollectorSettings
 from stompkit.server._lifecycle import Lifecycle
 from stompkit.server._logs import LogSwitch
+from stompkit.server._origins import Origins
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._reload import Reloader
 from stompkit.server._settings import (
@@ -108,6 +109,8 @@ class Options(UsageOptions, AuthOptionMixin):
         """Start without endpoints and checkers."""
         super().__init__()
         self["endpoints"] = []
+        self["websockets"] = []
+        self["origins"] = []
         self["checkers"] = []
         self["admin"] = []
 
@@ -133,6 +136,29 @@ class Options(UsageOptions, AuthOptionMixin):
         except ValueError as error:
             raise UsageError(f"--admin: {error}") from None
         self["admin"].append(description)
+
+    def opt_websocket(self, description: str) -> None:
+        """Carry STOMP over WebSocket on this endpoint, too, for example tcp:15674; can be repeated.
+
+        Takes pip install 'stompkit[websocket]'. For wss:// give it a TLS endpoint, stomps:.
+        """
+        try:
+            check_wsproto()
+            check_endpoint(description)
+        except (ValueError, ImportError) as error:
+            raise UsageError(f"--websocket: {error}") from None
+        self["websockets"].append(description)
+
+    def opt_allow_origin(self, origin: str) -> None:
+        """Let pages of this origin use --websocket, as https://shop.example; can be repeated.
+
+        Those of the broker's own host may in any case; * stands for all.
+        """
+        try:
+            Origins([origin])
+        except ValueError as error:
+            raise UsageError(f"--allow-origin: {error}") from None
+        self["origins"].append(origin)
 
     def opt_auth(self, description: str) -> None:
         """Check logins by this, for example stompkit:FILE; can be repeated. See --help-auth."""
@@ -177,6 +203,19 @@ class Options(UsageOptions, AuthOptionMixin):
             said.append({"listen": [{"endpoint": each} for each in self["endpoints"]]})
         if self["admin"]:
             said.append({"admin": {"endpoints": self["admin"]}})
+        if self["websockets"]:
+            said.append(
+                {
+                    "websocket": [
+                        {"endpoint": each, "allow_origins": self["origins"]}
+                        for each in self["websockets"]
+                    ]
+                }
+            )
+        elif self["origins"]:
+            raise UsageError(
+                "--allow-origin goes with --websocket; for one of the file set allow_origins there"
+            )
         if self["checkers"]:
             said.append({"auth": {"checkers": self["checkers"]}})
         if self["anonymous"]:

@@ -34,6 +34,7 @@ both = pytest.mark.parametrize("command", [TWIST, TWISTD], ids=["twist", "twistd
 #: of all plug-ins imports the interfaces of those that are Trial's.
 UNUSED = {
     "_pytest",
+    "h11",
     "pytest",
     "sqlalchemy",
     "stompkit._commands",
@@ -47,6 +48,8 @@ UNUSED = {
     "stompkit.server._store_commands",
     "stompkit.server._stores.sqlalchemy",
     "stompkit.server._tls_endpoint",
+    "stompkit.server._websocket_handshake",
+    "stompkit.server.websocket",
     "stompkit.spool",
     "stompkit.testing",
     "twisted.conch",
@@ -55,6 +58,7 @@ UNUSED = {
     "twisted.trial.reporter",
     "twisted.trial.unittest",
     "twisted.web",
+    "wsproto",
 }
 #: Clients that connect at the same time, more than Twisted's own backlog takes.
 CLIENTS = 200

@@ -1,0 +1,44 @@
+"""The settings of a port for STOMP over WebSocket.
+
+Apart from what speaks it: few brokers do, and wsproto need not be there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+__all__ = ["WebSocketListener"]
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class WebSocketListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A port for STOMP over WebSocket, for browsers above all; docs/websocket.rst has more.
+
+    It takes ``pip install 'stompkit[websocket]'``.
+    """
+
+    endpoint: str
+    """Where to listen, as in ``[[listen]]``: ``tcp:15674:interface=127.0.0.1``, or for ``wss``
+    ``stomps:15673:certificate=FILE``."""
+    path: str = "/"
+    """The path that clients have to ask for, as in ``ws://HOST:15674/``; what follows a question
+    mark in it does not matter."""
+    allow_origins: tuple[str, ...] = ()
+    """The origins whose pages may connect besides those of the broker's own host:
+    ``https://shop.example``, with the port where it is not the usual one. ``null`` stands for
+    pages without an origin, as files are, and ``*`` for all. What is no browser sends no origin,
+    and is not asked for one."""
+    messages: Literal["as-received", "text", "binary"] = "as-received"
+    """The kind of messages that the client gets: that of the last one it has sent, or always
+    ``text``, or always ``binary``. What is not UTF-8 is in binary messages in any case."""
+    ping_interval_s: Seconds = 30.0
+    """Seconds of silence after which a client is sent a ping, which browsers answer by themselves;
+    0 for never. It also keeps proxies from taking the connection for dead."""
+    ping_timeout_s: Annotated[float, Meta(gt=0)] = 30.0
+    """Seconds that a client has to answer it, with whatever it sends."""
+    max_handshake_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024
+    """Octets of the request by which a client begins, cookies included. It has to be there, and
+    the login behind it, within ``login_timeout_s`` of ``[broker]``."""

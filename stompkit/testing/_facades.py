@@ -126,6 +126,11 @@ class ThreadedBroker(ABC):
         return self.blocking.url
 
     @property
+    def ws_url(self) -> str:
+        """Where STOMP is spoken over WebSocket; for a broker with ``websocket=True``."""
+        return self.blocking.ws_url
+
+    @property
     def login(self) -> str | None:
         """The user to log in as; ``None``: CONNECT needs no login."""
         return self.blocking.login

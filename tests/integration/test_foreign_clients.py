@@ -49,7 +49,7 @@ def commands(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     """One broker for all tests of this file."""
-    running = launch(LaunchConfig(name="stompkit"))
+    running = launch(LaunchConfig(name="stompkit", websocket=True))
     yield running
     running.stop()
     assert "Traceback" not in running.log
@@ -245,7 +245,7 @@ def test_a_subscription_ends(connect: Connect, library: str, version: str, name:
     assert client.bodies(1) == [b"for the other"]
 
 
-@pytest.mark.parametrize("library", ["ruby-stomp", "stomp.js"])
+@pytest.mark.parametrize("library", ["ruby-stomp", "stomp.js", "stomp.js-text"])
 def test_heart_beats_keep_idle_connections(connect: Connect, library: str, name: str) -> None:
     clients = [connect(library, version, "500,500") for version in ("1.1", "1.2")]
     # Beats come every second: the broker offers no more. Without the client's own it would have

@@ -72,6 +72,14 @@ class LaunchConfig:
     A list, with commas, of rules, and of brokers that each stand for all of their rules; a minus
     sign takes a rule away: ``"rabbitmq,-receipt-order"``.
     """
+    websocket: bool = False
+    """Whether to listen for STOMP over WebSocket, too, at ``RunningBroker.ws_url``; stompkit only.
+
+    It takes ``pip install 'stompkit[websocket]'``. Pages of every origin may connect; nothing of
+    it is in ``RunningBroker.frames``.
+    """
+    websocket_port: int = 0
+    """The TCP port for that; 0 takes a free one."""
     frames: bool = False
     """Whether to record all frames, by a proxy in front of the broker; ``port`` is then its."""
     queue_template: str = "/queue/{}"

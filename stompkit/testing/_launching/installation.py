@@ -41,6 +41,8 @@ class Installation:
         """Take a complete configuration and make the directory; nothing runs yet."""
         self.port = config.port
         """The TCP port that the broker listens on; 0 until it is known."""
+        self.websocket_port = config.websocket_port
+        """The TCP port for WebSockets; 0 until it is known, or where there is none."""
         self.is_emulated = False
         """Whether another broker plays the one that was asked for."""
         self.control: ControlSocket | None = None
@@ -49,7 +51,7 @@ class Installation:
         self._config = config
         self._process: GuardedProcess | None = None
         self._ports = Ports(config.host)
-        self._kept: socket.socket | None = None
+        self._kept: list[socket.socket] = []
         self._final_log: str | None = None
         self._temporary = config.directory is None
         if config.directory is None:
@@ -88,7 +90,8 @@ class Installation:
 
         Raises BrokerStartError where it does not start.
         """
-        config = replace(self._config, port=self._choose_port())
+        websocket_port = self.websocket_port
+        config = replace(self._config, port=self._choose_port(), websocket_port=websocket_port)
         prepared = self._launcher.prepare(config, self.directory, self._ports.take)
         if prepared.note:
             self._log.write(prepared.note)
@@ -108,6 +111,7 @@ class Installation:
             raise self._failed(process, time.monotonic() - started, wait.last)
         self.port = port
         self.announcement = wait.announcement
+        self.websocket_port = wait.websocket_port
         self.is_emulated = prepared.is_emulated
         self.control = None if prepared.control is None else ControlSocket(prepared.control)
 
@@ -118,7 +122,7 @@ class Installation:
                 self._process.kill()
             else:
                 self._process.stop()
-            self._keep_port()
+            self._keep_ports()
         if self.control is not None:
             self.control.close()
 
@@ -126,9 +130,9 @@ class Installation:
         """End the broker for good, and give back the ports that are not in use."""
         self.end(kill=kill)
         self._ports.close()
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        for kept in self._kept:
+            kept.close()
+        self._kept.clear()
 
     def keep_directory(self) -> None:
         """Leave the broker's files where they are: somebody wants to see them."""
@@ -151,24 +155,25 @@ class Installation:
         except OSError as error:
             raise _unusable(config, f"can't be listened on ({error.strerror})") from error
 
-    def _keep_port(self) -> None:
-        """See that nobody else gets the port while the broker does not run.
+    def _keep_ports(self) -> None:
+        """See that nobody else gets the ports while the broker does not run.
 
-        Not even a client that tries to connect to it: the system may give it this very port to
+        Not even a client that tries to connect to one: the system may give it this very port to
         connect from, and it would be connected with itself.
         """
-        if sys.platform != "linux" or self._kept is not None or not self.port:
+        if sys.platform != "linux" or self._kept:
             return
         family = socket.AF_INET6 if ":" in self._config.host else socket.AF_INET
-        kept = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            kept.bind((self._config.host, self.port))
-        except OSError:
-            # Somebody was faster; whoever starts the broker again will be told.
-            kept.close()
-        else:
-            self._kept = kept
+        for port in filter(None, (self.port, self.websocket_port)):
+            kept = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                kept.bind((self._config.host, port))
+            except OSError:
+                # Somebody was faster; whoever starts the broker again will be told.
+                kept.close()
+            else:
+                self._kept.append(kept)
 
     def _failed(self, process: GuardedProcess, waited_s: float, last: str) -> BrokerStartError:
         """Say why the broker is not ready, once it has been stopped and its log is complete."""
@@ -234,6 +239,8 @@ class _Wait:
         """Ask as the configuration says, at the port that ``announce``, if any, will tell."""
         self.last = "was not asked"
         """Why it is not ready, as the end of a sentence."""
+        self.websocket_port = 0
+        """The port for WebSockets that was announced, if one was."""
         self._host = config.host
         self._port = config.port
         self._timeout_s = config.start_timeout_s or 0.0
@@ -289,5 +296,7 @@ class _Wait:
         except FileNotFoundError:
             self.last = "did not tell its port"
             return None
-        announced: int = self.announcement["endpoints"][0]["port"]
+        said = self.announcement
+        self.websocket_port = next((each["port"] for each in said.get("websocket", ())), 0)
+        announced: int = said["endpoints"][0]["port"]
         return announced

@@ -102,6 +102,7 @@ def _check(launcher: Launcher, config: LaunchConfig) -> None:
         "control": config.control,
         "admin": config.admin,
         "quirks": config.quirks is not None,
+        "websocket": config.websocket,
     }
     for feature, is_wanted in wanted.items():
         if is_wanted and feature not in launcher.features:

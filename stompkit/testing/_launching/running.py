@@ -127,6 +127,20 @@ class RunningBroker:
         return f"http://{format_address(where['host'], where['port'])}"
 
     @property
+    def ws_url(self) -> str:
+        """Where STOMP is spoken over WebSocket: ``ws://host:port/``.
+
+        Raises BrokerError for a broker that was not launched with ``websocket=True``.
+        """
+        port = 0 if self._installation is None else self._installation.websocket_port
+        if not port:
+            raise BrokerError(
+                f"{self.name} does not listen for WebSockets: ask for one with"
+                " LaunchConfig(websocket=True), or stomp_broker_factory(websocket=True)"
+            )
+        return f"ws://{format_address(self.server_address[0], port)}/"
+
+    @property
     def log(self) -> str:
         """All that the broker has written so far; empty for one that somebody else runs."""
         return "" if self._installation is None else self._installation.log

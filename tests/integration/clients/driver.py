@@ -1,7 +1,7 @@
 """Client libraries of other languages, each in a program that a test tells what to do.
 
-The programs take host, port, version and ``heart-beat`` as arguments, connect, and print the
-CONNECTED frame. Then they read calls from their standard input and answer each with one line; both
+The programs take host, port, version and ``heart-beat`` as arguments, and what is to use WebSockets
+their URL and how, connect, and print the CONNECTED frame. Then they read calls from their standard input and answer each with one line; both
 are JSON. A call is an object with ``call`` and ``headers``:
 
 ====================================  =========================================================
@@ -31,7 +31,7 @@ import queue
 import shutil
 import subprocess
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,6 +74,8 @@ class Library:
     """How to get what is missing."""
     escaping: tuple[str, ...]
     """The versions in which it escapes the values of headers, and undoes that."""
+    websocket: str | None = None
+    """How it uses WebSockets: ``text``, ``binary``, or ``split`` for frames in small messages."""
     transaction_receipts: bool = True
     """Whether BEGIN, COMMIT and ABORT can have a receipt."""
 
@@ -119,6 +121,18 @@ def _npm_install(program: Path, directory: Path, remedy: str) -> Path:
     return copy / program.name
 
 
+_STOMP_JS: Final = Library(
+    interpreter="node",
+    program="stompjs/index.mjs",
+    probe=("--input-type=module", "-e", "import '@stomp/stompjs'; import 'ws'"),
+    remedy=(
+        "Install Node.js 18 or newer with npm (Debian: apt-get install nodejs npm), and let "
+        "npm reach its registry"
+    ),
+    escaping=("1.2",),
+    transaction_receipts=False,
+)
+
 LIBRARIES: Final = {
     "Net::Stomp": Library(
         interpreter="perl",
@@ -134,17 +148,10 @@ LIBRARIES: Final = {
         remedy="Install Debian's package: apt-get install ruby-stomp",
         escaping=("1.1", "1.2"),
     ),
-    "stomp.js": Library(
-        interpreter="node",
-        program="stompjs/index.mjs",
-        probe=("--input-type=module", "-e", "import '@stomp/stompjs'"),
-        remedy=(
-            "Install Node.js 18 or newer with npm (Debian: apt-get install nodejs npm), and let "
-            "npm reach its registry"
-        ),
-        escaping=("1.2",),
-        transaction_receipts=False,
-    ),
+    "stomp.js": _STOMP_JS,
+    "stomp.js-text": replace(_STOMP_JS, websocket="text"),
+    "stomp.js-binary": replace(_STOMP_JS, websocket="binary"),
+    "stomp.js-split": replace(_STOMP_JS, websocket="split"),
 }
 
 
@@ -161,7 +168,9 @@ class ForeignClient:
     ) -> None:
         """Run the program; ``connected`` is the frame that it got."""
         self.library = library
-        arguments = (broker.host, str(broker.port), version, heart_beat)
+        arguments = [broker.host, str(broker.port), version, heart_beat]
+        if library.websocket is not None:
+            arguments += [broker.ws_url, library.websocket]
         self._process = subprocess.Popen(
             [*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

@@ -47,7 +47,7 @@ class Launcher(Protocol):
     passcode: str | None
     """That user's password."""
     features: frozenset[str]
-    """What it has of ``persistent``, ``control``, ``admin`` and ``quirks``, by LaunchConfig."""
+    """Which of ``persistent``, ``control``, ``admin``, ``quirks``, ``websocket`` it has."""
 
     def vhost(self, config: LaunchConfig) -> str:
         """The virtual host of a broker that is launched like this, if none is named."""

@@ -33,7 +33,7 @@ class Stompkit:
     start_timeout_s = 20.0
     login: str | None = None
     passcode: str | None = None
-    features = frozenset({"persistent", "control", "admin", "quirks"})
+    features = frozenset({"persistent", "control", "admin", "quirks", "websocket"})
 
     def vhost(self, config: LaunchConfig) -> str:
         """Every name is taken, except by the quirks of brokers that take only one."""
@@ -67,6 +67,9 @@ class Stompkit:
         command += ["stompkit-test" if tested else "stompkit"]
         command += ["--endpoint", f"tcp:{config.port}:interface={interface}"]
         command += ["--announce", str(announce)]
+        if config.websocket:
+            command += ["--websocket", f"tcp:{config.websocket_port}:interface={interface}"]
+            command += ["--allow-origin", "*"]
         if config.login is not None:
             users = directory / "users"
             users.write_text(f"{config.login}:{config.passcode or ''}\n", encoding="utf-8")

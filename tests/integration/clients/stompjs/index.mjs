@@ -1,10 +1,13 @@
 // A client on stomp.js for ../../test_foreign_clients.py; ../driver.py says what goes in and out.
 import {createInterface} from 'node:readline';
 import {Client, Versions} from '@stomp/stompjs';
+import WebSocket from 'ws';
 import {TcpSocket} from './tcp_socket.mjs';
 
-const [host, port, version, heartBeat] = process.argv.slice(2);
+const [host, port, version, heartBeat, url, kind] = process.argv.slice(2);
 const [heartbeatOutgoing, heartbeatIncoming] = heartBeat.split(',').map(Number);
+
+globalThis.WebSocket = WebSocket; // Node.js has one of its own from version 22 on
 
 // What has happened and was not waited for yet.
 class Events {
@@ -29,7 +32,10 @@ const disconnected = new Events();
 const delivered = new Map(); // the messages that can be acknowledged, by message-id
 
 const client = new Client({
-  webSocketFactory: () => new TcpSocket(host, Number(port)),
+  ...(url ? {brokerURL: url} : {webSocketFactory: () => new TcpSocket(host, Number(port))}),
+  forceBinaryWSFrames: kind === 'binary',
+  splitLargeFrames: kind === 'split',
+  maxWebSocketChunkSize: 16,
   stompVersions: new Versions(version.split(',')),
   heartbeatOutgoing,
   heartbeatIncoming,

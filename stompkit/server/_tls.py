@@ -58,8 +58,8 @@ _REASONS: Final = (
     ),
     (
         ("http request",),
-        "the client sent an HTTP request to a port that speaks STOMP over TLS: STOMP over"
-        " WebSocket and the web pages have ports of their own",
+        "the client sent an HTTP request without TLS to a port that wants TLS: have it use wss://"
+        " if this is a port for WebSockets, which have ports of their own, as web pages have",
     ),
     (
         ("alert unknown ca", "alert certificate unknown", "alert bad certificate"),

@@ -37,7 +37,7 @@ def run(*arguments: str) -> str:
         timeout=LONG_S,
     )
     assert result.returncode == 0, result.stdout
-    assert " 6 passed" in f" {result.stdout.splitlines()[-1].strip('= ')}", result.stdout
+    assert " 7 passed" in f" {result.stdout.splitlines()[-1].strip('= ')}", result.stdout
     return result.stdout
 
 

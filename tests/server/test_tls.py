@@ -236,7 +236,7 @@ def received(stream: socket.socket) -> bytes:
         (b"CONNECT\naccept-version:1.2\n\n\0", "the client does not speak TLS"),
         (b"STOMP\naccept-version:1.2\n\n\0", "the client does not speak TLS"),
         (b"\nCONNECT\naccept-version:1.2\n\n\0", "the client does not speak TLS"),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP request to a port that speaks STOMP over TLS"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP request without TLS"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")  # Twisted's ssl: does

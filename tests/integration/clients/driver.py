@@ -1,8 +1,9 @@
 """Client libraries of other languages, each in a program that a test tells what to do.
 
 The programs take host, port, version and ``heart-beat`` as arguments, and what is to use WebSockets
-their URL and how, connect, and print the CONNECTED frame. Then they read calls from their standard input and answer each with one line; both
-are JSON. A call is an object with ``call`` and ``headers``:
+their URL and how. They connect, and print the CONNECTED frame. Then they read calls from their
+standard input and answer each with one line; both are JSON. A call is an object with ``call`` and
+``headers``:
 
 ====================================  =========================================================
 ``send``, with ``text``               SEND with a text, as the library sends texts

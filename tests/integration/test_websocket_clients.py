@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -177,6 +178,12 @@ def announced(process: Process, path: Path) -> tuple[dict[str, Any], int]:
 
 
 # The example.
+
+
+def test_the_documentation_shows_the_example() -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "websocket.rst").read_text(encoding="utf-8")
+    code = (EXAMPLES / "orders.mjs").read_text(encoding="utf-8")
+    assert textwrap.indent(code, "    ") in page
 
 
 def test_the_example_runs_in_node(folder: Path, broker: RunningBroker) -> None:

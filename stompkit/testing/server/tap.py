@@ -53,12 +53,14 @@ class Options(broker_tap.Options):
             if not IReactorUNIX.providedBy(reactor):
                 raise UsageError("--control: there are no Unix sockets here")
         if self["quirk"] is not None:
-            from stompkit.testing.server.quirks import parse_quirks
+            from stompkit.testing.server.quirks import is_morbidq, parse_quirks
 
             try:
                 self["quirks"] = parse_quirks(self["quirk"])
             except ValueError as error:
                 raise UsageError(f"--quirk: {error}") from None
+            if self["settings"].websockets and is_morbidq(self["quirks"]):
+                raise UsageError("--quirk: MorbidQ has no WebSocket: leave --websocket out")
         if self["parms"] is not None:
             from stompkit.testing.server.quirks.parms import Parms
 

@@ -5,7 +5,7 @@ one rule. A profile stands for all rules of a broker; docs/quirks.rst lists them
 """
 
 from stompkit.testing.server.quirks._catalogue import PROFILES, RULES
-from stompkit.testing.server.quirks._profiles import factory_for, parse_quirks
+from stompkit.testing.server.quirks._profiles import factory_for, is_morbidq, parse_quirks
 from stompkit.testing.server.quirks._rules.rule import Quirks, Rule
 
-__all__ = ["PROFILES", "RULES", "Quirks", "Rule", "factory_for", "parse_quirks"]
+__all__ = ["PROFILES", "RULES", "Quirks", "Rule", "factory_for", "is_morbidq", "parse_quirks"]

@@ -19,7 +19,7 @@ from stompkit.testing.server.quirks.morbidq import MorbidQFactory
 from stompkit.testing.server.quirks.rabbitmq import RabbitMQ
 from stompkit.testing.server.quirks.spring_simple import SpringSimple
 
-__all__ = ["factory_for", "parse_quirks"]
+__all__ = ["factory_for", "is_morbidq", "parse_quirks"]
 
 _UNLIMITED: Final = 999_999_999
 _OF_MORBIDQ: Final = frozenset(PROFILES["morbidq"])
@@ -65,9 +65,14 @@ def parse_quirks(text: str) -> Quirks:
     """
     quirks = parse(text, RULES, PROFILES)
     others = [rule for rule in quirks if rule not in _OF_MORBIDQ]
-    if others and not quirks.isdisjoint(_OF_MORBIDQ):
+    if others and is_morbidq(quirks):
         raise ValueError(f"the rules of morbidq can't be had together with others: {others[0]}")
     return quirks
+
+
+def is_morbidq(quirks: Quirks) -> bool:
+    """Whether they are MorbidQ's, whose clients have a protocol of their own."""
+    return not quirks.isdisjoint(_OF_MORBIDQ)
 
 
 def factory_for(
@@ -75,7 +80,7 @@ def factory_for(
 ) -> BrokerFactory:
     """Make a broker that goes by rules; ``rest`` is what :class:`BrokerFactory` takes as well."""
     config = BrokerConfig() if config is None else config
-    if not quirks.isdisjoint(_OF_MORBIDQ):
+    if is_morbidq(quirks):
         return MorbidQFactory(quirks, config, clock, **rest)
     changes: dict[str, object] = {}
     for rule in quirks:

@@ -105,12 +105,13 @@ def test_without_wsproto_it_is_said_how_to_get_it(start: Start, tmp_path: Path) 
 )
 def test_options_that_are_wrong(arguments: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Options().parseOptions(arguments)
+        Options().parseOptions(arguments)  # type: ignore[no-untyped-call]  # Twisted's
 
 
 def test_options_say_what_settings_say() -> None:
     options = Options()
-    options.parseOptions(["--websocket", LOOPBACK, "--allow-origin", "*"])
+    arguments = ["--websocket", LOOPBACK, "--allow-origin", "*"]
+    options.parseOptions(arguments)  # type: ignore[no-untyped-call]  # Twisted's
     settings: Settings = options["settings"]
     [each] = settings.websockets
     assert (each.endpoint, each.path, each.allow_origins) == (LOOPBACK, "/", ("*",))

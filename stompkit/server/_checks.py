@@ -13,6 +13,7 @@ from twisted.internet.endpoints import serverFromString
 from stompkit.frames import Limits
 from stompkit.server._admin_checks import check_admin
 from stompkit.server._auth import checkers_from
+from stompkit.server._beanstalk_checks import check_beanstalk
 from stompkit.server._config import BrokerConfig, DestinationConfig
 from stompkit.server._errors import Refused
 from stompkit.server._names import Kind, Pattern, is_pattern, kind_of
@@ -43,6 +44,7 @@ def check(settings: Settings, document: Document) -> None:
     _check_auth(settings.auth, document)
     _check_rights(settings, document)
     check_admin(settings.admin, document)
+    check_beanstalk(settings, document)
 
 
 def _check_broker(broker: BrokerConfig, document: Document) -> None:

@@ -105,6 +105,50 @@ class Delays:
                 f"{self._queue.name} has {len(self._heap)} delayed messages already", "queue-full"
             )
 
+    # For those who look at what waits, or want it sooner.
+
+    @property
+    def first(self) -> tuple[float, int, Message | None] | None:
+        """The time, place and, unless it is in the store, message of what is due next."""
+        if not self._heap:
+            return None
+        due, place, what = self._heap[0]
+        return due, place, what.message if isinstance(what, Entry) else what
+
+    def find(self, message_id: str) -> tuple[float, int, Message] | None:
+        """The time, place and message of an identifier, if it waits in memory."""
+        for due, place, what in self._heap:
+            if isinstance(what, Message) and what.id == message_id:
+                return due, place, what
+        return None
+
+    def due_at(self, place: int) -> float | None:
+        """The time of what waits at a place, if it still does."""
+        for due, other, what in self._heap:
+            if other == place and not isinstance(what, Entry):
+                return due
+        return None
+
+    def hurry(self, place: int, message: Message) -> None:
+        """Put what waits at a place into its queue now."""
+        due = self._leave(place)
+        if self._queue.is_persistent:
+            self._move(due, place, message)
+        else:
+            message.due = 0.0
+            self._queue.enqueue(message)
+        self._queue.host.broker.touch(self._queue)
+
+    def drop(self, place: int) -> None:
+        """Wait no more for what waits at a place; the queue forgets it."""
+        self._leave(place)
+
+    def _leave(self, place: int) -> float:
+        [item] = [each for each in self._heap if each[1] == place]
+        self._heap.remove(item)
+        heapq.heapify(self._heap)
+        return item[0]
+
     def kept(self, entry: Entry) -> None:
         """Wait for the time of a message that the store has."""
         heapq.heappush(self._heap, (entry.message.due, entry.place, None))

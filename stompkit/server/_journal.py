@@ -151,6 +151,13 @@ class Journal:
         unit.done = done
         return self.cut()
 
+    def barrier(self, sender: Connection, receipt: str) -> None:
+        """Tell a sender when everything that was recorded so far is done."""
+        self.cut()
+        unit = Unit()
+        unit.sender, unit.receipt = sender, receipt
+        self._pending.append(unit)
+
     # The turn.
 
     @property

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from stompkit.server._assembly import Access, MakeFactory, access, factory
+from stompkit.server._beanstalk_settings import BeanstalkSettings
 from stompkit.server._listening import endpoint_of
 from stompkit.server._lock import DirectoryLock
 from stompkit.server._logs import log_frame
@@ -35,6 +36,7 @@ from stompkit.server.interfaces import StoreError
 
 if TYPE_CHECKING:
     from stompkit.server.admin import Admin
+    from stompkit.server.beanstalk import BeanstalkFactory
 
 __all__ = ["Lifecycle"]
 
@@ -83,6 +85,8 @@ class Lifecycle:
         self._lock_timeout: IDelayedCall | None = None
         self._ports: list[IListeningPort] = []
         self._websocket_ports: list[IListeningPort] = []
+        self._beanstalk_ports: list[IListeningPort] = []
+        self._beanstalk: BeanstalkFactory | None = None
         self._is_listening = False
         self._admin = self._make_admin()
 
@@ -237,6 +241,8 @@ class Lifecycle:
         for port in self._websocket_ports:
             _log.info("listening for WebSockets on {address}", address=port.getHost())
             self._warn_if_open(port)
+        for port in self._beanstalk_ports:
+            _log.info("listening on {address} for beanstalk", address=port.getHost())
         self._is_listening = True
         if self._announce is not None:
             try:
@@ -256,6 +262,19 @@ class Lifecycle:
                 self.factory, each, self._clock, closing_clock=self._reactor
             )
             yield each.endpoint, websockets, self._websocket_ports
+        beanstalk = self.settings.beanstalk
+        if beanstalk.endpoints:
+            # Not before it is wanted: most brokers are without.
+            from stompkit.server.beanstalk import BeanstalkFactory
+
+            self._beanstalk = BeanstalkFactory(self.factory.broker, beanstalk, self._clock)
+            for description in beanstalk.endpoints:
+                yield description, self._beanstalk, self._beanstalk_ports
+
+    def change_beanstalk(self, new: BeanstalkSettings) -> None:
+        """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
+        if self._beanstalk is not None:
+            self._beanstalk.hub.configure(new)
 
     def _warn_if_open(self, port: IListeningPort) -> None:
         auth = self.settings.auth
@@ -283,11 +302,13 @@ class Lifecycle:
     def announcement(self) -> dict[str, object]:
         """What the announce file says: process id, and host and port or path of each endpoint.
 
-        Those of WebSockets, where there are any, are apart: ``websocket``.
+        Other listeners, where there are any, are apart: ``websocket``, ``beanstalk``, ``admin``.
         """
         said: dict[str, object] = {"pid": os.getpid(), "endpoints": _addresses(self._ports)}
         if self._websocket_ports:
             said["websocket"] = _addresses(self._websocket_ports)
+        if self._beanstalk_ports:
+            said["beanstalk"] = _addresses(self._beanstalk_ports)
         if self._admin is not None:
             said["admin"] = _addresses(self._admin.ports)
         return said
@@ -326,8 +347,8 @@ class Lifecycle:
             self._lock.release()
 
     async def _stop_listening(self) -> None:
-        ports = [*self._ports, *self._websocket_ports]
-        self._ports, self._websocket_ports = [], []
+        ports = [*self._ports, *self._websocket_ports, *self._beanstalk_ports]
+        self._ports, self._websocket_ports, self._beanstalk_ports = [], [], []
         for port in ports:
             stopped = port.stopListening()
             if stopped is not None:

@@ -8,7 +8,7 @@ from typing import Final
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IReactorCore, IStreamServerEndpoint
 
-__all__ = ["BACKLOG", "described_with_backlog", "endpoint_of"]
+__all__ = ["BACKLOG", "arguments_of", "described_with_backlog", "endpoint_of"]
 
 #: Connections that may wait to be accepted where a description does not say how many. Clients
 #: that all come back after a restart wait here; one that finds no room tries again after a second.
@@ -36,3 +36,14 @@ def described_with_backlog(description: str) -> str:
     if before is None or "backlog" in names or len(arguments) - len(names) > before:
         return description
     return f"{description}:backlog={BACKLOG}"
+
+
+def arguments_of(description: str) -> tuple[str, dict[str, str]]:
+    """The kind of an endpoint, and its arguments by their names, the interface among them."""
+    hidden = description.replace(r"\:", "\0")
+    kind, *arguments = hidden.split(":")
+    named = dict(each.split("=", 1) for each in arguments if "=" in each)
+    plain = [each for each in arguments if "=" not in each]
+    if len(plain) > 1:
+        named.setdefault("interface", plain[1])
+    return kind, {name: value.replace("\0", ":") for name, value in named.items()}

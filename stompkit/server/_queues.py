@@ -15,6 +15,7 @@ from stompkit.server._errors import Blocked, Refused
 from stompkit.server._expiry import Expiry
 from stompkit.server._lanes import DELAYED, Lane
 from stompkit.server._messages import Message
+from stompkit.server._pulling import Puller
 from stompkit.server._sharing import Sharing
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._timeouts import AckTimeouts
@@ -67,6 +68,8 @@ class Queue(Destination):
         self.subscriptions = self._sharing.subscriptions
         #: Those that only look, and whether they have begun to.
         self.browsers: dict[Subscription, bool] = {}
+        #: Those that take a message at a time when they want one, in the order in which they came.
+        self.pullers: dict[Puller, None] = {}
         #: Connections that wait for room, in the order in which they are let in.
         self.blocked: deque[Connection] = deque()
         #: Messages and octets in the queue, delivered but unsettled ones included.
@@ -121,6 +124,11 @@ class Queue(Destination):
         return len(self._delays)
 
     @property
+    def delays(self) -> Delays:
+        """What keeps those messages."""
+        return self._delays
+
+    @property
     def consumers(self) -> int:
         """Subscriptions that get its messages; those that only look are not counted."""
         return len(self.subscriptions)
@@ -133,6 +141,7 @@ class Queue(Destination):
             or self.subscriptions
             or self.browsers
             or self.blocked
+            or self.pullers
             or self.is_paused
             or self.is_held
         )
@@ -140,8 +149,8 @@ class Queue(Destination):
     @property
     def is_disposable(self) -> bool:
         """Whether it has no messages, and no subscribers but by patterns."""
-        is_used = self.messages or self.browsers or self.blocked or self.is_paused or self.is_held
-        return not is_used and all(
+        is_used = self.messages or self.browsers or self.blocked or self.pullers
+        return not (is_used or self.is_paused or self.is_held) and all(
             subscription.pattern is not None for subscription in self.subscriptions
         )
 
@@ -381,6 +390,10 @@ class Queue(Destination):
         """Deliver from the front, to the subscribers in turn."""
         for browser in list(self.browsers):
             self._show(browser)
+        if self.pullers and not self.is_paused:
+            # Each wants one at the most, where a subscription takes what it is allowed to hold.
+            for puller in list(self.pullers):
+                puller.offered(self)
         if self.subscriptions and not self.is_paused:
             self._deliver(self._sharing.takers(), _MANY)
 
@@ -586,6 +599,23 @@ class Queue(Destination):
         self.lost += 1
         self._forget(entry)
 
+    def forget_stored(self, lane: Lane, stored: StoredMessage) -> None:
+        """Forget a message behind the window of its lane, or one whose time has not come."""
+        self.messages -= 1
+        self.octets -= stored.size
+        if lane.index != DELAYED:
+            lane.stored -= 1
+        journal = self.host.broker.journal
+        assert journal is not None  # what is stored is in a store
+        journal.record(Remove(lane.number, stored.place))
+        self._made_room()
+
+    def forget_delayed(self, message: Message) -> None:
+        """Forget a message in memory whose time has not come."""
+        self.messages -= 1
+        self.octets -= message.size
+        self._made_room()
+
     def _forget(self, entry: Entry) -> None:
         self._timeouts.forget(entry)
         self.messages -= 1
@@ -644,6 +674,9 @@ class Queue(Destination):
         self._made_room()
         self._delays.clear()
         self.drop_lanes()
+        pullers, self.pullers = self.pullers, {}
+        for puller in pullers:
+            puller.offered(self)
 
     def resume(self) -> None:
         """Deliver again."""

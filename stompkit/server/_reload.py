@@ -86,6 +86,7 @@ class Reloader:
         lifecycle.factory.broker.reload(new.config)
         if decided_by is not None:
             lifecycle.change_access(decided_by)
+        lifecycle.change_beanstalk(new.beanstalk)
         lifecycle.log_frames(wanted=new.log.frames)
         if new.log.format is not None:
             self._log.format = new.log.format
@@ -98,6 +99,7 @@ def _lasting(old: Settings, new: Settings) -> Iterator[str]:
         "[store]": lambda settings: settings.store,
         "[[listen]]": lambda settings: settings.descriptions,
         "[[websocket]]": lambda settings: settings.websockets,
+        "[beanstalk] endpoints": lambda settings: settings.beanstalk.endpoints,
         "[broker] hosts": lambda settings: settings.broker.hosts,
         "[broker] storage": lambda settings: settings.broker.storage,
         "[[destination]] storage": lambda settings: {

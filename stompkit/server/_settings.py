@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct, field
 
 from stompkit.server._admin_settings import AdminSettings
+from stompkit.server._beanstalk_settings import BeanstalkSettings
 from stompkit.server._checks import check
 from stompkit.server._config import BrokerConfig, DestinationConfig
 from stompkit.server._decoding import Decoder
@@ -144,6 +145,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rights: tuple[Rights, ...] = ()
     log: LogSettings = field(default_factory=LogSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
+    beanstalk: BeanstalkSettings = field(default_factory=BeanstalkSettings)
 
     @property
     def config(self) -> BrokerConfig:

@@ -113,6 +113,7 @@ class Options(UsageOptions, AuthOptionMixin):
         self["origins"] = []
         self["checkers"] = []
         self["admin"] = []
+        self["beanstalks"] = []
 
     def opt_endpoint(self, description: str) -> None:
         """Listen on this Twisted endpoint, for example tcp:61613; can be repeated.
@@ -159,6 +160,14 @@ class Options(UsageOptions, AuthOptionMixin):
         except ValueError as error:
             raise UsageError(f"--allow-origin: {error}") from None
         self["origins"].append(origin)
+
+    def opt_beanstalk(self, description: str) -> None:
+        """Let clients of beanstalkd in here, as tcp:11300:interface=127.0.0.1; can be repeated."""
+        try:
+            check_endpoint(description)
+        except ValueError as error:
+            raise UsageError(f"--beanstalk: {error}") from None
+        self["beanstalks"].append(description)
 
     def opt_auth(self, description: str) -> None:
         """Check logins by this, for example stompkit:FILE; can be repeated. See --help-auth."""
@@ -216,6 +225,8 @@ class Options(UsageOptions, AuthOptionMixin):
             raise UsageError(
                 "--allow-origin goes with --websocket; for one of the file set allow_origins there"
             )
+        if self["beanstalks"]:
+            said.append({"beanstalk": {"endpoints": self["beanstalks"]}})
         if self["checkers"]:
             said.append({"auth": {"checkers": self["checkers"]}})
         if self["anonymous"]:

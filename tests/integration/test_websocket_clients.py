@@ -21,7 +21,7 @@ import pytest
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.plugin import settings_of
-from tests.conformance.browser import Chromium, chromium
+from tests.browser import Chromium
 from tests.integration.clients.driver import LIBRARIES, LibraryMissing
 from tests.server.certificates import Authority
 from tests.server.processes import DEADLINE_S, LOOPBACK, TWIST, Client, Process, processes

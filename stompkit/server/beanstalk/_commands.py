@@ -1,0 +1,508 @@
+"""What each command of a client of beanstalkd does.
+
+A function of the table gives the answer, or ``None`` where it comes later, or a coroutine where
+the store has to be asked. It may raise ``Refused``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from twisted.internet.defer import Deferred
+
+from stompkit.server import _pulling as pulling
+from stompkit.server._entries import Entry
+from stompkit.server._errors import Refused
+from stompkit.server._messages import Message
+from stompkit.server._queues import Queue
+from stompkit.server.beanstalk._finding import Found, find, first_delayed
+from stompkit.server.beanstalk._hub import Hub, Pause, Reservation
+from stompkit.server.beanstalk._jobs import (
+    Job,
+    dead_letters_of,
+    delay_of,
+    job_message,
+    queue_of,
+    rewritten,
+)
+from stompkit.server.beanstalk._stats import job_stats, names, server_stats, tube_stats
+
+if TYPE_CHECKING:
+    from stompkit.server.beanstalk._parser import Command
+    from stompkit.server.beanstalk._session import Session
+
+__all__ = ["COMMANDS", "OVERLAPPING", "Handler"]
+
+Answer: TypeAlias = "bytes | Coroutine[Any, Any, bytes] | None"
+Handler: TypeAlias = "Callable[[Session, Command], Answer]"
+
+#: Commands that don't wait for the store to have what those before them changed.
+OVERLAPPING: Final = frozenset({"put", "delete", "release", "bury", "touch"})
+
+_NOT_FOUND: Final = b"NOT_FOUND\r\n"
+_BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
+#: Jobs that are kicked before others get their turn.
+_MOST_KICKED: Final = 1_000
+
+
+# Producers.
+
+
+def on_put(session: Session, command: Command) -> Answer:
+    """Put a job into the tube that is used."""
+    hub, broker, tube = session.hub, session.broker, session.used
+    session.is_producer = True
+    if hub.settings.draining:
+        return b"DRAINING\r\n"
+    if not hub.is_allowed(tube):
+        return _BAD_FORMAT
+    message = job_message(broker.new_message(), tube, command.numbers, command.body, broker.now)
+    session.host.send(message, session)
+    hub.puts[tube] += 1
+    hub.tidy()
+    return b"INSERTED %d\r\n" % hub.learn(message, tube).number
+
+
+def on_use(session: Session, command: Command) -> Answer:
+    """Use a tube."""
+    if not session.hub.is_allowed(command.tube):
+        return _BAD_FORMAT
+    session.use(command.tube)
+    return b"USING %b\r\n" % command.tube.encode()
+
+
+# Workers: jobs.
+
+
+def on_reserve(session: Session, command: Command) -> Answer:
+    """Take the most urgent job, or wait for one; for so many seconds if any are given."""
+    session.is_worker = True
+    seconds = command.numbers[0] if command.numbers else None
+    session.wait(seconds)
+    return None
+
+
+def on_reserve_job(session: Session, command: Command) -> Answer:
+    """Take a job by its number."""
+    session.is_worker = True
+    return _reserve_job(session, command.numbers[0])
+
+
+async def _reserve_job(session: Session, number: int) -> bytes:
+    found = await find(session.hub, number)
+    if found is None or found.state == "reserved":
+        return _NOT_FOUND
+    if found.state != "ready":
+        # It is made ready first, and is a worker's only then.
+        if not _make_ready(session, found):
+            return _NOT_FOUND
+        if session.broker.journal is not None:
+            await kept(session)
+        found = await find(session.hub, number)
+    if found is None or found.entry is None or found.state != "ready":
+        return _NOT_FOUND
+    return session.reserve(found.queue, found.entry, found.job)
+
+
+def on_delete(session: Session, command: Command) -> Answer:
+    """Delete a job that the client has, or nobody."""
+    number = command.numbers[0]
+    reservation = session.reservation(number)
+    if reservation is None:
+        return _delete(session, number)
+    entry = session.let_go(reservation)
+    entry.home.settled(entry)
+    return _deleted(session.hub, reservation.job)
+
+
+async def _delete(session: Session, number: int) -> bytes:
+    found = await find(session.hub, number)
+    if found is None or found.state == "reserved":
+        return _NOT_FOUND
+    queue = found.queue
+    if found.entry is not None:
+        pulling.drop(queue, found.entry)
+    else:
+        _drop_elsewhere(found)
+    session.broker.touch(queue)
+    return _deleted(session.hub, found.job)
+
+
+def _drop_elsewhere(found: Found) -> None:
+    """Forget a job that is delayed, or only in the store."""
+    queue = found.queue
+    if found.state == "delayed":
+        queue.delays.drop(found.place)
+    if found.stored is not None and found.lane is not None:
+        queue.forget_stored(found.lane, found.stored)
+    else:
+        queue.forget_delayed(found.message)
+
+
+def _deleted(hub: Hub, job: Job) -> bytes:
+    hub.deletes[job.tube] += 1
+    hub.forget(job)
+    return b"DELETED\r\n"
+
+
+def on_release(session: Session, command: Command) -> Answer:
+    """Give a job back, perhaps with another priority, perhaps for later."""
+    number, pri, delay = command.numbers
+    reservation = session.reservation(number)
+    if reservation is None:
+        return _NOT_FOUND
+    entry, job = reservation.entry, reservation.job
+    message, queue = entry.message, cast("Queue", entry.home)
+    if pri == reservation.pri and not delay and not delay_of(message):
+        job.releases += 1
+        session.give_back(reservation)
+        return b"RELEASED\r\n"
+    counts = _counts(job, entry, releases=1)
+    now = session.broker.now
+    made = rewritten(message, message.destination, {}, counts, pri, delay=delay, now=now)
+    queue.check(made)
+    _replace(session, reservation, queue, made)
+    return b"RELEASED\r\n"
+
+
+def _counts(job: Job, entry: Entry, *, releases: int = 0, buries: int = 0) -> tuple[int, ...]:
+    reserves, timeouts, released, buried, kicks = job.counts(entry.message, entry.deliveries)
+    return reserves, timeouts, released + releases, buried + buries, kicks
+
+
+def _replace(session: Session, reservation: Reservation, queue: Queue, message: Message) -> None:
+    """Have a message of the same queue in the place of what is reserved, or nothing changed."""
+    entry = session.let_go(reservation)
+    queue.settled(entry)
+    queue.put(message)
+    reservation.job.written()
+    _take(session, entry)
+
+
+def _take(session: Session, entry: Entry) -> None:
+    """Have what was settled come back if the store can't do it."""
+    journal = session.broker.journal
+    if journal is not None:
+        journal.take([entry])
+
+
+def on_bury(session: Session, command: Command) -> Answer:
+    """Put a job among the dead letters of its tube."""
+    number, pri = command.numbers
+    reservation = session.reservation(number)
+    if reservation is None:
+        return _NOT_FOUND
+    entry, job, home = reservation.entry, reservation.job, reservation.entry.home
+    if home.policy.dead_letters:
+        more = {
+            "original-destination": home.name,
+            "dead-letter-reason": "buried",
+            "dead-letter-deliveries": str(entry.deliveries),
+        }
+        counts = _counts(job, entry, buries=1)
+        session.host.send(rewritten(entry.message, dead_letters_of(job.tube), more, counts, pri))
+        job.written()
+        _take(session, entry)
+    else:
+        session.hub.forget(job)
+    home.settled(session.let_go(reservation))
+    return b"BURIED\r\n"
+
+
+def on_touch(session: Session, command: Command) -> Answer:
+    """Begin the time of a job anew."""
+    reservation = session.reservation(command.numbers[0])
+    if reservation is None:
+        return _NOT_FOUND
+    session.touch(reservation)
+    return b"TOUCHED\r\n"
+
+
+# Workers: tubes.
+
+
+def on_watch(session: Session, command: Command) -> Answer:
+    """Take jobs of one more tube."""
+    hub = session.hub
+    if not hub.is_allowed(command.tube):
+        return _BAD_FORMAT
+    if len(session.watched) >= hub.settings.max_watched and command.tube not in session.watched:
+        return b"OUT_OF_MEMORY\r\n"
+    session.watch(command.tube)
+    return b"WATCHING %d\r\n" % len(session.watched)
+
+
+def on_ignore(session: Session, command: Command) -> Answer:
+    """Take no more jobs of a tube, unless it is the last one."""
+    if command.tube in session.watched and len(session.watched) == 1:
+        return b"NOT_IGNORED\r\n"
+    session.ignore(command.tube)
+    return b"WATCHING %d\r\n" % len(session.watched)
+
+
+# Kicking.
+
+
+def on_kick(session: Session, command: Command) -> Answer:
+    """Make buried jobs of the tube that is used ready; if there are none, delayed ones."""
+    return _kick(session, command.numbers[0])
+
+
+async def _kick(session: Session, bound: int) -> bytes:
+    buried = await _first(session, session.hub.dead_letters(session.used))
+    kick = _kick_buried if buried else _kick_delayed
+    count = await kick(session, bound)
+    await kept(session)
+    return b"KICKED %d\r\n" % count
+
+
+async def _kick_buried(session: Session, bound: int) -> int:
+    count = 0
+    while count < bound:
+        letters = session.hub.dead_letters(session.used)
+        entries = await _first(session, letters)
+        if letters is None or not entries:
+            break
+        for entry in entries[: min(bound - count, _MOST_KICKED)]:
+            job = session.hub.learn(entry.message, session.used)
+            if not _bring_back(session, letters, entry, job):
+                return count
+            count += 1
+        await _pause(session)
+    return count
+
+
+async def _kick_delayed(session: Session, bound: int) -> int:
+    count = 0
+    while count < bound:
+        found = await first_delayed(session.hub, session.used)
+        if found is None:
+            break
+        found.queue.delays.hurry(found.place, found.message)
+        found.job.kicks += 1
+        count += 1
+        if count % _MOST_KICKED == 0:
+            await _pause(session)
+    return count
+
+
+def on_kick_job(session: Session, command: Command) -> Answer:
+    """Make one job ready that is buried or delayed."""
+    return _kick_job(session, command.numbers[0])
+
+
+async def _kick_job(session: Session, number: int) -> bytes:
+    found = await find(session.hub, number)
+    if found is None or found.state not in ("buried", "delayed"):
+        return _NOT_FOUND
+    found.job.kicks += 1
+    if not _make_ready(session, found):
+        found.job.kicks -= 1
+        return _NOT_FOUND
+    await kept(session)
+    return b"KICKED\r\n"
+
+
+def _make_ready(session: Session, found: Found) -> bool:
+    """Bring a job back that is buried or delayed; says whether there was room for it."""
+    if found.state == "delayed":
+        found.queue.delays.hurry(found.place, found.message)
+        return True
+    message, job = found.message, found.job
+    counts = job.counts(message, found.deliveries)
+    pri = pri_of(message, has_priorities=found.queue.policy.priority)
+    try:
+        session.host.send(rewritten(message, queue_of(job.tube), {}, counts, pri))
+    except Refused:
+        return False
+    job.written()
+    if found.entry is not None:
+        pulling.drop(found.queue, found.entry)
+        _take(session, found.entry)
+    else:
+        _drop_elsewhere(found)
+    session.broker.touch(found.queue)
+    return True
+
+
+def _bring_back(session: Session, letters: Queue, entry: Entry, job: Job) -> bool:
+    job.kicks += 1
+    if _make_ready(session, Found("buried", job, entry.message, letters, entry.deliveries, entry)):
+        return True
+    job.kicks -= 1
+    return False
+
+
+async def _first(session: Session, queue: Queue | None) -> list[Entry]:
+    """The first messages of a queue, once they are in memory."""
+    while queue is not None:
+        entries = pulling.front(queue, _MOST_KICKED)
+        if entries or not pulling.is_loading(queue):
+            return entries
+        await session.loaded(queue)
+    return []
+
+
+async def _pause(session: Session) -> None:
+    """Let others have their turn."""
+    turn: Deferred[None] = Deferred()
+    session.broker.later(0.0, lambda: None if turn.called else turn.callback(None))
+    await turn
+
+
+async def kept(session: Session) -> None:
+    """Wait until the store has all that was changed so far."""
+    journal = session.broker.journal
+    if journal is not None:
+        await session.barrier()
+
+
+# Looking.
+
+
+def on_peek(session: Session, command: Command) -> Answer:
+    """Show a job."""
+    return _peek(session, command.numbers[0])
+
+
+async def _peek(session: Session, number: int) -> bytes:
+    found = await find(session.hub, number)
+    return _NOT_FOUND if found is None else _shown(found.job, found.message)
+
+
+def on_peek_ready(session: Session, command: Command) -> Answer:
+    """Show the job that would be reserved next."""
+    return _peek_ready(session)
+
+
+async def _peek_ready(session: Session) -> bytes:
+    hub, tube = session.hub, session.used
+    await _first(session, hub.queue(tube))
+    best = hub.best(tube)
+    if best is None:
+        return _NOT_FOUND
+    message = best[1].message
+    return _shown(hub.learn(message, tube), message)
+
+
+def on_peek_delayed(session: Session, command: Command) -> Answer:
+    """Show the job that will be ready next."""
+    return _peek_delayed(session)
+
+
+async def _peek_delayed(session: Session) -> bytes:
+    found = await first_delayed(session.hub, session.used)
+    return _NOT_FOUND if found is None else _shown(found.job, found.message)
+
+
+def on_peek_buried(session: Session, command: Command) -> Answer:
+    """Show the job that would be kicked next."""
+    return _peek_buried(session)
+
+
+async def _peek_buried(session: Session) -> bytes:
+    entries = await _first(session, session.hub.dead_letters(session.used))
+    if not entries:
+        return _NOT_FOUND
+    message = entries[0].message
+    return _shown(session.hub.learn(message, session.used), message)
+
+
+def _shown(job: Job, message: Message) -> bytes:
+    return b"FOUND %d %d\r\n%b\r\n" % (job.number, len(message.body), message.body)
+
+
+def on_stats(session: Session, command: Command) -> Answer:
+    """Tell about the server."""
+    return _document(server_stats(session.hub))
+
+
+def on_stats_tube(session: Session, command: Command) -> Answer:
+    """Tell about a tube."""
+    hub = session.hub
+    if not hub.exists(command.tube):
+        return _NOT_FOUND
+    return _document(tube_stats(hub, command.tube))
+
+
+def on_stats_job(session: Session, command: Command) -> Answer:
+    """Tell about a job."""
+    return _stats_job(session, command.numbers[0])
+
+
+async def _stats_job(session: Session, number: int) -> bytes:
+    found = await find(session.hub, number)
+    return _NOT_FOUND if found is None else _document(job_stats(session.hub, found))
+
+
+def on_list_tubes(session: Session, command: Command) -> Answer:
+    """Tell the names of all tubes."""
+    return _document(names(session.hub.tubes()))
+
+
+def on_list_tube_used(session: Session, command: Command) -> Answer:
+    """Tell the name of the tube that is used."""
+    return b"USING %b\r\n" % session.used.encode()
+
+
+def on_list_tubes_watched(session: Session, command: Command) -> Answer:
+    """Tell the names of the tubes that are watched."""
+    return _document(names(session.watched))
+
+
+def _document(text: str) -> bytes:
+    data = text.encode()
+    return b"OK %d\r\n%b\r\n" % (len(data), data)
+
+
+# The rest.
+
+
+def on_pause_tube(session: Session, command: Command) -> Answer:
+    """Have no job of a tube reserved for some time."""
+    hub, seconds = session.hub, command.numbers[0]
+    if not hub.exists(command.tube):
+        return _NOT_FOUND
+    hub.pauses[command.tube] = Pause(seconds, session.broker.now + seconds)
+    hub.pausings[command.tube] += 1
+    for other in hub.sessions:
+        if other.is_waiting:
+            other.arm()
+    return b"PAUSED\r\n"
+
+
+def on_quit(session: Session, command: Command) -> Answer:
+    """Close."""
+    session.quit()
+    return None
+
+
+#: The functions by the names of the commands.
+COMMANDS: Final[dict[str, Handler]] = {
+    "put": on_put,
+    "use": on_use,
+    "reserve": on_reserve,
+    "reserve-with-timeout": on_reserve,
+    "reserve-job": on_reserve_job,
+    "delete": on_delete,
+    "release": on_release,
+    "bury": on_bury,
+    "touch": on_touch,
+    "watch": on_watch,
+    "ignore": on_ignore,
+    "kick": on_kick,
+    "kick-job": on_kick_job,
+    "peek": on_peek,
+    "peek-ready": on_peek_ready,
+    "peek-delayed": on_peek_delayed,
+    "peek-buried": on_peek_buried,
+    "stats": on_stats,
+    "stats-tube": on_stats_tube,
+    "stats-job": on_stats_job,
+    "list-tubes": on_list_tubes,
+    "list-tube-used": on_list_tube_used,
+    "list-tubes-watched": on_list_tubes_watched,
+    "pause-tube": on_pause_tube,
+    "quit": on_quit,
+}

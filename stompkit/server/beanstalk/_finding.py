@@ -1,0 +1,178 @@
+"""Where a job is: in memory, in a worker's hands, or behind what is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from twisted.internet.defer import Deferred
+
+from stompkit.server import _pulling as pulling
+from stompkit.server._entries import Entry
+from stompkit.server._lanes import DELAYED, Lane
+from stompkit.server._messages import Message
+from stompkit.server._queues import Queue
+from stompkit.server.beanstalk._hub import Hub
+from stompkit.server.beanstalk._jobs import QUEUE, Job
+from stompkit.server.interfaces import StoredMessage, StoreError
+
+__all__ = ["Found", "find", "first_delayed", "read"]
+
+#: Messages, and octets of them, that are read at a time.
+_PAGE_MESSAGES: Final = 1_000
+_PAGE_OCTETS: Final = 4 * 1024 * 1024
+
+
+class Found(NamedTuple):
+    """A job: what and where it is.
+
+    ``state`` is one of beanstalkd's: ready, delayed, reserved, buried. A message that waits in
+    memory, or is in somebody's hands, has an ``entry``; a delayed one a place and a time; one that
+    is only in the store ``stored`` and the ``lane`` there, whether delayed or not.
+    """
+
+    state: str
+    job: Job
+    message: Message
+    queue: Queue
+    deliveries: int = 0
+    entry: Entry | None = None
+    place: int = 0
+    due: float = 0.0
+    lane: Lane | None = None
+    stored: StoredMessage | None = None
+
+
+async def find(hub: Hub, number: int) -> Found | None:
+    """The job with a number, wherever it is; raises ``StoreError`` if the store can't be read."""
+    reservation = hub.reserved.get(number)
+    if reservation is not None:
+        entry = reservation.entry
+        assert isinstance(entry.home, Queue)  # nothing else is reserved
+        job = reservation.job
+        return Found("reserved", job, entry.message, entry.home, entry.deliveries, entry)
+    known = hub.known(number)
+    if known is None and not hub.may_exist(number):
+        return None
+    message_id = hub.numbers.message_id(number) if known is None else known.message_id
+    if message_id is None:
+        return None
+    tubes = [known.tube] if known is not None else list(hub.tubes())
+    for tube in tubes:
+        found = _in_memory(hub, tube, message_id)
+        if found is not None:
+            return found
+    for tube in tubes:
+        found = await _in_store(hub, tube, message_id)
+        if found is not None:
+            return found
+    return _with_consumer(hub, tubes, message_id)
+
+
+def _queues(hub: Hub, tube: str) -> Iterator[tuple[str, Queue]]:
+    for state, queue in (("ready", hub.queue(tube)), ("buried", hub.dead_letters(tube))):
+        if queue is not None:
+            yield state, queue
+
+
+def _in_memory(hub: Hub, tube: str, message_id: str) -> Found | None:
+    for state, queue in _queues(hub, tube):
+        entry = pulling.find(queue, message_id)
+        if entry is not None:
+            job = hub.learn(entry.message, tube)
+            return Found(state, job, entry.message, queue, entry.deliveries, entry)
+        waiting = queue.delays.find(message_id)
+        if waiting is not None:
+            due, place, message = waiting
+            job = hub.learn(message, tube)
+            return Found("delayed", job, message, queue, place=place, due=due)
+    return None
+
+
+async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
+    for state, queue in _queues(hub, tube):
+        if not queue.is_persistent:
+            continue
+        for lane in [*queue.delays.lanes, *queue.lanes]:
+            after = 0 if lane.index == DELAYED else lane.seen
+            while lane.number and (lane.index == DELAYED or lane.stored or lane.is_loading):
+                page = await read(hub, lane, after, _PAGE_MESSAGES)
+                for each in page:
+                    if each.id == message_id:
+                        return _stored(hub, state, tube, queue, lane, each)
+                if not page:
+                    break
+                after = page[-1].place
+    # It may have been read into memory meanwhile.
+    return _in_memory(hub, tube, message_id)
+
+
+def _stored(
+    hub: Hub, state: str, tube: str, queue: Queue, lane: Lane, stored: StoredMessage
+) -> Found | None:
+    """What has been found in the store, if it is still only there."""
+    if lane.index == DELAYED:
+        due = queue.delays.due_at(stored.place)
+        if due is None:
+            return None
+        return _of_store("delayed", hub, tube, queue, lane, stored, due)
+    if stored.place <= lane.seen or lane.is_loading:
+        return _in_memory(hub, tube, stored.id)
+    return _of_store(state, hub, tube, queue, lane, stored, 0.0)
+
+
+def _of_store(
+    state: str, hub: Hub, tube: str, queue: Queue, lane: Lane, stored: StoredMessage, due: float
+) -> Found:
+    message = Message.from_store(stored)
+    return Found(
+        state,
+        hub.learn(message, tube),
+        message,
+        queue,
+        stored.deliveries,
+        place=stored.place,
+        due=due,
+        lane=lane,
+        stored=stored,
+    )
+
+
+def _with_consumer(hub: Hub, tubes: Sequence[str], message_id: str) -> Found | None:
+    """A message that a STOMP consumer has, and has not acknowledged."""
+    names = {QUEUE + tube for tube in tubes}
+    for connection in hub.broker.connections:
+        for entry in connection.ledger:
+            home = entry.home
+            if entry.message.id == message_id and home.name in names and isinstance(home, Queue):
+                job = hub.learn(entry.message, home.name.removeprefix(QUEUE))
+                return Found("reserved", job, entry.message, home, entry.deliveries, entry)
+    return None
+
+
+async def first_delayed(hub: Hub, tube: str) -> Found | None:
+    """The job of a tube that is due next."""
+    queue = hub.queue(tube)
+    first = None if queue is None else queue.delays.first
+    if queue is None or first is None:
+        return None
+    due, place, message = first
+    if message is not None:
+        return Found("delayed", hub.learn(message, tube), message, queue, place=place, due=due)
+    for lane in queue.delays.lanes:
+        for each in await read(hub, lane, place - 1, 1):
+            if each.place == place and queue.delays.due_at(place) is not None:
+                return _of_store("delayed", hub, tube, queue, lane, each, due)
+    return None
+
+
+async def read(hub: Hub, lane: Lane, after: int, most: int) -> Sequence[StoredMessage]:
+    """Messages of a lane with places above ``after``; raises ``StoreError``."""
+    journal = hub.broker.journal
+    assert journal is not None  # the lane is in a store
+    answer: Deferred[Sequence[StoredMessage] | StoreError] = Deferred()
+    journal.read(lane.number, after, most, _PAGE_OCTETS, answer.callback, answer.callback)
+    result = await answer
+    if isinstance(result, StoreError):
+        raise result
+    return result

@@ -1,0 +1,201 @@
+"""What all clients of beanstalkd share: tubes, jobs that are known, and counts."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stompkit.server import _pulling as pulling
+from stompkit.server._beanstalk_settings import BeanstalkSettings
+from stompkit.server._broker import Broker
+from stompkit.server._entries import Entry
+from stompkit.server._messages import Message
+from stompkit.server._names import DEAD_LETTERS, Pattern
+from stompkit.server._queues import Queue
+from stompkit.server.beanstalk._jobs import (
+    QUEUE,
+    Job,
+    dead_letters_of,
+    pri_of,
+    queue_of,
+)
+from stompkit.server.beanstalk._numbers import Numbers
+from stompkit.server.beanstalk._parser import is_tube
+
+if TYPE_CHECKING:
+    from stompkit.server.beanstalk._session import Session
+
+__all__ = ["DEFAULT_TUBE", "Hub", "Pause", "Rank", "Reservation"]
+
+DEFAULT_TUBE: Final = "default"
+
+#: Messages at the front of a queue among which the most urgent is looked for.
+_MOST_RANKED: Final = 1_000
+#: Fewer messages are ranked anew each time.
+_FEW: Final = 32
+
+#: The order of jobs: by priority, and the oldest first.
+Rank = tuple[int, int]
+
+
+class Pause(NamedTuple):
+    """A tube of which no job is reserved for so many seconds, until a time."""
+
+    seconds: int
+    until: float
+
+
+class Reservation:
+    """A job that a worker has, until a time."""
+
+    __slots__ = ("deadline", "entry", "job", "pri", "session", "ttr")
+
+    def __init__(self, session: Session, job: Job, entry: Entry, pri: int, ttr: int) -> None:
+        """Note who has what; the time begins with the worker's next look at the clock."""
+        self.session = session
+        self.job = job
+        self.entry = entry
+        self.pri = pri
+        self.ttr = ttr
+        self.deadline = 0.0
+
+
+class Hub:
+    """The tubes of a broker's first virtual host."""
+
+    def __init__(self, broker: Broker, settings: BeanstalkSettings) -> None:
+        """Begin without clients; the broker is open."""
+        self.broker = broker
+        self.host = next(iter(broker.hosts.values()))
+        self.numbers = Numbers(broker)
+        self.sessions: set[Session] = set()
+        self.reserved: dict[int, Reservation] = {}
+        self.using: Counter[str] = Counter()
+        self.watching: Counter[str] = Counter()
+        self.pauses: dict[str, Pause] = {}
+        #: How often each command was given, and of each tube, what happened to it.
+        self.commands: Counter[str] = Counter()
+        self.puts: Counter[str] = Counter()
+        self.deletes: Counter[str] = Counter()
+        self.pausings: Counter[str] = Counter()
+        self.timeouts = 0
+        self.connections = 0
+        self.started = broker.clock.seconds()
+        self.id = secrets.token_hex(8)
+        self._known: OrderedDict[int, Job] = OrderedDict()
+        self._has_forgotten = False
+        self._ranks: dict[str, dict[Message, Rank]] = {}
+        self.configure(settings)
+
+    def configure(self, settings: BeanstalkSettings) -> None:
+        """Go by other settings from now on."""
+        self.settings = settings
+        self._allowed = [Pattern(queue_of(each)) for each in settings.tubes]
+
+    # Tubes.
+
+    def is_allowed(self, tube: str) -> bool:
+        """Whether there is such a tube for these clients."""
+        if not self._allowed:
+            return True
+        return any(each.matches(queue_of(tube)) for each in self._allowed)
+
+    def queue(self, tube: str) -> Queue | None:
+        """A tube's queue, if there is one now."""
+        found = self.host.destinations.get(queue_of(tube))
+        return found if isinstance(found, Queue) else None
+
+    def dead_letters(self, tube: str) -> Queue | None:
+        """The queue of a tube's buried jobs, if there are any."""
+        found = self.host.destinations.get(dead_letters_of(tube))
+        return found if isinstance(found, Queue) else None
+
+    def tubes(self) -> Iterator[str]:
+        """The tubes that there are: those in use, and those with messages or consumers."""
+        seen = {DEFAULT_TUBE, *self.using, *self.watching}
+        yield from seen
+        for name, destination in self.host.destinations.items():
+            for prefix in (QUEUE, DEAD_LETTERS):
+                tube = name.removeprefix(prefix)
+                if not name.startswith(prefix) or tube in seen or destination.is_idle:
+                    continue
+                if is_tube(tube) and self.is_allowed(tube):
+                    seen.add(tube)
+                    yield tube
+
+    def exists(self, tube: str) -> bool:
+        """Whether there is a tube now."""
+        if tube == DEFAULT_TUBE or tube in self.using or tube in self.watching:
+            return True
+        found = [each for each in (self.queue(tube), self.dead_letters(tube)) if each is not None]
+        return self.is_allowed(tube) and any(not each.is_idle for each in found)
+
+    def tidy(self) -> None:
+        """Forget counts of tubes that are gone, once there are very many."""
+        for counts in (self.puts, self.deletes, self.pausings):
+            if len(counts) > self.broker.config.max_destinations:
+                for tube in [each for each in counts if not self.exists(each)]:
+                    del counts[tube]
+
+    def paused_until(self, tube: str) -> float:
+        """When the next job of a tube can be reserved; 0 for at once."""
+        pause = self.pauses.get(tube)
+        if pause is None:
+            return 0.0
+        if pause.until > self.broker.now:
+            return pause.until
+        del self.pauses[tube]
+        return 0.0
+
+    # Jobs.
+
+    def best(self, tube: str) -> tuple[Rank, Entry] | None:
+        """The most urgent job of a tube that waits in memory, and its rank."""
+        queue = self.queue(tube)
+        entries = [] if queue is None else pulling.front(queue, _MOST_RANKED)
+        if queue is None or not entries:
+            self._ranks.pop(tube, None)
+            return None
+        has_priorities = queue.policy.priority
+        known = self._ranks.get(tube, {})
+        ranks: dict[Message, Rank] = {}
+        for entry in entries:
+            message = entry.message
+            rank = known.get(message)
+            if rank is None:
+                pri = pri_of(message, has_priorities=has_priorities)
+                rank = (pri, self.numbers.of(message.id))
+            ranks[message] = rank
+        if len(ranks) > _FEW:
+            self._ranks[tube] = ranks
+        first = min(entries, key=lambda entry: ranks[entry.message])
+        return ranks[first.message], first
+
+    def learn(self, message: Message, tube: str) -> Job:
+        """Remember a job, since a client is told of it."""
+        number = self.numbers.of(message.id)
+        job = self._known.get(number)
+        if job is not None and job.tube != tube:
+            # Copies that a fan-out destination has made are jobs apart.
+            number = self.numbers.other(f"{message.id} {tube}")
+            job = self._known.get(number)
+        if job is None:
+            job = self._known[number] = Job(number, message.id, tube)
+            if len(self._known) > self.settings.max_known_jobs:
+                self._has_forgotten = True
+                self._known.popitem(last=False)
+        return job
+
+    def known(self, number: int) -> Job | None:
+        """What is remembered of a job."""
+        return self._known.get(number)
+
+    def forget(self, job: Job) -> None:
+        """A job is gone."""
+        self._known.pop(job.number, None)
+
+    def may_exist(self, number: int) -> bool:
+        """Whether a client can have been told of a job that is not remembered."""
+        return self._has_forgotten or not self.numbers.is_own(number)

@@ -1,0 +1,184 @@
+"""Jobs as messages: what beanstalkd knows of a job is in headers, and its number in its id.
+
+===================== ==============================================================
+``beanstalk-pri``     the priority, 0 to 4294967295; 0 is the most urgent
+``beanstalk-ttr``     seconds that a worker has
+``beanstalk-delay``   seconds that it was delayed by last; left out where it was not
+``beanstalk-created`` when it was put, milliseconds since the epoch
+``beanstalk-counts``  how often it was reserved, timed out, was released, buried and
+                      kicked before it was last written; left out where it never was
+``priority``          the nearest of STOMP's priorities
+===================== ==============================================================
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+from stompkit.server._messages import Message
+from stompkit.server._names import DEAD_LETTERS
+
+__all__ = [
+    "QUEUE",
+    "Job",
+    "dead_letters_of",
+    "delay_of",
+    "job_message",
+    "nearest_priority",
+    "pri_of",
+    "queue_of",
+    "rewritten",
+    "since_created",
+    "ttr_of",
+]
+
+QUEUE: Final = "/queue/"
+
+#: The most urgent priority for each of STOMP's, from 9 down to 0. Those that clients use by default
+#: are apart from each other: 1024, 65536 (which is STOMP's 4) and 2147483648.
+_BOUNDS: Final = (0, 1, 16, 128, 1024, 65_536, 1_048_576, 16_777_216, 2**31, 2**31 + 1)
+_HIGHEST: Final = 9
+_USUAL: Final = 4
+_MOST_DIGITS: Final = 10
+#: Headers that a message has got as a dead letter, and loses when it is brought back.
+_OF_DEAD_LETTERS: Final = frozenset(
+    {"original-destination", "dead-letter-reason", "dead-letter-deliveries"}
+)
+
+
+class Job:
+    """What is remembered of a job: where it is, and what became of it so far."""
+
+    __slots__ = ("buries", "kicks", "message_id", "number", "releases", "timeouts", "tube")
+
+    def __init__(self, number: int, message_id: str, tube: str) -> None:
+        """Remember a job that nothing has happened to, since its message was written."""
+        self.number = number
+        self.message_id = message_id
+        self.tube = tube
+        self.timeouts = self.releases = self.buries = self.kicks = 0
+
+    def counts(self, message: Message, deliveries: int) -> tuple[int, int, int, int, int]:
+        """How often it was reserved, timed out, was released, buried and kicked; in all."""
+        before = _counts_before(message)
+        since = (deliveries, self.timeouts, self.releases, self.buries, self.kicks)
+        reserves, timeouts, releases, buries, kicks = (
+            a + b for a, b in zip(before, since, strict=True)
+        )
+        return reserves, timeouts, releases, buries, kicks
+
+    def written(self) -> None:
+        """Begin to count anew: all that is known is in the message's header."""
+        self.timeouts = self.releases = self.buries = self.kicks = 0
+
+
+def queue_of(tube: str) -> str:
+    """The name of a tube's queue."""
+    return QUEUE + tube
+
+
+def dead_letters_of(tube: str) -> str:
+    """The name of the queue of a tube's buried jobs."""
+    return DEAD_LETTERS + tube
+
+
+def nearest_priority(pri: int) -> int:
+    """The one of STOMP's ten priorities that stands for a priority of beanstalkd."""
+    return _HIGHEST + 1 - bisect_right(_BOUNDS, pri)
+
+
+def pri_of(message: Message, *, has_priorities: bool) -> int:
+    """The priority of a job; of another message, where the queue has some, that of its header."""
+    pri = _number(message, "beanstalk-pri")
+    if pri is not None:
+        return pri
+    return _BOUNDS[_HIGHEST - (message.priority if has_priorities else _USUAL)]
+
+
+def ttr_of(message: Message, usual: int) -> int:
+    """Seconds that a worker has."""
+    return max(1, _number(message, "beanstalk-ttr") or usual)
+
+
+def delay_of(message: Message) -> int:
+    """Seconds that the job was delayed by last."""
+    return _number(message, "beanstalk-delay") or 0
+
+
+def since_created(message: Message, now: float) -> int:
+    """Whole seconds since a job was put; 0 for other messages."""
+    value = message.headers.get("beanstalk-created", "")
+    if not (value.isascii() and value.isdigit() and len(value) <= 15):
+        return 0
+    return max(0, int(now - int(value) / 1000))
+
+
+def _number(message: Message, name: str) -> int | None:
+    value = message.headers.get(name)
+    if value is None or not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
+        return None
+    return min(int(value), 2**32 - 1)
+
+
+def _counts_before(message: Message) -> list[int]:
+    words = message.headers.get("beanstalk-counts", "").split(" ")
+    if len(words) == 5 and all(w.isascii() and w.isdigit() and len(w) <= 10 for w in words):
+        return list(map(int, words))
+    return [0] * 5
+
+
+def job_message(
+    message_id: str, tube: str, numbers: tuple[int, ...], body: bytes, now: float
+) -> Message:
+    """The message for a ``put`` with its numbers: priority, delay, time to run, octets."""
+    pri, delay, ttr, _ = numbers
+    headers = {
+        "destination": queue_of(tube),
+        "content-length": str(len(body)),
+        "priority": str(nearest_priority(pri)),
+        "beanstalk-pri": str(pri),
+        "beanstalk-ttr": str(max(1, ttr)),
+        "beanstalk-created": str(round(now * 1000)),
+    }
+    if delay:
+        headers["beanstalk-delay"] = str(delay)
+    return _made(message_id, headers, body, now + delay if delay else 0.0)
+
+
+def rewritten(
+    message: Message,
+    destination: str,
+    more: dict[str, str],
+    counts: tuple[int, ...],
+    pri: int,
+    *,
+    delay: int = 0,
+    now: float = 0.0,
+) -> Message:
+    """The same job for another place, time or priority; it keeps its identifier."""
+    headers = {k: v for k, v in message.headers.items() if k not in _OF_DEAD_LETTERS}
+    headers |= {
+        "destination": destination,
+        "content-length": str(len(message.body)),
+        "priority": str(nearest_priority(pri)),
+        "beanstalk-pri": str(pri),
+        "beanstalk-counts": " ".join(map(str, counts)),
+        **more,
+    }
+    headers.pop("beanstalk-delay", None)
+    if delay:
+        headers["beanstalk-delay"] = str(delay)
+    made = _made(message.id, headers, message.body, now + delay if delay else 0.0)
+    made.group = message.group
+    if not destination.startswith(DEAD_LETTERS):
+        made.expires = message.expires
+    return made
+
+
+def _made(message_id: str, headers: dict[str, str], body: bytes, due: float) -> Message:
+    size = sum(len(name) + len(value) for name, value in headers.items()) + len(body)
+    message = Message(message_id, headers["destination"], headers, None, body, size)
+    message.priority = int(headers["priority"])
+    message.due = due
+    return message

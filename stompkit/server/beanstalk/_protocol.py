@@ -1,0 +1,47 @@
+"""The Twisted shell of the beanstalkd front end."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import cast
+
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Factory, Protocol
+
+from stompkit.server._beanstalk_settings import BeanstalkSettings
+from stompkit.server._broker import Broker
+from stompkit.server._connection import Connection
+from stompkit.server._protocol import BrokerProtocol
+from stompkit.server.beanstalk._hub import Hub
+from stompkit.server.beanstalk._session import Session
+
+__all__ = ["BeanstalkFactory", "BeanstalkProtocol"]
+
+
+class BeanstalkProtocol(BrokerProtocol):
+    """One client's transport; its octets, back-pressure and end are as those of STOMP's clients."""
+
+    def connectionMade(self) -> None:
+        """Begin; there is no login to wait for."""
+        super().connectionMade()
+        self.logged_in()
+
+
+class BeanstalkFactory(Factory):
+    """Makes a :class:`BeanstalkProtocol` for each client; give it to a Twisted endpoint."""
+
+    noisy = False
+
+    def __init__(self, broker: Broker, settings: BeanstalkSettings, clock: IReactorTime) -> None:
+        """Serve the queues of a broker, which is open; ``clock`` is what the broker goes by."""
+        self.hub = Hub(broker, settings)
+        self._clock = clock
+        broker.flush()
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol:
+        """Make the protocol of one client."""
+        make = cast("type[Connection]", partial(Session, self.hub))
+        host = getattr(addr, "host", "")
+        protocol = BeanstalkProtocol(self.hub.broker, self._clock, host, connection=make)
+        protocol.factory = self
+        return protocol

@@ -1,0 +1,602 @@
+"""One client of beanstalkd: its commands one after the other, and the time of its jobs."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from stompkit.frames import RemoteProtocolError, State, Version
+from stompkit.server import _pulling as pulling
+from stompkit.server._acks import Ledger
+from stompkit.server._broker import Broker
+from stompkit.server._connection import Connection
+from stompkit.server._entries import Entry
+from stompkit.server._errors import Blocked, Refused
+from stompkit.server._queues import Queue
+from stompkit.server._subscriptions import AckMode, Subscription
+from stompkit.server.beanstalk._commands import COMMANDS, OVERLAPPING
+from stompkit.server.beanstalk._hub import DEFAULT_TUBE, Hub, Rank, Reservation
+from stompkit.server.beanstalk._jobs import Job, pri_of, queue_of, ttr_of
+from stompkit.server.beanstalk._parser import Command, Mistake, Parser
+from stompkit.server.interfaces import Outlet, StoreError, StoreFull, Timer
+
+if TYPE_CHECKING:
+    from stompkit.frames import Frame
+
+__all__ = ["Session"]
+
+_log: Final = Logger()
+
+#: Seconds before the end of a job's time in which its worker is not made to wait for another one.
+_MARGIN_S: Final = 1.0
+#: Octets that may wait while a command is being done.
+_MOST_UNREAD: Final = 65_536
+#: Seconds until somebody who waits for the store looks again, should it have failed.
+_LOOK_S: Final = 1.0
+
+_INTERNAL_ERROR: Final = b"INTERNAL_ERROR\r\n"
+_OUT_OF_MEMORY: Final = b"OUT_OF_MEMORY\r\n"
+_REFUSALS: Final = {
+    "bad-header": b"BAD_FORMAT\r\n",
+    "bad-destination": b"BAD_FORMAT\r\n",
+    "queue-full": _OUT_OF_MEMORY,
+    "too-many-destinations": _OUT_OF_MEMORY,
+    "unknown-destination": b"NOT_FOUND\r\n",
+}
+
+
+class _Slot:
+    """The place of an answer in the order of answers."""
+
+    __slots__ = ("is_done", "reply")
+
+    def __init__(self, reply: bytes, *, is_done: bool) -> None:
+        """Take a place; an answer that is not done waits for the store."""
+        self.reply = reply
+        self.is_done = is_done
+
+
+class _Waiter(pulling.Puller):
+    """Has a session look again when a queue may have messages."""
+
+    def __init__(self, session: Session) -> None:
+        """Wait for one session."""
+        self._session = session
+
+    def offered(self, queue: Queue) -> None:
+        """Look."""
+        self._session.look(queue)
+
+
+class _Load(pulling.Puller):
+    """Goes on when a queue may have been read into memory."""
+
+    def __init__(self, done: Deferred[None]) -> None:
+        """Call ``done`` once."""
+        self._done = done
+
+    def offered(self, queue: Queue) -> None:
+        """Go on."""
+        queue.pullers.pop(self, None)
+        if not self._done.called:
+            self._done.callback(None)
+
+
+class Session(Connection):
+    """A client that speaks beanstalkd's protocol, as a connection of the broker.
+
+    What it has reserved is in the ledger of the connection, and goes back with its end. A client
+    is answered in the order of its commands; ``put``, ``delete`` and others whose answers wait for
+    the store don't wait for each other, all other commands wait for them.
+    """
+
+    def __init__(self, hub: Hub, broker: Broker, outlet: Outlet, now: float) -> None:
+        """Begin with the tube ``default``."""
+        super().__init__(broker, outlet, now)
+        # There is no login.
+        self.session.state = State.CONNECTED
+        self.version = cast("Version", "beanstalk")
+        self.ledger = Ledger("1.2")
+        self.hub = hub
+        self.used = DEFAULT_TUBE
+        self.watched: dict[str, None] = {DEFAULT_TUBE: None}
+        self.is_producer = self.is_worker = False
+        #: Whether a ``reserve`` waits, and until when, if not for ever.
+        self.is_waiting = False
+        self._until: float | None = None
+        self._offers: dict[Queue, None] = {}
+        self._waiter = _Waiter(self)
+        self._taken = Subscription(self, None, AckMode.CLIENT_INDIVIDUAL, 1, "1.2")
+        self._reservations: dict[int, Reservation] = {}
+        self._deadlines: list[tuple[float, int, Reservation]] = []
+        self._timer: Timer | None = None
+        self._armed_for = 0.0
+        self._parser = Parser(hub.settings.max_job_octets)
+        self._slots: deque[_Slot] = deque()
+        self._unkept: dict[str, _Slot] = {}
+        self._barriers: dict[str, Deferred[StoreError | None]] = {}
+        self._last_slot = 0
+        self._next: Command | None = None
+        self._task: Deferred[bytes] | None = None
+        self._refused: Command | None = None
+        self._is_stalled = self._is_working = self._is_slow = False
+        self._is_counted = False
+
+    # Input.
+
+    def opened(self) -> None:
+        """Begin; one client too many is closed."""
+        super().opened()
+        if not self._closing:
+            self._is_counted = True
+            self.hub.sessions.add(self)
+            self.hub.connections += 1
+            self.hub.using[self.used] += 1
+            self.hub.watching[DEFAULT_TUBE] += 1
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take octets from the client."""
+        self.broker.now = now
+        if not self._closing:
+            self._parser.feed(data)
+            self._work_on()
+
+    def ended(self, now: float) -> None:
+        """Note that the client sends no more; one that waits for a job is told there is none."""
+        self.broker.now = now
+        self._at_end = True
+        if self.is_waiting:
+            self._stop_waiting(b"TIMED_OUT\r\n")
+        self._work_on()
+
+    def _work_on(self) -> None:
+        """Do what can be done of what was sent."""
+        if self._is_working:
+            return
+        self._is_working = True
+        try:
+            while self._is_free and (command := self._next_command()) is not None:
+                if not self._may_begin(command):
+                    self._next = command
+                    break
+                self._do(command)
+        finally:
+            self._is_working = False
+        if self._closing:
+            return
+        if self._at_end and self._is_free and self._next is None and not self._slots:
+            self._leave()
+            return
+        # It is read as long as it can be, since only that tells when a client has gone.
+        is_slow = self._parser.buffered > _MOST_UNREAD and not self._is_free
+        if is_slow != self._is_slow:
+            self._is_slow = is_slow
+            (self.outlet.pause if is_slow else self.outlet.resume)()
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether the next command can be looked at."""
+        return self.has_room and not (
+            self._closing
+            or self.is_waiting
+            or self._is_stalled
+            or self._task is not None
+            or self._refused is not None
+        )
+
+    def _next_command(self) -> Command | None:
+        command, self._next = self._next, None
+        if command is not None:
+            return command
+        found = self._parser.next()
+        while isinstance(found, Mistake):
+            self._slots.append(_Slot(found.reply, is_done=True))
+            self._flush_slots()
+            found = self._parser.next() if self._is_free else None
+        return found
+
+    def _may_begin(self, command: Command) -> bool:
+        return not self._slots or command.name in OVERLAPPING
+
+    def _do(self, command: Command) -> None:
+        """Do a command; what it has changed waits for the store together with the answer."""
+        self.hub.commands[command.name] += 1
+        try:
+            answer = COMMANDS[command.name](self, command)
+        except Blocked as blocked:
+            self._wait_for_space(command, blocked)
+            return
+        except Refused as refused:
+            answer = _REFUSALS.get(refused.code, _INTERNAL_ERROR)
+        if answer is None:
+            return
+        if isinstance(answer, bytes):
+            self.answer(answer)
+            return
+        self._begin(answer)
+
+    def _begin(self, work: Coroutine[Any, Any, bytes]) -> None:
+        """Do what has to wait for the store in between."""
+        task: Deferred[bytes] = Deferred.fromCoroutine(work)
+        self._task = task
+        task.addCallbacks(self._done, self._failed)
+
+    def _done(self, reply: bytes) -> None:
+        self._task = None
+        self.answer(reply)
+        self._work_on()
+        self.broker.flush()
+
+    def _failed(self, failure: Failure) -> None:
+        self._task = None
+        error = failure.value
+        if isinstance(error, CancelledError):
+            return
+        if isinstance(error, Refused):
+            self.answer(_REFUSALS.get(error.code, _INTERNAL_ERROR))
+        else:
+            if not isinstance(error, StoreError):
+                _log.failure("a command of beanstalkd failed", failure)
+            self.answer(_INTERNAL_ERROR)
+        self._work_on()
+        self.broker.flush()
+
+    def _wait_for_space(self, command: Command, blocked: Blocked) -> None:
+        queue = blocked.destination
+        assert isinstance(queue, Queue)  # nothing else is ever full
+        self._refused, self._blocked_by = command, queue
+        queue.blocked.append(self)
+
+    def try_again(self) -> bool:
+        """Put the job that has waited for room; says whether there was some."""
+        command = self._admitted()
+        if command is None or self._closing:
+            return True
+        self.hub.commands[command.name] -= 1
+        self._do(command)
+        if self._refused is not None:
+            return False
+        self._work_on()
+        return True
+
+    def _admitted(self) -> Command | None:
+        """The command that waits for room, which it does no more."""
+        command, self._refused, self._blocked_by = self._refused, None, None
+        return command
+
+    def go_on(self) -> None:
+        """Go on after having waited for the store."""
+        self._is_stalled = False
+        self._work_on()
+
+    # Output.
+
+    def answer(self, reply: bytes) -> None:
+        """Answer a command, once the store has what it changed."""
+        if self._closing:
+            return
+        slot = _Slot(reply, is_done=True)
+        self._slots.append(slot)
+        journal = self.broker.journal
+        if journal is not None:
+            key = str(self._last_slot + 1)
+            if journal.cut(self, key):
+                self._last_slot += 1
+                slot.is_done = False
+                self._unkept[key] = slot
+                if self.broker.wait_for_store(self):
+                    self._is_stalled = True
+        self._flush_slots()
+
+    async def barrier(self) -> None:
+        """Wait until the store has all that was changed so far."""
+        journal = self.broker.journal
+        assert journal is not None  # there is a store to wait for
+        self._last_slot += 1
+        key = str(self._last_slot)
+        done: Deferred[StoreError | None] = Deferred()
+        self._barriers[key] = done
+        journal.barrier(self, key)
+        error = await done
+        if error is not None:
+            raise error
+
+    def committed(self, receipt: str | None, error: StoreError | None) -> None:
+        """Give the answer that has waited for the store."""
+        key = receipt or ""
+        barrier = self._barriers.pop(key, None)
+        if barrier is not None and not barrier.called:
+            barrier.callback(error)
+            return
+        slot = self._unkept.pop(key, None)
+        if slot is None:
+            return
+        slot.is_done = True
+        if error is not None:
+            slot.reply = _OUT_OF_MEMORY if isinstance(error, StoreFull) else _INTERNAL_ERROR
+        self._flush_slots()
+        self._work_on()
+
+    def _flush_slots(self) -> None:
+        while self._slots and self._slots[0].is_done:
+            reply = self._slots.popleft().reply
+            if not self._closing:
+                self.emit(reply)
+
+    def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
+        """Note whether the transport takes more octets; nothing is done while it does not."""
+        self.broker.now = now
+        self.has_room = writable and not self._closing
+        if self.has_room:
+            self._work_on()
+
+    def next_deadline(self) -> float | None:
+        """Nothing: there are no heart-beats."""
+        return None
+
+    # The end.
+
+    def quit(self) -> None:
+        """Close, since the client says so."""
+        self._leave()
+
+    def _leave(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._end()
+
+    def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
+        """Close; the protocol has no way to say why."""
+        self.refuse(RemoteProtocolError(message, code=code))
+
+    def leave(self, frame: Frame) -> None:
+        """Close."""
+        self._leave()
+
+    def release(self) -> None:
+        """Give back what was reserved, and wait for nothing any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        self._stop_offers()
+        self.is_waiting = False
+        if self._timer is not None:
+            self.broker.cancel(self._timer)
+            self._timer = None
+        for number in self._reservations:
+            del self.hub.reserved[number]
+        self._reservations.clear()
+        self._deadlines.clear()
+        self._refused = None
+        super().release()
+        if self._is_counted:
+            self._is_counted = False
+            self.hub.sessions.discard(self)
+            _less(self.hub.using, self.used)
+            for tube in self.watched:
+                _less(self.hub.watching, tube)
+
+    # Tubes.
+
+    def use(self, tube: str) -> None:
+        """Put jobs into another tube."""
+        self.hub.using[tube] += 1
+        _less(self.hub.using, self.used)
+        self.used = tube
+
+    def watch(self, tube: str) -> None:
+        """Take jobs of one more tube."""
+        if tube not in self.watched:
+            self.watched[tube] = None
+            self.hub.watching[tube] += 1
+
+    def ignore(self, tube: str) -> None:
+        """Take no more jobs of a tube."""
+        if tube in self.watched:
+            del self.watched[tube]
+            _less(self.hub.watching, tube)
+
+    # Jobs.
+
+    def reservation(self, number: int) -> Reservation | None:
+        """A job that this client has."""
+        return self._reservations.get(number)
+
+    def reserve(self, queue: Queue, entry: Entry, job: Job) -> bytes:
+        """Take a job that waits in memory; gives the answer."""
+        pulling.take(queue, entry)
+        self.ledger.add(entry, self._taken)
+        message = entry.message
+        pri = pri_of(message, has_priorities=queue.policy.priority)
+        ttr = ttr_of(message, self.hub.settings.default_ttr_s)
+        made = Reservation(self, job, entry, pri, ttr)
+        self._reservations[job.number] = self.hub.reserved[job.number] = made
+        self.touch(made)
+        return b"RESERVED %d %d\r\n%b\r\n" % (job.number, len(message.body), message.body)
+
+    def touch(self, reservation: Reservation) -> None:
+        """Begin the time of a job."""
+        reservation.deadline = self.broker.now + reservation.ttr
+        item = (reservation.deadline, reservation.job.number, reservation)
+        heapq.heappush(self._deadlines, item)
+        if len(self._deadlines) > 2 * len(self._reservations) + 64:
+            # Those that were settled or touched in the meantime are only in the way.
+            self._deadlines = [
+                (each.deadline, number, each) for number, each in self._reservations.items()
+            ]
+            heapq.heapify(self._deadlines)
+        self.arm()
+
+    def let_go(self, reservation: Reservation) -> Entry:
+        """Have a job no more; the caller settles it or gives it back."""
+        del self._reservations[reservation.job.number]
+        del self.hub.reserved[reservation.job.number]
+        self.ledger.discard(reservation.entry)
+        self.broker.touch(reservation.entry.home)
+        return reservation.entry
+
+    def give_back(self, reservation: Reservation) -> None:
+        """Put a job back to where it was."""
+        entry = self.let_go(reservation)
+        entry.home.returned([entry])
+
+    def _soonest(self) -> Reservation | None:
+        """The job whose time ends first."""
+        deadlines = self._deadlines
+        while deadlines:
+            deadline, number, reservation = deadlines[0]
+            is_held = self._reservations.get(number) is reservation
+            if is_held and reservation.deadline == deadline:
+                return reservation
+            heapq.heappop(deadlines)
+        return None
+
+    @property
+    def is_deadline_soon(self) -> bool:
+        """Whether the time of one of its jobs is about to end."""
+        soonest = self._soonest()
+        return soonest is not None and self.broker.now >= soonest.deadline - _MARGIN_S
+
+    # Waiting for a job.
+
+    def reserve_next(self) -> bytes | None:
+        """Reserve the most urgent job of the tubes that are watched, if there is one."""
+        best: tuple[Rank, Entry] | None = None
+        tube_of_best = ""
+        if len(self._reservations) >= self.hub.settings.max_reserved:
+            return None
+        for tube in self.watched:
+            if self.hub.paused_until(tube):
+                continue
+            found = self.hub.best(tube)
+            if found is not None and (best is None or found[0] < best[0]):
+                best, tube_of_best = found, tube
+        if best is None:
+            return None
+        entry = best[1]
+        return self.reserve(
+            cast("Queue", entry.home), entry, self.hub.learn(entry.message, tube_of_best)
+        )
+
+    def wait(self, seconds: int | None) -> None:
+        """Wait for a job; :meth:`look` ends it."""
+        self.is_waiting = True
+        self._until = None if seconds is None else self.broker.now + seconds
+        self._look()
+
+    def look(self, queue: Queue) -> None:
+        """Look whether there is a job now; a queue that has been removed is made again."""
+        if queue not in self._offers or self._waiter not in queue.pullers:
+            self._offers.pop(queue, None)
+        if self.is_waiting:
+            self._look()
+
+    def _look(self) -> None:
+        reply = self.reserve_next()
+        if reply is not None:
+            self._stop_waiting(reply)
+        elif self.is_deadline_soon:
+            self._stop_waiting(b"DEADLINE_SOON\r\n")
+        elif self._until is not None and self._until <= self.broker.now and not self._is_loading():
+            self._stop_waiting(b"TIMED_OUT\r\n")
+        else:
+            self._expect_offers()
+            self.arm()
+
+    def _is_loading(self) -> bool:
+        queues = map(self.hub.queue, self.watched)
+        return any(queue is not None and pulling.is_loading(queue) for queue in queues)
+
+    def _expect_offers(self) -> None:
+        """Be told when there may be a job; a queue that can't be made will have none."""
+        for tube in self.watched:
+            queue = self.hub.queue(tube)
+            if queue is None:
+                try:
+                    made = self.hub.host.destination(queue_of(tube), self)
+                except Refused:
+                    continue
+                queue = cast("Queue", made)
+            queue.pullers[self._waiter] = None
+            self._offers[queue] = None
+
+    def _stop_offers(self) -> None:
+        for queue in self._offers:
+            queue.pullers.pop(self._waiter, None)
+            self.broker.touch(queue)
+        self._offers.clear()
+
+    def _stop_waiting(self, reply: bytes) -> None:
+        self.is_waiting = False
+        self._until = None
+        self._stop_offers()
+        self.answer(reply)
+        self._work_on()
+
+    # Time.
+
+    def arm(self) -> None:
+        """Have the next moment noticed at which something is to be done."""
+        moments = []
+        soonest = self._soonest()
+        if soonest is not None:
+            moments.append(soonest.deadline - (_MARGIN_S if self.is_waiting else 0.0))
+        if self.is_waiting:
+            moments += [self.hub.paused_until(tube) for tube in self.hub.pauses.copy()]
+            if self._until is not None:
+                moments.append(self.broker.now + _LOOK_S if self._is_loading() else self._until)
+        moments = [each for each in moments if each]
+        if not moments:
+            return
+        first = min(moments)
+        if self._timer is not None:
+            if self._armed_for <= first:
+                return
+            self.broker.cancel(self._timer)
+        self._armed_for = first
+        self._timer = self.broker.later(
+            max(0.0, first - self.broker.clock.seconds()), self._on_time
+        )
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._closing:
+            return
+        was_soon = self.is_waiting and self.is_deadline_soon
+        while True:
+            soonest = self._soonest()
+            if soonest is None or soonest.deadline > self.broker.now:
+                break
+            self.hub.timeouts += 1
+            soonest.job.timeouts += 1
+            self.give_back(soonest)
+        if was_soon:
+            self._stop_waiting(b"DEADLINE_SOON\r\n")
+        elif self.is_waiting:
+            self._look()
+        self.arm()
+
+    async def loaded(self, queue: Queue) -> None:
+        """Wait until the front of a queue may have been read."""
+        done: Deferred[None] = Deferred()
+        load = _Load(done)
+        queue.pullers[load] = None
+        timer = self.broker.later(_LOOK_S, lambda: load.offered(queue))
+        try:
+            await done
+        finally:
+            queue.pullers.pop(load, None)
+            self.broker.cancel(timer)
+
+
+def _less(counts: dict[str, int], tube: str) -> None:
+    """Count one less, and forget what is not there any more."""
+    counts[tube] -= 1
+    if not counts[tube]:
+        del counts[tube]

@@ -1,0 +1,199 @@
+"""The front end answers what the real beanstalkd answers to the same commands."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.beanstalk.peers import Front, Peer, SocketPeer, document, real_beanstalkd
+
+TUBES = ["default", "a", "b.c", "d/e"]
+#: Of each of STOMP's priorities, and some that share one.
+PRIORITIES = [0, 1, 2, 15, 1023, 1024, 1025, 65_536, 2**31, 2**31 + 7, 2**32 - 1]
+#: Long enough to end in no test.
+DELAYS = [0, 0, 0, 5_000, 9_000]
+CLIENTS = 3
+STEPS = 150
+
+#: What depends on time and on the program, and so is not the same.
+APART = {"age", "time-left", "file", "pid", "version", "uptime", "total-connections", "id", "hostname", "os", "platform"}
+_NUMBER = re.compile(rb"^(INSERTED|RESERVED|FOUND) ([0-9]+)")
+
+
+class Side:
+    """One of the two servers, with its clients and what its jobs are called there."""
+
+    def __init__(self, peers: list[Peer]) -> None:
+        """Begin without jobs."""
+        self.peers = peers
+        self.ids: list[int] = []
+
+    def ask(self, client: int, command: str, job: int | None, body: bytes | None) -> object:
+        """Give a command, in which ``{}`` stands for the id of a job; the answer, comparable."""
+        number = 10**9 if job is None or job >= len(self.ids) else self.ids[job]
+        data = command.format(number).encode() + b"\r\n"
+        if body is not None:
+            data += body + b"\r\n"
+        answer = self.peers[client].ask(data)
+        found = _NUMBER.match(answer)
+        if found is not None:
+            own = int(found[2])
+            if found[1] == b"INSERTED":
+                self.ids.append(own)
+            return found[1], self.ids.index(own), answer.partition(b"\r\n")[2]
+        if answer.startswith(b"OK "):
+            return self._comparable(command, answer)
+        return answer
+
+    def _comparable(self, command: str, answer: bytes) -> object:
+        if command.startswith("list"):
+            return sorted(answer.split(b"\r\n")[1].split(b"\n"))
+        return {
+            key: value
+            for key, value in document(answer).items()
+            if key not in APART and not key.startswith(("rusage", "binlog"))
+        }
+
+
+def script(seed: int) -> Iterator[tuple[int, str, int | None, bytes | None]]:
+    """Commands of several clients, by chance."""
+    chance = random.Random(seed)
+    puts = 0
+    for _ in range(STEPS):
+        client = chance.randrange(CLIENTS)
+        job = chance.randrange(puts + 2)
+        pri, delay = chance.choice(PRIORITIES), chance.choice(DELAYS)
+        tube = chance.choice(TUBES)
+        command = chance.choice(
+            [
+                *["put"] * 6,
+                *["reserve-with-timeout 0"] * 5,
+                *["delete {}"] * 2,
+                *[f"release {{}} {pri} {delay}"] * 2,
+                *[f"bury {{}} {pri}"] * 2,
+                f"kick {chance.randrange(4)}",
+                "kick-job {}",
+                "touch {}",
+                "reserve-job {}",
+                f"use {tube}",
+                f"watch {tube}",
+                f"ignore {tube}",
+                "peek {}",
+                "peek-ready",
+                "peek-delayed",
+                "peek-buried",
+                "stats",
+                f"stats-tube {tube}",
+                "stats-job {}",
+                "list-tubes",
+                "list-tube-used",
+                "list-tubes-watched",
+                f"pause-tube {tube} 0",
+            ]
+        )
+        if command.startswith("pause"):
+            # A pause of no time is one that has ended, but is told differently.
+            command = "list-tube-used"
+        if command != "put":
+            yield client, command, job, None
+            continue
+        puts += 1
+        body = chance.randbytes(chance.choice([0, 1, 50]))
+        yield client, f"put {pri} {delay} 5000 {len(body)}", None, body
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_answers_are_the_same(front: Front, seed: int) -> None:
+    with real_beanstalkd() as port:
+        real = [SocketPeer(port) for _ in range(CLIENTS)]
+        ours = Side([front.worker() for _ in range(CLIENTS)])
+        theirs = Side(list(real))
+        told = []
+        for client, command, job, body in script(seed):
+            told.append(f"{client}: {command} [{job}]")
+            mine = ours.ask(client, command, job, body)
+            assert mine == theirs.ask(client, command, job, body), "\n".join(told[-40:])
+        for each in real:
+            each.close()
+
+
+LINES = [
+    b"",
+    b" ",
+    b"nonsense",
+    b"PUT 1 2 3 4",
+    b"put",
+    b"put 1 2 3",
+    b"put a 0 1 1",
+    b"put -1 0 1 1",
+    b"put 4294967296 0 1 1",
+    b"put 0 4294967296 1 1",
+    b"put 0 0 1 99999\r\n" + b"x" * 99_999,
+    b"put 0 0 0 3\r\nabcd",
+    b"put  1  0  1  1\r\nx",
+    b"put 1 0 1 1 \r\nx",
+    b"reserve ",
+    b"reserves",
+    b"reserve-with-timeout",
+    b"reserve-with-timeout x",
+    b"reserve-with-timeout 2147483648",
+    b"reserve-job x",
+    b"delete",
+    b"delete x",
+    b"delete 18446744073709551615",
+    b"delete 18446744073709551616",
+    b"delete  7",
+    b"delete 7 ",
+    b"release 1 2",
+    b"release 1 2 3 4",
+    b"release 1 4294967296 0",
+    b"bury 1",
+    b"bury 1 2",
+    b"kick",
+    b"kick x",
+    b"kick-job x",
+    b"touch 99",
+    b"use",
+    b"use ",
+    b"use -x",
+    b"use a b",
+    b"use  a",
+    b"use a*",
+    b"use caf\xc3\xa9",
+    b"use " + b"n" * 200,
+    b"use " + b"n" * 201,
+    b"use " + b"n" * 500,
+    b"watch x\0y",
+    b"watch -",
+    b"ignore default",
+    b"ignore nobody-watches-it",
+    b"stats-tube nothing",
+    b"stats-tube",
+    b"stats-job 1",
+    b"statsx",
+    b"peek-ready x",
+    b"list-tubes x",
+    b"list-tubes-watched",
+    b"pause-tube default",
+    b"pause-tube nothing 1",
+    b"pause-tube -x 1",
+    b"pause-tube default x",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_mistakes_are_answered_the_same(front: Front, line: bytes) -> None:
+    with real_beanstalkd() as port:
+        real, ours = SocketPeer(port), front.worker()
+        for each in (line, b"list-tube-used"):
+            asked = each + b"\r\n"
+            theirs = real.ask(asked)
+            mine = ours.ask(asked)
+            while mine != theirs and len(mine) > len(theirs):
+                # What came behind a mistake is a command of its own.
+                theirs += real.answer()
+            assert mine == theirs
+        real.close()

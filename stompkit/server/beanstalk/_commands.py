@@ -23,6 +23,7 @@ from stompkit.server.beanstalk._jobs import (
     dead_letters_of,
     delay_of,
     job_message,
+    pri_of,
     queue_of,
     rewritten,
 )
@@ -85,7 +86,6 @@ def on_reserve(session: Session, command: Command) -> Answer:
 
 def on_reserve_job(session: Session, command: Command) -> Answer:
     """Take a job by its number."""
-    session.is_worker = True
     return _reserve_job(session, command.numbers[0])
 
 
@@ -102,6 +102,7 @@ async def _reserve_job(session: Session, number: int) -> bytes:
         found = await find(session.hub, number)
     if found is None or found.entry is None or found.state != "ready":
         return _NOT_FOUND
+    session.is_worker = True
     return session.reserve(found.queue, found.entry, found.job)
 
 

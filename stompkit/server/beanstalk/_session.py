@@ -115,6 +115,7 @@ class Session(Connection):
         self._taken = Subscription(self, None, AckMode.CLIENT_INDIVIDUAL, 1, "1.2")
         self._reservations: dict[int, Reservation] = {}
         self._deadlines: list[tuple[float, int, Reservation]] = []
+        self._last_deadline = 0
         self._timer: Timer | None = None
         self._armed_for = 0.0
         self._parser = Parser(hub.settings.max_job_octets)
@@ -423,12 +424,13 @@ class Session(Connection):
     def touch(self, reservation: Reservation) -> None:
         """Begin the time of a job."""
         reservation.deadline = self.broker.now + reservation.ttr
-        item = (reservation.deadline, reservation.job.number, reservation)
-        heapq.heappush(self._deadlines, item)
+        self._last_deadline += 1
+        heapq.heappush(self._deadlines, (reservation.deadline, self._last_deadline, reservation))
         if len(self._deadlines) > 2 * len(self._reservations) + 64:
             # Those that were settled or touched in the meantime are only in the way.
             self._deadlines = [
-                (each.deadline, number, each) for number, each in self._reservations.items()
+                (each.deadline, serial, each)
+                for serial, each in enumerate(self._reservations.values())
             ]
             heapq.heapify(self._deadlines)
         self.arm()
@@ -450,8 +452,8 @@ class Session(Connection):
         """The job whose time ends first."""
         deadlines = self._deadlines
         while deadlines:
-            deadline, number, reservation = deadlines[0]
-            is_held = self._reservations.get(number) is reservation
+            deadline, _, reservation = deadlines[0]
+            is_held = self._reservations.get(reservation.job.number) is reservation
             if is_held and reservation.deadline == deadline:
                 return reservation
             heapq.heappop(deadlines)

@@ -1,0 +1,293 @@
+"""Jobs on the broker's queues: their time, where they wait, and who else takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stompkit.frames import Frame
+from stompkit.server import BrokerConfig
+from stompkit.server._config import DestinationConfig
+from stompkit.server._stores.memory import MemoryStore
+from stompkit.testing.memory import MemoryBroker
+from tests.server.beanstalk.peers import Front, MemoryWorker, document, job_id
+
+NOW = b"reserve-with-timeout 0\r\n"
+TIMED_OUT = b"TIMED_OUT\r\n"
+
+
+def put(worker: MemoryWorker, body: bytes, pri: int = 9, delay: int = 0, ttr: int = 60) -> int:
+    return job_id(worker.ask(b"put %d %d %d %d\r\n%b\r\n" % (pri, delay, ttr, len(body), body)))
+
+
+def reserved(job: int, body: bytes) -> bytes:
+    return b"RESERVED %d %d\r\n%b\r\n" % (job, len(body), body)
+
+
+def about(worker: MemoryWorker, job: int) -> dict[str, str]:
+    return document(worker.ask(b"stats-job %d\r\n" % job))
+
+
+# Waiting.
+
+
+def test_a_worker_that_waits_gets_what_is_put(front: Front) -> None:
+    first, second, producer = front.worker(), front.worker(), front.worker()
+    assert first.ask(b"reserve\r\n") == b""
+    assert second.ask(b"reserve\r\n") == b""
+    job = put(producer, b"x")
+    assert (first.heard(), second.heard()) == (reserved(job, b"x"), b"")
+    other = put(producer, b"y")
+    assert second.heard() == reserved(other, b"y")
+
+
+def test_a_wait_ends_with_its_time(front: Front, worker: MemoryWorker) -> None:
+    assert worker.ask(b"reserve-with-timeout 3\r\n") == b""
+    front.clock.advance(2.5)
+    assert worker.heard() == b""
+    front.clock.advance(0.5)
+    assert worker.heard() == TIMED_OUT
+
+
+def test_commands_behind_a_wait_are_done_after_it(front: Front, worker: MemoryWorker) -> None:
+    assert worker.ask(b"reserve-with-timeout 1\r\nlist-tube-used\r\n") == b""
+    front.clock.advance(1)
+    assert worker.heard() == TIMED_OUT + b"USING default\r\n"
+
+
+def test_a_worker_that_has_closed_its_end_is_told_that_there_is_nothing(
+    worker: MemoryWorker,
+) -> None:
+    worker.ask(b"reserve\r\n")
+    worker.transport.end()
+    assert worker.heard() == TIMED_OUT
+    assert worker.transport.eof
+
+
+def test_a_delayed_job_is_ready_in_time(front: Front, worker: MemoryWorker) -> None:
+    job = put(worker, b"later", delay=5)
+    assert about(worker, job)["state"] == "delayed"
+    assert worker.ask(NOW) == TIMED_OUT
+    worker.ask(b"reserve\r\n")
+    front.clock.advance(5)
+    assert worker.heard() == reserved(job, b"later")
+
+
+def test_no_job_of_a_paused_tube_is_reserved(front: Front, worker: MemoryWorker) -> None:
+    assert worker.ask(b"pause-tube default 4\r\n") == b"PAUSED\r\n"
+    job = put(worker, b"x")
+    assert document(worker.ask(b"stats-tube default\r\n"))["pause-time-left"] == "4"
+    assert worker.ask(b"reserve\r\n") == b""
+    front.clock.advance(4)
+    assert worker.heard() == reserved(job, b"x")
+
+
+# The time of a job.
+
+
+def test_a_job_comes_back_when_its_time_is_over(front: Front, worker: MemoryWorker) -> None:
+    job = put(worker, b"x", ttr=3)
+    assert worker.ask(NOW) == reserved(job, b"x")
+    front.clock.advance(2)
+    assert about(worker, job)["time-left"] == "1"
+    assert worker.ask(b"touch %d\r\n" % job) == b"TOUCHED\r\n"
+    front.clock.advance(2.9)
+    assert about(worker, job)["state"] == "reserved"
+    front.clock.advance(0.1)
+    found = about(worker, job)
+    assert (found["state"], found["timeouts"], found["reserves"]) == ("ready", "1", "1")
+    assert worker.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+
+
+def test_a_worker_whose_time_is_short_does_not_wait(front: Front, worker: MemoryWorker) -> None:
+    put(worker, b"x", ttr=3)
+    worker.ask(NOW)
+    assert worker.ask(b"reserve\r\n") == b""
+    front.clock.advance(2)
+    assert worker.heard() == b"DEADLINE_SOON\r\n"
+    assert worker.ask(b"reserve\r\n") == b"DEADLINE_SOON\r\n"
+    other = put(worker, b"y")
+    assert worker.ask(b"reserve\r\n") == reserved(other, b"y")
+
+
+def test_a_lost_connection_gives_its_jobs_back_in_their_order(front: Front) -> None:
+    worker, other = front.worker(), front.worker()
+    jobs = [put(worker, body) for body in (b"1", b"2", b"3")]
+    worker.ask(NOW + NOW)
+    worker.transport.lose(ConnectionError())
+    assert other.ask(NOW * 3) == b"".join(map(reserved, jobs, (b"1", b"2", b"3")))
+
+
+def test_nobody_settles_the_job_of_another(front: Front) -> None:
+    worker, other = front.worker(), front.worker()
+    job = put(worker, b"x")
+    worker.ask(NOW)
+    for command in (b"delete %d", b"touch %d", b"release %d 0 0", b"bury %d 0", b"kick-job %d"):
+        assert other.ask(command % job + b"\r\n") == b"NOT_FOUND\r\n"
+
+
+# With STOMP.
+
+
+def test_a_job_is_a_message_for_stomp(front: Front, worker: MemoryWorker) -> None:
+    client = front.broker.client()
+    client.subscribe("/queue/mail", id="1", ack="client-individual")
+    worker.ask(b"use mail\r\n")
+    job = put(worker, b"a\0b", pri=70_000, ttr=7)
+    front.clock.advance(0)
+    [message] = client.take("MESSAGE")
+    assert message.body == b"a\0b"
+    assert message.headers["beanstalk-pri"] == "70000"
+    assert message.headers["beanstalk-ttr"] == "7"
+    assert message.headers["priority"] == "4"
+    assert about(worker, job)["state"] == "reserved"
+    assert worker.ask(b"delete %d\r\n" % job) == b"NOT_FOUND\r\n"
+    client.send("ACK", {"id": message.headers["ack"]})
+    assert worker.ask(b"stats-job %d\r\n" % job) == b"NOT_FOUND\r\n"
+
+
+def test_a_message_of_stomp_is_a_job(front: Front, worker: MemoryWorker) -> None:
+    worker.ask(b"watch mail\r\n")
+    worker.ask(b"reserve\r\n")
+    front.broker.client().publish("/queue/mail", b"from stomp")
+    answer = worker.heard()
+    job = job_id(answer)
+    assert answer == reserved(job, b"from stomp")
+    found = about(worker, job)
+    assert (found["tube"], found["pri"], found["ttr"]) == ('"mail"', "65536", "60")
+    assert worker.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+    assert "/queue/mail" not in front.broker.destinations
+
+
+def test_buried_jobs_are_dead_letters(front: Front, worker: MemoryWorker) -> None:
+    job = put(worker, b"bad")
+    worker.ask(NOW)
+    assert worker.ask(b"bury %d 5\r\n" % job) == b"BURIED\r\n"
+    client = front.broker.client()
+    client.subscribe("/dlq/default", id="1", browser="true")
+    message = client.take("MESSAGE")[0]
+    assert message.headers["dead-letter-reason"] == "buried"
+    assert message.headers["original-destination"] == "/queue/default"
+    found = about(worker, job)
+    assert (found["state"], found["pri"], found["buries"]) == ("buried", "5", "1")
+    assert worker.ask(b"kick 10\r\n") == b"KICKED 1\r\n"
+    assert worker.ask(NOW) == reserved(job, b"bad")
+    assert about(worker, job)["kicks"] == "1"
+
+
+def test_what_stomp_has_rejected_can_be_kicked(front: Front, worker: MemoryWorker) -> None:
+    client = front.broker.client()
+    client.publish("/queue/default", b"x")
+    client.subscribe("/queue/default", id="1", ack="client-individual")
+    [message] = client.take("MESSAGE")
+    client.send("NACK", {"id": message.headers["ack"], "requeue": "false"})
+    client.close()
+    assert worker.ask(b"kick 1\r\n") == b"KICKED 1\r\n"
+    assert worker.ask(NOW).endswith(b"\r\nx\r\n")
+
+
+def test_copies_of_a_fan_out_are_jobs_apart() -> None:
+    fanout = DestinationConfig(name="/fanout/f", children=("/queue/a", "/queue/b"))
+    front = Front(MemoryBroker(BrokerConfig(destinations=(fanout,)), store=MemoryStore()))
+    worker = front.worker()
+    worker.ask(b"watch a\r\nwatch b\r\n")
+    front.broker.client().publish("/fanout/f", b"x")
+    first, second = job_id(worker.ask(NOW)), job_id(worker.ask(NOW))
+    assert first != second
+    assert worker.ask(b"delete %d\r\ndelete %d\r\n" % (first, second)) == b"DELETED\r\n" * 2
+
+
+def test_stomp_goes_by_the_nearest_priority() -> None:
+    config = BrokerConfig().changed(priority=True)
+    front = Front(MemoryBroker(config))
+    worker, client = front.worker(), front.broker.client()
+    for pri in (2**32 - 1, 70_000, 2_000, 0):
+        put(worker, b"%d" % pri, pri=pri)
+    client.subscribe("/queue/default", id="1", ack="client-individual")
+    taken: list[Frame] = client.take("MESSAGE")
+    assert [each.body for each in taken] == [b"0", b"2000", b"70000", b"4294967295"]
+
+
+# Limits.
+
+
+def test_a_full_queue_is_told() -> None:
+    front = Front(MemoryBroker(BrokerConfig().changed(max_queue_messages=1)))
+    worker = front.worker()
+    put(worker, b"x")
+    assert worker.ask(b"put 1 0 1 1\r\ny\r\n") == b"OUT_OF_MEMORY\r\n"
+    assert worker.ask(b"list-tube-used\r\n") == b"USING default\r\n"
+
+
+def test_a_put_waits_for_room_where_the_policy_says_so() -> None:
+    config = BrokerConfig().changed(max_queue_messages=1, when_full="block")
+    front = Front(MemoryBroker(config))
+    producer, worker = front.worker(), front.worker()
+    first = put(producer, b"x")
+    assert producer.ask(b"put 1 0 9 1\r\ny\r\nlist-tube-used\r\n") == b""
+    worker.ask(NOW)
+    worker.ask(b"delete %d\r\n" % first)
+    assert producer.heard().startswith(b"INSERTED ")
+
+
+def test_tubes_that_are_not_allowed_are_refused(front: Front) -> None:
+    front = Front(front.broker, tubes=("jobs.>",))
+    worker = front.worker()
+    assert worker.ask(b"put 0 0 1 1\r\nx\r\n") == b"BAD_FORMAT\r\n"
+    assert worker.ask(b"use other\r\nwatch other\r\n") == b"BAD_FORMAT\r\n" * 2
+    assert worker.ask(b"use jobs.a\r\n") == b"USING jobs.a\r\n"
+    front.broker.client().publish("/queue/default", b"secret")
+    assert worker.ask(NOW) == TIMED_OUT
+    assert worker.ask(b"use jobs.a\r\npeek-ready\r\n").endswith(b"NOT_FOUND\r\n")
+
+
+def test_a_draining_front_end_takes_no_jobs(front: Front) -> None:
+    worker = Front(front.broker, draining=True).worker()
+    assert worker.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
+
+
+def test_a_client_that_does_not_read_is_not_served(front: Front, worker: MemoryWorker) -> None:
+    put(worker, b"x" * 60_000)
+    worker.transport.stop_reading(100_000)
+    worker.transport.deliver(b"peek-ready\r\n" * 1_000)
+    assert worker.transport.unread_bytes < 200_000
+    worker.transport.start_reading()
+    assert worker.heard().count(b"FOUND") == 1_000
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_jobs_that_are_only_in_the_store_are_found(window: int) -> None:
+    config = BrokerConfig().changed(window_messages=window)
+    front = Front(MemoryBroker(config, store=MemoryStore()))
+    worker = front.worker()
+    jobs = [put(worker, b"%d" % at) for at in range(10)]
+    assert about(worker, jobs[8])["state"] == "ready"
+    assert worker.ask(b"peek %d\r\n" % jobs[9]) == b"FOUND %d 1\r\n9\r\n" % jobs[9]
+    assert worker.ask(b"delete %d\r\n" % jobs[7]) == b"DELETED\r\n"
+    assert worker.ask(b"stats-job %d\r\n" % jobs[7]) == b"NOT_FOUND\r\n"
+    left = [at for at in range(10) if at != 7]
+    for at in left:
+        assert worker.ask(NOW) == reserved(jobs[at], b"%d" % at)
+        assert worker.ask(b"delete %d\r\n" % jobs[at]) == b"DELETED\r\n"
+    assert worker.ask(NOW) == TIMED_OUT
+
+
+def test_a_broker_that_is_started_again_knows_its_jobs() -> None:
+    store = MemoryStore()
+    front = Front(MemoryBroker(BrokerConfig(), store=store))
+    worker = front.worker()
+    ready, late = put(worker, b"r", pri=3), put(worker, b"l", delay=50)
+    buried = put(worker, b"b", pri=0)
+    worker.ask(NOW)
+    worker.ask(b"bury %d 0\r\n" % buried)
+    clock = front.clock
+    front.broker.broker.close()
+    again = Front(MemoryBroker(BrokerConfig(), store=store, clock=clock))
+    worker = again.worker()
+    assert about(worker, ready)["pri"] == "3"
+    assert about(worker, late)["state"] == "delayed"
+    assert about(worker, buried)["state"] == "buried"
+    assert worker.ask(b"kick-job %d\r\n" % late) == b"KICKED\r\n"
+    assert worker.ask(NOW) == reserved(ready, b"r")
+    assert worker.ask(NOW) == reserved(late, b"l")
+    assert worker.ask(b"delete %d\r\n" % buried) == b"DELETED\r\n"
+    assert put(worker, b"n") > late

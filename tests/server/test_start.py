@@ -46,6 +46,7 @@ UNUSED = {
     "stompkit.server._http_service",
     "stompkit.server._password_files",
     "stompkit.server._store_commands",
+    "stompkit.server.beanstalk",
     "stompkit.server._stores.sqlalchemy",
     "stompkit.server._tls_endpoint",
     "stompkit.server._websocket_handshake",

@@ -140,7 +140,7 @@ def _of_store(
 
 def _with_consumer(hub: Hub, tubes: Sequence[str], message_id: str) -> Found | None:
     """A message that a STOMP consumer has, and has not acknowledged."""
-    names = {QUEUE + tube for tube in tubes}
+    names = {QUEUE + tube for tube in tubes if hub.is_allowed(tube)}
     for connection in hub.broker.connections:
         for entry in connection.ledger:
             home = entry.home

@@ -103,13 +103,13 @@ class Hub:
         return any(each.matches(queue_of(tube)) for each in self._allowed)
 
     def queue(self, tube: str) -> Queue | None:
-        """A tube's queue, if there is one now."""
-        found = self.host.destinations.get(queue_of(tube))
+        """A tube's queue, if there is one now, and clients may use it."""
+        found = self.host.destinations.get(queue_of(tube)) if self.is_allowed(tube) else None
         return found if isinstance(found, Queue) else None
 
     def dead_letters(self, tube: str) -> Queue | None:
-        """The queue of a tube's buried jobs, if there are any."""
-        found = self.host.destinations.get(dead_letters_of(tube))
+        """The queue of a tube's buried jobs, if there are any, and clients may use it."""
+        found = self.host.destinations.get(dead_letters_of(tube)) if self.is_allowed(tube) else None
         return found if isinstance(found, Queue) else None
 
     def tubes(self) -> Iterator[str]:
@@ -130,7 +130,7 @@ class Hub:
         if tube == DEFAULT_TUBE or tube in self.using or tube in self.watching:
             return True
         found = [each for each in (self.queue(tube), self.dead_letters(tube)) if each is not None]
-        return self.is_allowed(tube) and any(not each.is_idle for each in found)
+        return any(not each.is_idle for each in found)
 
     def tidy(self) -> None:
         """Forget counts of tubes that are gone, once there are very many."""

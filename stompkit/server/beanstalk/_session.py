@@ -517,7 +517,7 @@ class Session(Connection):
 
     def _expect_offers(self) -> None:
         """Be told when there may be a job; a queue that can't be made will have none."""
-        for tube in self.watched:
+        for tube in filter(self.hub.is_allowed, self.watched):
             queue = self.hub.queue(tube)
             if queue is None:
                 try:

@@ -108,7 +108,7 @@ def script(seed: int) -> Iterator[tuple[int, str, int | None, bytes | None]]:
         yield client, f"put {pri} {delay} 5000 {len(body)}", None, body
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(10))
 def test_answers_are_the_same(front: Front, seed: int) -> None:
     with real_beanstalkd() as port:
         real = [SocketPeer(port) for _ in range(CLIENTS)]
@@ -178,7 +178,7 @@ LINES = [
     b"ignore nobody-watches-it",
     b"stats-tube nothing",
     b"stats-tube",
-    b"stats-job 1",
+    b"stats-job 999999",
     b"statsx",
     b"peek-ready x",
     b"list-tubes x",
@@ -190,16 +190,22 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_mistakes_are_answered_the_same(front: Front, line: bytes) -> None:
+@pytest.fixture(scope="module")
+def beanstalkd() -> Iterator[int]:
+    """The port of a beanstalkd that several tests use."""
     with real_beanstalkd() as port:
-        real, ours = SocketPeer(port), front.worker()
-        for each in (line, b"list-tube-used"):
-            asked = each + b"\r\n"
-            theirs = real.ask(asked)
-            mine = ours.ask(asked)
-            while mine != theirs and len(mine) > len(theirs):
-                # What came behind a mistake is a command of its own.
-                theirs += real.answer()
-            assert mine == theirs
-        real.close()
+        yield port
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_mistakes_are_answered_the_same(front: Front, beanstalkd: int, line: bytes) -> None:
+    real, ours = SocketPeer(beanstalkd), front.worker()
+    for each in (line, b"list-tube-used"):
+        asked = each + b"\r\n"
+        theirs = _NUMBER.sub(rb"\1 N", real.ask(asked))
+        mine = _NUMBER.sub(rb"\1 N", ours.ask(asked))
+        while mine != theirs and len(mine) > len(theirs):
+            # What came behind a mistake is a command of its own.
+            theirs += real.answer()
+        assert mine == theirs
+    real.close()

@@ -690,11 +690,6 @@ class Queue(Destination):
             self.withdraw(entry)
         return len(overdue)
 
-    @property
-    def delays(self) -> Delays:
-        """The messages whose time has not come."""
-        return self._delays
-
     def drop_lanes(self) -> None:
         """Have the store forget the queue; it is empty, or to be removed with its messages."""
         journal = self.host.broker.journal

@@ -13,7 +13,6 @@ import pytest
 
 from stompkit.server._settings import SettingsError, parse_settings
 from tests.server.processes import (
-    DEADLINE_S,
     LOOPBACK,
     TWIST,
     Client,
@@ -24,6 +23,8 @@ from tests.server.processes import (
     talk,
     tcp,
 )
+
+DEADLINE_S = 20
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def run(start: Start, directory: Path, *arguments: str) -> tuple[Process, dict[s
     return process, document
 
 
-def client_of(document: dict[str, Any], **settings: Any) -> greenstalk.Client:
+def client_of(document: dict[str, Any], **settings: Any) -> greenstalk.Client[bytes]:
     [endpoint] = document["beanstalk"]
     return greenstalk.Client((endpoint["host"], endpoint["port"]), encoding=None, **settings)
 
@@ -116,7 +117,7 @@ def test_jobs_survive_kill_9(start: Start, tmp_path: Path) -> None:
 
 def test_workers_and_stomp_share_a_queue(start: Start, tmp_path: Path) -> None:
     _, document = run(start, tmp_path)
-    found: list[greenstalk.Job] = []
+    found: list[greenstalk.Job[bytes]] = []
 
     def work() -> None:
         with client_of(document, watch="mail") as worker:

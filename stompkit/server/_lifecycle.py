@@ -30,6 +30,7 @@ from stompkit.server._beanstalk_settings import BeanstalkSettings
 from stompkit.server._listening import endpoint_of
 from stompkit.server._lock import DirectoryLock
 from stompkit.server._logs import log_frame
+from stompkit.server._notify import Notifier
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._settings import Settings
 from stompkit.server.interfaces import StoreError
@@ -78,6 +79,7 @@ class Lifecycle:
         self._clock = clock
         self.factory = factory(settings, self.access, self._reactor, clock, make)
         self._announce = announce
+        self.notifier = Notifier(self._reactor)
         path = settings.store.path
         self._lock = None if path is None else DirectoryLock(Path(path).absolute())
         self._is_started = False
@@ -134,6 +136,7 @@ class Lifecycle:
             if self._may_begin():
                 self._begin()
         except _StartError as error:
+            self.notifier.status(str(error))
             self._give_back()
             raise SystemExit(f"stompkit: {error}") from error
 
@@ -150,6 +153,7 @@ class Lifecycle:
         if timeout_s == 0:
             raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")
         _log.info("waiting for {path}: held by {who}", path=lock.path, who=who)
+        self.notifier.status(f"standing by: {lock.path} is held by {who}")
         from_thread = cast("IReactorFromThreads", self._reactor).callFromThread
         lock.wait(
             lambda: from_thread(self._took_over),
@@ -249,6 +253,18 @@ class Lifecycle:
                 _write_whole(self._announce, json.dumps(self.announcement()))
             except OSError as error:
                 raise _StartError(f"can't write the announce file: {error}") from error
+        self.notifier.ready(self.state)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether clients can connect."""
+        return self._is_listening and not self._is_stopping
+
+    @property
+    def state(self) -> str:
+        """A line that says what it does: where it listens."""
+        names = [":".join(str(part) for part in each.values()) for each in _addresses(self._ports)]
+        return f"listening on {', '.join(names)}"
 
     def _places(self) -> Iterator[tuple[str, IProtocolFactory, list[IListeningPort]]]:
         """Where to listen, for what, and where to put the port."""
@@ -317,6 +333,7 @@ class Lifecycle:
 
     def _end_process(self, reason: object) -> None:
         _log.critical("{reason}", reason=reason)
+        self.notifier.status(str(reason))
         # Neither twist nor twistd has a way to say that the end was not a good one.
         atexit.register(_exit_with_failure)
         cast("IReactorCore", self._reactor).stop()
@@ -329,6 +346,7 @@ class Lifecycle:
         if not self._is_started or self._is_stopping:
             return
         self._is_stopping = True
+        self.notifier.stopping()
         self._stop_waiting()
         if self._announce is not None:
             self._announce.unlink(missing_ok=True)
@@ -338,6 +356,7 @@ class Lifecycle:
         if self._admin is not None:
             await self._admin.stop()
         self._give_back()
+        self.notifier.close()
 
     def _give_back(self) -> None:
         """Let go of the data."""

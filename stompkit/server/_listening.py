@@ -17,14 +17,24 @@ BACKLOG: Final = 4096
 
 #: The endpoints that take a backlog, and how many arguments without a name come before it.
 _BEFORE_BACKLOG: Final = {"tcp": 2, "tcp6": 1, "unix": 2, "ssl": 5, "stomps": 1}
+_NOT_HANDED_OVER: Final = (
+    "systemd has not handed over this socket: is the broker started by a unit that has a .socket"
+    " unit, and is name= what that has as FileDescriptorName?"
+)
 _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
 
 
 def endpoint_of(reactor: IReactorCore, description: str) -> IStreamServerEndpoint:
     """Make an endpoint; raises what Twisted, or the plug-in for it, has against a description."""
-    endpoint: IStreamServerEndpoint = serverFromString(  # type: ignore[no-untyped-call]  # Twisted's
-        reactor, described_with_backlog(description)
-    )
+    try:
+        endpoint: IStreamServerEndpoint = serverFromString(  # type: ignore[no-untyped-call]  # Twisted's
+            reactor, described_with_backlog(description)
+        )
+    except LookupError as error:
+        if not description.startswith("systemd:"):
+            raise
+        # It has looked for it among those that there are, and says no more than that.
+        raise ValueError(_NOT_HANDED_OVER) from error
     return endpoint
 
 

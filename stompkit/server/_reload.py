@@ -59,6 +59,18 @@ class Reloader:
 
     def reload(self) -> None:
         """Read the file; one with mistakes changes nothing, and each of them is logged."""
+        lifecycle = self._lifecycle
+        if not lifecycle.is_listening:
+            # What stands by, or ends, is not ready before or after.
+            self._read()
+            return
+        lifecycle.notifier.reloading()
+        is_read = self._read()
+        mistakes = "" if is_read else f"; {self._path} has mistakes: see the log"
+        lifecycle.notifier.ready(lifecycle.state + mistakes)
+
+    def _read(self) -> bool:
+        """Whether there were no mistakes, and what can change has."""
         old = self._settings
         try:
             new = read_settings(self._path, self._overrides)
@@ -68,12 +80,12 @@ class Reloader:
             for problem in error.problems:
                 _log.error("{problem}", problem=problem)
             _log.error("{path} has mistakes: the settings stay as they were", path=self._path)
-            return
+            return False
         except (ValueError, OSError) as error:
             _log.error(
                 "{path}: {error}: the settings stay as they were", path=self._path, error=error
             )
-            return
+            return False
         for what in _lasting(old, new):
             _log.warn(
                 "{path}: {what} is another now, which takes effect when the broker is started"
@@ -91,6 +103,7 @@ class Reloader:
         if new.log.format is not None:
             self._log.format = new.log.format
         _log.info("{path} was read again", path=self._path)
+        return True
 
 
 def _lasting(old: Settings, new: Settings) -> Iterator[str]:

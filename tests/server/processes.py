@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,14 +42,29 @@ TWISTD = [sys.executable, str(Path(sysconfig.get_path("scripts"), "twistd")), "-
 class Process:
     """A command that runs in a directory of its own, and what it has written."""
 
-    def __init__(self, command: list[str], directory: Path, *, path: str = "") -> None:
-        """Start it; ``path`` is put in front of where Python looks for modules."""
+    def __init__(
+        self,
+        command: list[str],
+        directory: Path,
+        *,
+        path: str = "",
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        """Start it; ``path`` is put in front of where Python looks for modules.
+
+        It gets those ``descriptors`` of this process, too.
+        """
         self._log = directory / f"log.{len(list(directory.iterdir()))}"
         paths = [path, str(Path(stompkit.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with self._log.open("wb") as log:
             self.popen = subprocess.Popen(
-                command, cwd=directory, env=environment, stdout=log, stderr=subprocess.STDOUT
+                command,
+                cwd=directory,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=descriptors,
             )
 
     @property

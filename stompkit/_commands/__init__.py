@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "Command", "command_of", "main"]
 #: The commands, in the order in which somebody meets them, and what each does.
 COMMANDS: Final = {
     "run": "run a command with a broker of its own",
+    "ping": "ask a broker whether it works",
     "check-config": "say what is wrong with a broker's file of settings",
     "show-config": "print all settings, each with its meaning",
     "passwd": "add users to a password file, change or remove them",

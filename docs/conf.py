@@ -1,0 +1,77 @@
+"""The documentation as a site: ``make docs``, or ``sphinx-build -W docs report/docs``."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from docutils import nodes
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+ROOT: Final = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+import stompkit  # noqa: E402  # only now it is the one beside these pages
+
+project = "stompkit"
+author = "the stompkit authors"
+version = release = stompkit.__version__
+extensions = ["sphinx.ext.autodoc"]
+root_doc = "index"
+# Frames and shell are not to be coloured as if they were Python.
+highlight_language = "text"
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+# Types are for people to read; what is behind them may be of Twisted or of no module at all.
+nitpicky = False
+
+html_theme = "furo"
+html_title = f"stompkit {version}"
+html_show_sourcelink = False
+html_copy_source = False
+#: Files outside of these pages that they link to, and that are at the top of the site.
+html_extra_path = ["../conformance/results/matrix.html"]
+
+_log: Final = logging.getLogger(__name__)
+_PAGE: Final = re.compile(r"(?P<page>[\w./-]+)\.rst(?P<anchor>#.*)?")
+
+
+def link_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Have links to ``NAME.rst``, as they have to be where the sources are read, lead to pages."""
+    for reference in doctree.findall(nodes.reference):
+        target = str(reference.get("refuri", ""))
+        if "://" in target or target.startswith(("#", "mailto:")):
+            continue
+        if target.startswith("../conformance/results/"):
+            reference["refuri"] = app.builder.get_relative_uri(docname, "index").rpartition("/")[0]
+            reference["refuri"] += posixpath.basename(target)
+            continue
+        found = _PAGE.fullmatch(target)
+        if found is None:
+            continue
+        page = posixpath.normpath(posixpath.join(posixpath.dirname(docname), found["page"]))
+        if page not in app.env.found_docs:
+            _log.warning("%s links to %s, which is no page", docname, target, location=reference)
+            continue
+        reference["refuri"] = app.builder.get_relative_uri(docname, page) + (found["anchor"] or "")
+
+
+def without_contents(app: Sphinx, doctree: nodes.document) -> None:
+    """Leave a page's own table of contents out: the theme has one beside each page."""
+    for topic in list(doctree.findall(nodes.topic)):
+        if "contents" in topic["classes"]:
+            topic.parent.remove(topic)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Add what these pages need."""
+    app.add_lexer("stomp", TextLexer)
+    app.connect("doctree-read", without_contents)
+    app.connect("doctree-resolved", link_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,13 +23,14 @@ AGAIN = echo 'Failed beside others. Again, alone; what passes now is a race, to 
 	retry() { $(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v; }; \
 	retry || retry
 
-.PHONY: help demo test lint types tests compiled coverage results clean
+.PHONY: help demo test lint types tests compiled coverage results docs clean
 
 help:
 	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
 	@echo '             over the broker and Spark to a replica and an event store, and back'
 	@echo 'make test    everything that has to pass: style, types, tests, compiled too, coverage'
 	@echo 'make results run the conformance suite on all brokers that are here, and publish that'
+	@echo 'make docs    build the documentation as a site, in report/docs'
 	@echo 'make clean   remove what demo and test have made'
 	@echo
 	@echo 'Needs Python 3.11 or newer with venv; found: $(or $(PYTHON),none)'
@@ -84,6 +85,10 @@ coverage: tests
 results: $(VENV)/.dev
 	$(SAY) 'Results of the conformance suite'
 	$(BIN)/python docs/make_results.py --run
+
+docs: $(VENV)/.dev
+	$(SAY) 'The documentation, in report/docs'
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d report/docs.trees docs report/docs
 
 $(VENV)/bin/python:
 	$(SAY) 'Making a Python environment in $(VENV)'

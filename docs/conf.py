@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from docutils import nodes
-from pygments.lexers.special import TextLexer
+from pygments.lexers.special import TextLexer  # type: ignore[import-untyped]  # Pygments'
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -49,8 +49,8 @@ def link_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if "://" in target or target.startswith(("#", "mailto:")):
             continue
         if target.startswith("../conformance/results/"):
-            reference["refuri"] = app.builder.get_relative_uri(docname, "index").rpartition("/")[0]
-            reference["refuri"] += posixpath.basename(target)
+            top = "../" * docname.count("/")
+            reference["refuri"] = top + posixpath.basename(target)
             continue
         found = _PAGE.fullmatch(target)
         if found is None:
@@ -67,6 +67,9 @@ def without_contents(app: Sphinx, doctree: nodes.document) -> None:
     for topic in list(doctree.findall(nodes.topic)):
         if "contents" in topic["classes"]:
             topic.parent.remove(topic)
+            # Headings link back to it.
+            for title in doctree.findall(nodes.title):
+                title.attributes.pop("refid", None)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -16,6 +16,7 @@ from stompkit.server._auth import checkers_from
 from stompkit.server._beanstalk_checks import check_beanstalk
 from stompkit.server._config import BrokerConfig, DestinationConfig
 from stompkit.server._errors import Refused
+from stompkit.server._listening import PROXIED, networks
 from stompkit.server._names import Kind, Pattern, is_pattern, kind_of
 from stompkit.server._origins import Origins
 from stompkit.server._rights import RightsAuthoriser
@@ -180,7 +181,11 @@ def _check_storage(settings: Settings, document: Document) -> None:
 
 def _check_endpoints(settings: Settings, document: Document) -> None:
     for index, each in _placed(settings.endpoints, document, "listen"):
-        _try(partial(check_endpoint, each.endpoint), document, ("listen", index, "endpoint"), "")
+        place = ("listen", index)
+        _try(partial(check_endpoint, each.endpoint), document, (*place, "endpoint"), "")
+        _try(partial(networks, each.proxies), document, (*place, "proxies"), "")
+        if each.proxies and not each.endpoint.startswith(PROXIED):
+            document.add((*place, "proxies"), f"goes with an endpoint that begins with {PROXIED}")
 
 
 def _check_websockets(settings: Settings, document: Document) -> None:
@@ -212,12 +217,13 @@ def check_endpoint(description: str) -> None:
     """Raise ValueError for what does not describe an endpoint to listen on."""
     from twisted.internet import reactor
 
-    if description.startswith("systemd:"):
+    inner = description.removeprefix(PROXIED)
+    if inner.startswith("systemd:"):
         # It can be told only where systemd has started the process.
         return
     begin = f"can't listen on {description}: "
     try:
-        serverFromString(reactor, description)  # type: ignore[no-untyped-call]  # Twisted's
+        serverFromString(reactor, inner)  # type: ignore[no-untyped-call]  # Twisted's
     except OSError as error:
         raise ValueError(f"{begin}{error.filename}: {error.strerror}") from error
     except ImportError as error:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
@@ -27,12 +27,12 @@ from twisted.python.failure import Failure
 
 from stompkit.server._assembly import Access, MakeFactory, access, factory
 from stompkit.server._beanstalk_settings import BeanstalkSettings
-from stompkit.server._listening import endpoint_of
+from stompkit.server._listening import PROXIED, endpoint_of
 from stompkit.server._lock import DirectoryLock
 from stompkit.server._logs import log_frame
 from stompkit.server._notify import Notifier
 from stompkit.server._protocol import BrokerFactory
-from stompkit.server._settings import Settings
+from stompkit.server._settings import Endpoint, Settings
 from stompkit.server.interfaces import StoreError
 
 if TYPE_CHECKING:
@@ -229,19 +229,22 @@ class Lifecycle:
             raise _StartError(f"can't serve the admin's HTTP: {error}") from error
 
     async def _listen(self) -> None:
-        for description, made_by, ports in self._places():
+        for where, made_by, ports in self._places():
             try:
-                endpoint = endpoint_of(cast("IReactorCore", self._reactor), description)
+                reactor = cast("IReactorCore", self._reactor)
+                endpoint = endpoint_of(reactor, where.endpoint, where.proxies)
                 port = await endpoint.listen(made_by)
             except Exception as error:
-                raise _StartError(f"can't listen on {description}: {error}") from error
+                raise _StartError(f"can't listen on {where.endpoint}: {error}") from error
             ports.append(port)
             if self._is_stopping:
                 await self._stop_listening()
                 return
-        for port in self._ports:
+        for each, port in zip(self.settings.listening, self._ports, strict=True):
             _log.info("listening on {address}", address=port.getHost())
             self._warn_if_open(port)
+            if each.endpoint.startswith(PROXIED) and not each.proxies:
+                self._warn_if_believing(port)
         for port in self._websocket_ports:
             _log.info("listening for WebSockets on {address}", address=port.getHost())
             self._warn_if_open(port)
@@ -266,10 +269,10 @@ class Lifecycle:
         names = [":".join(str(part) for part in each.values()) for each in _addresses(self._ports)]
         return f"listening on {', '.join(names)}"
 
-    def _places(self) -> Iterator[tuple[str, IProtocolFactory, list[IListeningPort]]]:
+    def _places(self) -> Iterator[tuple[Endpoint, IProtocolFactory, list[IListeningPort]]]:
         """Where to listen, for what, and where to put the port."""
-        for description in self.settings.descriptions:
-            yield description, self.factory, self._ports
+        for where in self.settings.listening:
+            yield where, self.factory, self._ports
         for each in self.settings.websockets:
             # Not before it is wanted: wsproto is an extra.
             from stompkit.server.websocket import WebSocketFactory
@@ -277,7 +280,7 @@ class Lifecycle:
             websockets = WebSocketFactory(
                 self.factory, each, self._clock, closing_clock=self._reactor
             )
-            yield each.endpoint, websockets, self._websocket_ports
+            yield Endpoint(endpoint=each.endpoint), websockets, self._websocket_ports
         beanstalk = self.settings.beanstalk
         if beanstalk.endpoints:
             # Not before it is wanted: most brokers are without.
@@ -285,19 +288,26 @@ class Lifecycle:
 
             self._beanstalk = BeanstalkFactory(self.factory.broker, beanstalk, self._clock)
             for description in beanstalk.endpoints:
-                yield description, self._beanstalk, self._beanstalk_ports
+                yield Endpoint(endpoint=description), self._beanstalk, self._beanstalk_ports
 
     def change_beanstalk(self, new: BeanstalkSettings) -> None:
         """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
         if self._beanstalk is not None:
             self._beanstalk.hub.configure(new)
 
+    def _warn_if_believing(self, port: IListeningPort) -> None:
+        if _is_reachable(address := port.getHost()):
+            _log.warn(
+                "anybody who can reach port {port} from elsewhere can say that he is at another"
+                " address: list the load balancers in proxies, in [[listen]]",
+                port=address.port,
+            )
+
     def _warn_if_open(self, port: IListeningPort) -> None:
         auth = self.settings.auth
-        address = port.getHost()
-        if auth.is_checked or auth.anonymous or not isinstance(address, IPv4Address | IPv6Address):
+        if auth.is_checked or auth.anonymous:
             return
-        if not ip_address(address.host.partition("%")[0]).is_loopback:
+        if _is_reachable(address := port.getHost()):
             _log.warn(
                 "anybody who can reach port {port} from elsewhere is let in, and may do"
                 " everything: add --auth, or --anonymous if that is meant",
@@ -391,6 +401,13 @@ def _addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:
         else {"path": os.fsdecode(getattr(host, "name", b"") or b"")}
         for host in (port.getHost() for port in ports)
     ]
+
+
+def _is_reachable(address: object) -> TypeGuard[IPv4Address | IPv6Address]:
+    """Whether others than this machine may connect there."""
+    if not isinstance(address, IPv4Address | IPv6Address):
+        return False
+    return not ip_address(address.host.partition("%")[0]).is_loopback
 
 
 def _log_failure(failure: Failure) -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final, cast
 
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IReactorCore, IStreamServerEndpoint
 
-__all__ = ["BACKLOG", "arguments_of", "described_with_backlog", "endpoint_of"]
+__all__ = [
+    "BACKLOG",
+    "PROXIED",
+    "arguments_of",
+    "described_with_backlog",
+    "endpoint_of",
+    "networks",
+]
+
+#: What a description begins with whose connections begin with a header of the PROXY protocol.
+PROXIED: Final = "haproxy:"
 
 #: Connections that may wait to be accepted where a description does not say how many. Clients
 #: that all come back after a restart wait here; one that finds no room tries again after a second.
@@ -24,8 +36,19 @@ _NOT_HANDED_OVER: Final = (
 _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
 
 
-def endpoint_of(reactor: IReactorCore, description: str) -> IStreamServerEndpoint:
-    """Make an endpoint; raises what Twisted, or the plug-in for it, has against a description."""
+def endpoint_of(
+    reactor: IReactorCore, description: str, proxies: Sequence[str] = ()
+) -> IStreamServerEndpoint:
+    """Make an endpoint; raises what Twisted, or the plug-in for it, has against a description.
+
+    ``proxies`` are the networks of load balancers, for ``haproxy:``.
+    """
+    if description.startswith(PROXIED):
+        from stompkit.server._proxied import ProxiedReactor
+
+        inner = description.removeprefix(PROXIED)
+        reactor = cast("IReactorCore", ProxiedReactor(reactor, networks(proxies)))
+        return endpoint_of(reactor, inner)
     try:
         endpoint: IStreamServerEndpoint = serverFromString(  # type: ignore[no-untyped-call]  # Twisted's
             reactor, described_with_backlog(description)
@@ -36,6 +59,11 @@ def endpoint_of(reactor: IReactorCore, description: str) -> IStreamServerEndpoin
         # It has looked for it among those that there are, and says no more than that.
         raise ValueError(_NOT_HANDED_OVER) from error
     return endpoint
+
+
+def networks(names: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+    """Read addresses and networks; ValueError says what is none."""
+    return [ip_network(name) for name in names]
 
 
 def described_with_backlog(description: str) -> str:

@@ -110,7 +110,7 @@ def _lasting(old: Settings, new: Settings) -> Iterator[str]:
     """What has changed in the file and can't in the process."""
     looks: dict[str, Callable[[Settings], object]] = {
         "[store]": lambda settings: settings.store,
-        "[[listen]]": lambda settings: settings.descriptions,
+        "[[listen]]": lambda settings: settings.listening,
         "[[websocket]]": lambda settings: settings.websockets,
         "[beanstalk] endpoints": lambda settings: settings.beanstalk.endpoints,
         "[broker] hosts": lambda settings: settings.broker.hosts,

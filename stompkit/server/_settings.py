@@ -96,7 +96,13 @@ class Endpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What Twisted calls a server endpoint description: ``tcp:61613``,
     ``tcp:61613:interface=127.0.0.1``, ``unix:/run/stompkit.sock``, or ``stomps:61614`` with
     ``:certificate=FILE`` for TLS. ``:backlog=100`` says how many connections may wait to be
-    accepted: 4096 where it is left out, and never more than the kernel's ``somaxconn``."""
+    accepted: 4096 where it is left out, and never more than the kernel's ``somaxconn``.
+    ``haproxy:`` in front of any of these is for clients that come by a load balancer: each
+    connection has to begin with a header of the PROXY protocol."""
+    proxies: tuple[str, ...] = ()
+    """The load balancers in front of a ``haproxy:`` endpoint, as addresses or networks,
+    ``"10.0.0.0/24"``. Nobody else is let in there. Without any, everybody who can connect is
+    believed."""
 
 
 class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,9 +159,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.broker.changed(destinations=self.destinations)
 
     @property
+    def listening(self) -> tuple[Endpoint, ...]:
+        """All endpoints to listen on."""
+        return self.endpoints or (Endpoint(endpoint=DEFAULT_ENDPOINT),)
+
+    @property
     def descriptions(self) -> list[str]:
         """The descriptions of all endpoints to listen on."""
-        return [each.endpoint for each in self.endpoints] or [DEFAULT_ENDPOINT]
+        return [each.endpoint for each in self.listening]
 
 
 def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:

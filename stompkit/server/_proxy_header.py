@@ -1,0 +1,124 @@
+"""The header of HAProxy's PROXY protocol, versions 1 and 2: who has connected to a load balancer.
+
+Source: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, sections 2.1 and 2.2.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, NamedTuple
+
+from twisted.internet import address
+
+__all__ = ["MAX_HEADER_BYTES", "BadHeader", "Header", "read_header"]
+
+#: Octets of a header with all that may be attached to it; a certificate may, that is not wanted.
+MAX_HEADER_BYTES: Final = 4_096
+
+_SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
+#: The longest line of version 1, its end included.
+_MOST_V1: Final = 107
+_BEGIN_V1: Final = b"PROXY "
+_UNKNOWN: Final = re.compile(rb"PROXY UNKNOWN(?: [\x20-\x7e]*)?")
+_KNOWN: Final = re.compile(
+    rb"PROXY TCP(?P<family>[46]) (?P<source>[0-9A-Fa-f:.]{2,45}) (?P<target>[0-9A-Fa-f:.]{2,45})"
+    rb" (?P<source_port>0|[1-9][0-9]{0,4}) (?P<target_port>0|[1-9][0-9]{0,4})"
+)
+
+_LOCAL, _PROXIED = 0x20, 0x21
+#: Octets of both addresses and ports, for a stream of that family.
+_INET, _INET6, _UNIX = 0x11, 0x21, 0x31
+_SIZES: Final = {_INET: 12, _INET6: 36, _UNIX: 216}
+
+_Address = address.IPv4Address | address.IPv6Address | address.UNIXAddress
+
+
+class BadHeader(Exception):
+    """Octets that are no such header; the message says why."""
+
+
+class Header(NamedTuple):
+    """What a header says."""
+
+    length: int
+    """Octets of it; what follows is the client's."""
+    source: _Address | None
+    """The client; ``None`` where the load balancer speaks for itself, or does not know."""
+    target: _Address | None
+    """What the client has connected to."""
+
+
+def read_header(data: bytes) -> Header | None:
+    """Read the header at the beginning; ``None`` where more has to come. Raises BadHeader."""
+    if data[: len(_SIGNATURE)] == _SIGNATURE[: len(data)]:
+        return _version_2(data)
+    if data[: len(_BEGIN_V1)] == _BEGIN_V1[: len(data)]:
+        return _version_1(data)
+    raise BadHeader("it does not begin as a header does")
+
+
+def _version_1(data: bytes) -> Header | None:
+    end = data.find(b"\r\n", 0, _MOST_V1)
+    if end < 0:
+        if len(data) >= _MOST_V1:
+            raise BadHeader(f"no line of version 1 within {_MOST_V1} octets")
+        return None
+    line = data[:end]
+    if _UNKNOWN.fullmatch(line):
+        return Header(end + 2, None, None)
+    match = _KNOWN.fullmatch(line)
+    if match is None:
+        raise BadHeader("a line of version 1 that can't be read")
+    source = _parsed(match["family"], match["source"], match["source_port"])
+    return Header(end + 2, source, _parsed(match["family"], match["target"], match["target_port"]))
+
+
+def _parsed(family: bytes, text: bytes, port: bytes) -> _Address:
+    try:
+        host = ip_address(text.decode())
+    except ValueError:
+        raise BadHeader("an address that is none") from None
+    if host.version != int(family) or int(port) > 65_535:
+        raise BadHeader("an address of another family, or a port that is none")
+    return _made(host, int(port))
+
+
+def _version_2(data: bytes) -> Header | None:
+    if len(data) < 16:
+        return None
+    command, family, length = struct.unpack_from("!BBH", data, 12)
+    if command not in (_LOCAL, _PROXIED):
+        raise BadHeader("a version or command that there is not")
+    size = 16 + length
+    if size > MAX_HEADER_BYTES:
+        raise BadHeader(f"more than {MAX_HEADER_BYTES} octets")
+    if command == _PROXIED and family in _SIZES and length < _SIZES[family]:
+        raise BadHeader("too short for its addresses")
+    if len(data) < size:
+        return None
+    if command == _LOCAL or family not in _SIZES:
+        # Families and protocols that are not known are to be taken, and not looked at.
+        return Header(size, None, None)
+    if family == _UNIX:
+        paths = (data[16:124], data[124:232])
+        source, target = (address.UNIXAddress(path.partition(b"\0")[0]) for path in paths)
+        return Header(size, source, target)
+    if family == _INET:
+        first, second, source_port, target_port = struct.unpack_from("!4s4sHH", data, 16)
+        hosts: tuple[IPv4Address | IPv6Address, ...] = (IPv4Address(first), IPv4Address(second))
+    else:
+        first, second, source_port, target_port = struct.unpack_from("!16s16sHH", data, 16)
+        hosts = (IPv6Address(first), IPv6Address(second))
+    return Header(size, _made(hosts[0], source_port), _made(hosts[1], target_port))
+
+
+def _made(host: IPv4Address | IPv6Address, port: int) -> _Address:
+    if isinstance(host, IPv6Address):
+        mapped = host.ipv4_mapped
+        if mapped is None:
+            return address.IPv6Address("TCP", str(host), port)
+        # The same client as one that has come by IPv4, and counted as that.
+        host = mapped
+    return address.IPv4Address("TCP", str(host), port)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Mapping, MutableMapping
+import threading
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, Final, Literal, TextIO, cast
 
 from twisted.internet.interfaces import IReactorFromThreads
@@ -56,12 +58,48 @@ class LogObserver:
         self._observers[self._switch.format](event)
 
 
-class LogSwitch:
-    """Says in which format the log of ``twistd`` or ``twist`` is written."""
+class ReopenedFile:
+    """A file that the log is appended to, opened anew when somebody has moved it away."""
 
-    def __init__(self, format: Format) -> None:
-        """Begin with a format."""
+    def __init__(self, path: Path) -> None:
+        """Open it; raises OSError."""
+        self._path = path
+        self._stream = self._opened()
+
+    def write(self, text: str) -> int:
+        """Append a text, whole lines of the log."""
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Let the operating system have it."""
+        self._stream.flush()
+
+    def reopen(self) -> None:
+        """Go on in a new file of the same name; where there can't be one, in the old one."""
+        try:
+            stream = self._opened()
+        except OSError as error:
+            _log.error(
+                "can't open {path}, so the log goes on where it was: {error}",
+                path=self._path,
+                error=error.strerror,
+            )
+            return
+        before, self._stream = self._stream, stream
+        before.close()
+
+    def _opened(self) -> TextIO:
+        # Appending: what is cut to nothing after it was copied goes on at the beginning.
+        return self._path.open("a", encoding="utf-8", errors="backslashreplace")
+
+
+class LogSwitch:
+    """Says in which format the log of ``twistd`` or ``twist`` is written, and where."""
+
+    def __init__(self, format: Format, path: Path | None = None) -> None:
+        """Begin with a format; ``path`` is a file of the broker's own."""
         self.format: Format = format
+        self._path = path
         self._twistd: MutableMapping[str, Any] | None = None
 
     def install(self, runner: MutableMapping[str, Any]) -> None:
@@ -77,11 +115,19 @@ class LogSwitch:
     def serve(self, application: object) -> None:
         """Be the observer that ``twistd`` takes from its application, if it is ``twistd``."""
         if self._twistd is not None and isinstance(application, Componentized):
-            observer = self._observer(_twistd_stream(self._twistd))
+            stream = sys.stdout if self._path is not None else _twistd_stream(self._twistd)
+            observer = self._observer(stream)
             application.setComponent(ILogObserver, observer)  # type: ignore[no-untyped-call]  # Twisted's
 
     def _observer(self, stream: TextIO) -> LogObserver:
-        return LogObserver(stream, self)
+        if self._path is None:
+            return LogObserver(stream, self)
+        try:
+            file = ReopenedFile(self._path)
+        except OSError as error:
+            raise SystemExit(f"stompkit: can't log to {self._path}: {error.strerror}") from None
+        _at_sigusr1(file.reopen)
+        return LogObserver(cast("TextIO", file), self)
 
 
 def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:
@@ -93,19 +139,25 @@ def _twistd_stream(runner: MutableMapping[str, Any]) -> TextIO:
         return sys.stdout
     file = LogFile.fromFullPath(name or "twistd.log")  # type: ignore[no-untyped-call]  # Twisted's
     if signal.getsignal(signal.SIGUSR1) in (None, signal.SIG_DFL):
-
-        def rotate(number: int, frame: object) -> None:
-            from twisted.internet import reactor
-
-            cast("IReactorFromThreads", reactor).callFromThread(file.rotate)
-
-        signal.signal(signal.SIGUSR1, rotate)
+        _at_sigusr1(file.rotate)
     return cast("TextIO", file)
 
 
 def masked(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers without the values that are secret."""
     return {name: _MASK if name.lower() in _SECRET else value for name, value in headers.items()}
+
+
+def _at_sigusr1(do: Callable[[], object]) -> None:
+    """Do that at each SIGUSR1, which would end the process otherwise."""
+
+    def handle(number: int, frame: object) -> None:
+        from twisted.internet import reactor
+
+        cast("IReactorFromThreads", reactor).callFromThread(do)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, handle)
 
 
 def log_frame(direction: str, peer: str, frame: Frame) -> None:

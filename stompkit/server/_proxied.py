@@ -73,7 +73,7 @@ class ProxiedReactor:
         """Listen for TLS that follows the header."""
         from twisted.protocols.tls import TLSMemoryBIOFactory
 
-        encrypted: Any = TLSMemoryBIOFactory(contextFactory, False, factory)  # type: ignore[no-untyped-call]  # Twisted's
+        encrypted: Any = TLSMemoryBIOFactory(contextFactory, False, factory)
         return self.listenTCP(port, encrypted, *others, **named)
 
     def _wrapped(self, factory: Factory) -> Factory:

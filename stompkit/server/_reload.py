@@ -119,7 +119,8 @@ def _lasting(old: Settings, new: Settings) -> Iterator[str]:
             each.name: each.storage for each in settings.destinations if each.storage is not None
         },
         "[admin]": lambda settings: settings.admin,
-        "[log] format": lambda settings: settings.log.format is None,
+        "[log] file": lambda settings: settings.log.file,
+        "[log] format": lambda settings: settings.log.format is None and settings.log.file is None,
     }
     for what, look in looks.items():
         if look(old) != look(new):

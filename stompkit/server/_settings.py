@@ -129,11 +129,15 @@ class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is logged. Where to is up to ``twistd`` and ``twist``."""
+    """What is logged. Where to is up to ``twistd`` and ``twist``, unless there is a file."""
 
     format: LogFormat | None = None
     """``text``, or ``json`` for one object in each line. Where it is not said, the log looks as
     ``twistd`` or ``twist`` has it by default; to change it from or to that takes a restart."""
+    file: Annotated[str, Meta(min_length=1)] | None = None
+    """A file that the log is appended to, in place of where ``twistd`` or ``twist`` write it. It is
+    never rotated by the broker, and opened anew at SIGUSR1, as ``logrotate`` needs it. To change
+    it takes a restart."""
     frames: bool = False
     """Whether each frame is logged, passcodes masked and bodies left out. Meant for looking into
     a problem: it slows the broker down."""

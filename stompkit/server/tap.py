@@ -181,9 +181,11 @@ class Options(UsageOptions, AuthOptionMixin):
         """Check everything, so that a mistake is told before anything listens."""
         self["overrides"] = self._overrides()
         self["settings"] = settings = self._settings()
-        self["log"] = LogSwitch(settings.log.format or "text")
+        file = settings.log.file
+        path = None if file is None else Path(file).absolute()
+        self["log"] = LogSwitch(settings.log.format or "text", path)
         runner = getattr(self, "parent", None)
-        if settings.log.format is not None and runner is not None:
+        if runner is not None and (settings.log.format is not None or path is not None):
             self["log"].install(runner)
 
     def _settings(self) -> Settings:

@@ -203,7 +203,7 @@ MISTAKES = {
     ),
     "a key of a small table": (
         "[log]\nxyzzy = 1",
-        "line 2: [log] xyzzy: unknown; there are format, frames",
+        "line 2: [log] xyzzy: unknown; there are format, file, frames",
     ),
     "a key of another table": (
         "[store]\nmax_connections = 1",

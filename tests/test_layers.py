@@ -18,6 +18,7 @@ BELOW = {
     "metrics": set[str](),
     "client": {"frames"},
     "link": {"frames", "client"},
+    "kombu": {"frames"},
     "server": {"frames"},
     "replication": {"frames", "client", "link"},
     "spool": {"frames", "client", "link"},

@@ -1,0 +1,57 @@
+"""What wakes whoever waits for messages, be it by blocking or by a descriptor in an event loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+
+__all__ = ["Bell"]
+
+
+class Bell:
+    """Rings across threads; ``rings`` counts how often."""
+
+    def __init__(self) -> None:
+        """Make the descriptors."""
+        self.rings = 0
+        self._rang = threading.Condition()
+        self._in, self._out = os.pipe()
+        self._is_closed = False
+        self._is_set = False
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+
+    def fileno(self) -> int:
+        """What is readable from a ring until :meth:`hush`."""
+        return self._in
+
+    def ring(self) -> None:
+        """Wake everybody."""
+        with self._rang:
+            self.rings += 1
+            self._rang.notify_all()
+            if not self._is_set and not self._is_closed:
+                self._is_set = True
+                os.write(self._out, b"!")
+
+    def hush(self) -> None:
+        """Make the descriptor silent until the next ring."""
+        with self._rang:
+            if self._is_set and not self._is_closed:
+                self._is_set = False
+                with suppress(BlockingIOError):
+                    os.read(self._in, 16)
+
+    def wait(self, rings: int, timeout_s: float | None) -> bool:
+        """Wait until there were more than ``rings``; return whether there were."""
+        with self._rang:
+            return self._rang.wait_for(lambda: self.rings != rings, timeout_s)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        # A child of a fork must not wait for a lock that a thread of its parent held.
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._in)
+            os.close(self._out)

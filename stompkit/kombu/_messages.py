@@ -1,0 +1,154 @@
+"""From kombu's messages to frames and back.
+
+The body is that of the frame, so that programs without kombu can read and write it. What STOMP has
+a header for goes there; application headers and other properties are JSON, each in one header.
+"""
+
+from __future__ import annotations
+
+from time import time
+from typing import Any, Final
+
+from kombu.utils.json import dumps, loads
+
+from stompkit.frames import Frame
+from stompkit.kombu._brokers import Broker
+
+__all__ = [
+    "copy_of",
+    "is_persistent",
+    "is_redelivered",
+    "payload_of",
+    "route_of",
+    "send_frame",
+]
+
+_HEADER: Final = "kombu-header-"
+_PROPERTY: Final = "kombu-property-"
+#: What is in headers of STOMP, or is of no use to the receiver.
+_ELSEWHERE: Final = frozenset({"delivery_info", "delivery_tag", "body_encoding"})
+_EXCHANGE, _ROUTING_KEY = "kombu-exchange", "kombu-routing-key"
+_DEFAULT_PRIORITY: Final = 0
+#: Headers of MESSAGE that tell of the delivery and not of the message.
+_OF_DELIVERY: Final = frozenset(
+    {
+        "destination",
+        "message-id",
+        "subscription",
+        "ack",
+        "content-length",
+        "content-type",
+        "content-encoding",
+        "receipt",
+        "transaction",
+        "persistent",
+        "priority",
+        "expires",
+        "expiration",
+        "timestamp",
+        "redelivered",
+        "delivery-count",
+        _EXCHANGE,
+        _ROUTING_KEY,
+    }
+)
+
+
+def send_frame(destination: str, message: dict[str, Any], broker: Broker) -> Frame:
+    """Make the SEND frame of a message as ``Channel.prepare_message`` gives it."""
+    properties: dict[str, Any] = message["properties"]
+    info: dict[str, Any] = properties.get("delivery_info") or {}
+    headers = {"destination": destination}
+    if message.get("content-type"):
+        headers["content-type"] = str(message["content-type"])
+    if message.get("content-encoding"):
+        headers["content-encoding"] = str(message["content-encoding"])
+    headers["persistent"] = "true" if is_persistent(message) else "false"
+    headers["priority"] = str(properties.get("priority") or _DEFAULT_PRIORITY)
+    headers[_EXCHANGE] = str(info.get("exchange") or "")
+    headers[_ROUTING_KEY] = str(info.get("routing_key") or "")
+    if properties.get("expiration"):
+        left_ms = int(properties["expiration"])
+        if broker.expires_by_clock:
+            headers["expires"] = str(int(time() * 1000) + left_ms)
+        else:
+            headers["expiration"] = str(left_ms)
+    for name, value in properties.items():
+        if name not in _ELSEWHERE and value is not None:
+            headers[_PROPERTY + name] = _json(value)
+    for name, value in (message.get("headers") or {}).items():
+        headers[_HEADER + str(name)] = _json(value)
+    body = message["body"]
+    return Frame("SEND", headers, body.encode() if isinstance(body, str) else bytes(body or b""))
+
+
+def is_persistent(message: dict[str, Any]) -> bool:
+    """Whether a message is to survive its broker."""
+    return str(message["properties"].get("delivery_mode", 2)) == "2"
+
+
+def payload_of(frame: Frame, queue: str, tag: str) -> dict[str, Any]:
+    """Make of a MESSAGE what kombu's virtual channels take for a message.
+
+    A frame that no kombu has sent gives its own headers as application headers.
+    """
+    given = frame.headers
+    headers: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    for name, value in given.items():
+        if name.startswith(_HEADER):
+            headers[name[len(_HEADER) :]] = _value(value)
+        elif name.startswith(_PROPERTY):
+            properties[name[len(_PROPERTY) :]] = _value(value)
+        elif name not in _OF_DELIVERY and _EXCHANGE not in given:
+            headers[name] = value
+    content_type = given.get("content-type", "application/octet-stream")
+    content_type = content_type.partition(";")[0].strip()
+    is_text = content_type.startswith("text/") or content_type == "application/json"
+    properties["delivery_tag"] = tag
+    properties["delivery_info"] = {
+        "exchange": given.get(_EXCHANGE, ""),
+        "routing_key": given.get(_ROUTING_KEY, queue),
+        "redelivered": is_redelivered(frame),
+    }
+    return {
+        "body": frame.body,
+        "content-type": content_type,
+        "content-encoding": given.get("content-encoding", "utf-8" if is_text else "binary"),
+        "headers": headers,
+        "properties": properties,
+    }
+
+
+def is_redelivered(frame: Frame) -> bool:
+    """Whether the broker, or who put a copy back, says that it was delivered before."""
+    return frame.headers.get("redelivered") == "true"
+
+
+def route_of(frame: Frame) -> tuple[str, str]:
+    """The exchange and the routing key that a message was published with."""
+    return frame.headers.get(_EXCHANGE, ""), frame.headers.get(_ROUTING_KEY, "")
+
+
+def copy_of(frame: Frame) -> Frame:
+    """The SEND frame that puts a message back where one can't return it."""
+    dropped = {"message-id", "subscription", "ack", "timestamp", "redelivered", "content-length"}
+    headers = {name: value for name, value in frame.headers.items() if name not in dropped}
+    return Frame("SEND", {**headers, "redelivered": "true"}, frame.body)
+
+
+def _json(value: object) -> str:
+    text: str = dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates, which UTF-8 has no octets for
+        text = dumps(value)
+    return text
+
+
+def _value(text: str) -> Any:
+    """What the header says; text that is no JSON, as people write it, stands for itself."""
+    try:
+        return loads(text)
+    except ValueError:
+        return text

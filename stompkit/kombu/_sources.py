@@ -1,0 +1,247 @@
+"""Where the messages of kombu's queues come from: queues of the broker, or topics."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+from kombu.log import get_logger
+
+from stompkit.frames import Frame
+from stompkit.kombu._brokers import Broker, Return
+from stompkit.kombu._connection import StompConnection
+from stompkit.kombu._messages import copy_of, route_of
+
+__all__ = ["Incoming", "QueueSource", "TopicSource"]
+
+_LOGGER: Final = get_logger(__name__)
+_TRANSACTIONS: Final = count(1)
+
+
+class Incoming:
+    """A message that was delivered, until it is settled."""
+
+    def __init__(self, frame: Frame, source: QueueSource | TopicSource) -> None:
+        """Note where it came from."""
+        self.frame = frame
+        self._source = source
+
+    def ack(self) -> None:
+        """Let the broker forget it; raises :class:`ConnectionLost`."""
+        self._source.ack(self)
+
+    def reject(self, *, requeue: bool) -> None:
+        """Put it back, or let the broker do with it what it does with refused messages."""
+        self._source.reject(self, requeue=requeue)
+
+
+class QueueSource:
+    """A queue of the broker, by one subscription or more with individual acknowledgements."""
+
+    def __init__(
+        self, connection: StompConnection, broker: Broker, destination: str, credit: int
+    ) -> None:
+        """Subscribe; ``credit`` is how many unacknowledged messages the broker may send."""
+        self._connection = connection
+        self._broker = broker
+        self._destination = destination
+        self._ready: deque[Frame] = deque()
+        self._taken: dict[int, Incoming] = {}
+        self._names: list[str] = []
+        self._is_retired = self._is_closed = False
+        self.credit = 0
+        self.widen(credit)
+
+    def __len__(self) -> int:
+        """How many messages are here that nobody has taken yet."""
+        return 0 if self._is_retired else len(self._ready)
+
+    def widen(self, credit: int) -> None:
+        """Let the broker send up to ``credit`` messages: subscribe once more for the difference."""
+        more = credit - self.credit
+        if more <= 0:
+            return
+        headers = {"destination": self._destination, "ack": "client-individual"}
+        if self._connection.version == "1.0":
+            headers["ack"] = "client"
+        if self._broker.prefetch_header:
+            headers[self._broker.prefetch_header] = str(more)
+        self.credit += more
+        self._names.append(self._connection.subscribe(headers, self._ready.append))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the broker sends nothing more until something is acknowledged."""
+        return len(self._taken) >= self.credit and not self._ready
+
+    def take(self) -> Incoming | None:
+        """The next message, if there is one."""
+        if self._is_retired:
+            return None
+        try:
+            frame = self._ready.popleft()
+        except IndexError:
+            return None
+        incoming = Incoming(frame, self)
+        self._taken[id(incoming)] = incoming
+        return incoming
+
+    def ack(self, incoming: Incoming) -> None:
+        """Acknowledge a message."""
+        self._connection.send(self._settling("ACK", incoming.frame))
+        self._settled(incoming)
+
+    def reject(self, incoming: Incoming, *, requeue: bool) -> None:
+        """Refuse a message."""
+        frame = incoming.frame
+        if not requeue:
+            self._connection.send(self._settling("NACK", frame, requeue="false"))
+        elif self._broker.nack_requeues:
+            self._connection.send(self._settling("NACK", frame))
+        else:
+            # Between the two there are two of it, rather than none.
+            self._connection.request(copy_of(frame))
+            self._connection.send(self._settling("ACK", frame))
+        self._settled(incoming)
+
+    def retire(self) -> None:
+        """Take nothing more; what was taken can still be settled."""
+        if self._is_retired:
+            return
+        self._is_retired = True
+        # Elsewhere the end of a subscription is the end of what it has delivered, too.
+        if not self._taken or self._broker.returns is Return.NACK_AFTERWARDS:
+            self._end([])
+
+    def close(self) -> None:
+        """Give back everything that is not settled."""
+        self._is_retired = True
+        taken = [incoming.frame for incoming in self._taken.values()]
+        self._taken.clear()
+        self._end(taken)
+
+    def _settled(self, incoming: Incoming) -> None:
+        self._taken.pop(id(incoming), None)
+        if self._is_retired and not self._taken:
+            self._end([])
+
+    def _end(self, taken: list[Frame]) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            returns = self._broker.returns
+            if returns is Return.NACK_COMMITTED_AFTERWARDS:
+                self._unsubscribe_and_commit(taken)
+                return
+            self._unsubscribe()
+            if returns is Return.BY_UNSUBSCRIBE:
+                return
+            taken = [*taken, *self._ready]
+        for frame in taken:
+            self._connection.send(self._settling("NACK", frame))
+
+    def _unsubscribe_and_commit(self, taken: list[Frame]) -> None:
+        transaction = f"return-{next(_TRANSACTIONS)}"
+        back = [*taken, *self._ready]
+        if back:
+            self._connection.send(Frame("BEGIN", {"transaction": transaction}))
+            for frame in back:
+                self._connection.send(self._settling("NACK", frame, transaction=transaction))
+        self._unsubscribe()
+        if back:
+            self._connection.request(Frame("COMMIT", {"transaction": transaction}))
+
+    def _unsubscribe(self) -> None:
+        for name in self._names:
+            self._connection.unsubscribe(name, self._destination)
+
+    def _settling(self, command: str, frame: Frame, **more: str) -> Frame:
+        given = frame.headers
+        version = self._connection.version
+        if command == "NACK" and version == "1.0":
+            command = "ACK"  # there is no other
+        if version == "1.2":
+            return Frame(command, {"id": given.get("ack", ""), **more})
+        headers = {"message-id": given.get("message-id", "")}
+        if version == "1.1":
+            headers["subscription"] = given.get("subscription", "")
+        return Frame(command, {**headers, **more})
+
+
+class TopicSource:
+    """A queue of this connection alone, fed by topics; nothing in it is acknowledged."""
+
+    def __init__(self, connection: StompConnection, most: int) -> None:
+        """Keep up to ``most`` messages that nobody has taken yet."""
+        self._connection = connection
+        self._most = most
+        self._ready: deque[Frame] = deque()
+        self._bindings: list[tuple[str, Callable[[str], bool]]] = []
+        self._subscriptions: dict[str, str] = {}
+        self._has_dropped = False
+
+    def __len__(self) -> int:
+        """How many messages are here that nobody has taken yet."""
+        return len(self._ready)
+
+    def bind(self, exchange: str, destination: str, takes: Callable[[str], bool]) -> None:
+        """Take from an exchange what ``takes`` says yes to, given the routing key."""
+        number = len(self._bindings)
+        self._bindings.append((exchange, takes))
+
+        def on_message(frame: Frame) -> None:
+            # A message of two bindings comes twice, and counts with the first of them.
+            if self._first_binding(*route_of(frame)) == number:
+                self._keep(frame)
+
+        headers = {"destination": destination, "ack": "auto"}
+        name = self._connection.subscribe(headers, on_message)
+        self._subscriptions[name] = destination
+
+    def take(self) -> Incoming | None:
+        """The next message, if there is one."""
+        try:
+            return Incoming(self._ready.popleft(), self)
+        except IndexError:
+            return None
+
+    def ack(self, incoming: Incoming) -> None:
+        """Do nothing: the broker has forgotten the message already."""
+
+    def reject(self, incoming: Incoming, *, requeue: bool) -> None:
+        """Put a message back, or let it go."""
+        if requeue:
+            incoming.frame.headers["redelivered"] = "true"
+            self._ready.appendleft(incoming.frame)
+            self._connection.bell.ring()
+
+    def clear(self) -> int:
+        """Forget the messages, and return how many they were."""
+        gone = len(self._ready)
+        self._ready.clear()
+        return gone
+
+    def close(self) -> None:
+        """End the subscriptions."""
+        while self._subscriptions:
+            self._connection.unsubscribe(*self._subscriptions.popitem())
+
+    retire = close
+
+    def _first_binding(self, exchange: str, key: str) -> int:
+        for number, (bound, takes) in enumerate(self._bindings):
+            if bound == exchange and takes(key):
+                return number
+        return -1
+
+    def _keep(self, frame: Frame) -> None:
+        if len(self._ready) >= self._most:
+            self._ready.popleft()
+            if not self._has_dropped:
+                self._has_dropped = True
+                _LOGGER.warning(
+                    "more than %d messages of a topic wait to be read: the oldest are dropped",
+                    self._most,
+                )
+        self._ready.append(frame)

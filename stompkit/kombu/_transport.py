@@ -1,0 +1,213 @@
+"""kombu's transport: from a URL and options to a connection, and waiting for its messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from kombu.transport import virtual
+
+import stompkit
+from stompkit.frames import ProtocolError
+from stompkit.kombu._brokers import BROKERS, Broker, broker_of, queue_destination
+from stompkit.kombu._channel import Channel
+from stompkit.kombu._connection import Address, ConnectionLost, StompConnection
+from stompkit.kombu._tls import tls_context
+
+if TYPE_CHECKING:
+    from kombu import Connection
+    from kombu.asynchronous import Hub
+
+    from stompkit.kombu._sources import TopicSource
+
+__all__ = ["Options", "SecureTransport", "Transport"]
+
+_PORT: Final = 61613
+_CONNECT_S: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What ``transport_options`` may say; other entries, which are for kombu, are left alone."""
+
+    broker: str = ""
+    """Which one it is; empty for what it says of itself."""
+    confirm_publish: bool = True
+    """Whether to wait until the broker has a persistent message."""
+    answer_s: float = 60.0
+    """How long to wait for that, in seconds, and for any other confirmation."""
+    heartbeat_s: float = 10.0
+    """How often either side shows that it is there; 0 for never."""
+    quiet_s: float = 1.0
+    """How long a queue has to be silent to be taken for empty."""
+    queue_prefix: str = "/queue/"
+    topic_prefix: str = "/topic/"
+    max_topic_messages: int = 10_000
+    """How many messages of a topic may wait to be read; then the oldest are dropped."""
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Options:
+        """Take what is given; raises ``ValueError`` for a broker that is not known."""
+        known = {each.name for each in fields(cls)}
+        options = cls(**{name: value for name, value in given.items() if name in known})
+        if options.broker and options.broker not in BROKERS:
+            raise ValueError(
+                f"transport option broker is {options.broker!r}; known are {', '.join(BROKERS)}"
+            )
+        return options
+
+
+class Transport(virtual.Transport):
+    """``stomp://LOGIN:PASSCODE@HOST:61613/VHOST``."""
+
+    Channel = Channel
+    default_port = _PORT
+    polling_interval = None
+    driver_type = "stomp"
+    driver_name = "stompkit"
+    connection_errors = (OSError, ProtocolError)
+    implements = virtual.Transport.implements.extend(
+        asynchronous=True,
+        exchange_type=frozenset(["direct", "topic", "fanout"]),
+        # The thread of the connection keeps them, and kombu has nothing to do for it.
+        heartbeats=False,
+    )
+    #: Whether to speak TLS where the options say nothing of it.
+    is_secure = False
+
+    def __init__(self, client: Connection, **kwargs: Any) -> None:
+        """Read the options; nothing is connected yet."""
+        super().__init__(client, **kwargs)
+        self.options = Options.of(client.transport_options or {})
+        self._stomp: StompConnection | None = None
+        self._loop: Hub | None = None
+        self._turn = 0
+        self.broker: Broker = BROKERS["other"]
+        #: Queues that end with their consumer, and those of them that are fed by topics.
+        self.temporary: set[str] = set()
+        self.private: dict[str, TopicSource] = {}
+
+    def driver_version(self) -> str:
+        """The version of this package."""
+        return stompkit.__version__
+
+    @property
+    def stomp(self) -> StompConnection:
+        """The connection; raises :class:`ConnectionLost` where there is none."""
+        if self._stomp is None:
+            raise ConnectionLost("the connection is closed")
+        return self._stomp
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether something can be sent."""
+        return self._stomp is not None and self._stomp.is_alive
+
+    # A connection's life.
+
+    def establish_connection(self) -> Transport:
+        """Connect and log in; raises :class:`ConnectionLost`."""
+        self._stomp = StompConnection(self._address())
+        name = self.options.broker
+        self.broker = BROKERS[name] if name else broker_of(self._stomp.server)
+        return self
+
+    def _address(self) -> Address:
+        client = self.client
+        passcode = client.password() if callable(client.password) else client.password
+        given = client.ssl or self.is_secure
+        return Address(
+            host=client.hostname or "localhost",
+            port=int(client.port or self.default_port),
+            login=client.userid or None,
+            passcode=passcode or None,
+            virtual_host=client.virtual_host or "/",
+            tls=tls_context(given) if given else None,
+            server_name=given.get("server_hostname") if isinstance(given, dict) else None,
+            connect_s=client.connect_timeout or _CONNECT_S,
+            answer_s=self.options.answer_s,
+            heartbeat_s=self.options.heartbeat_s,
+        )
+
+    def close_connection(self, connection: object) -> None:
+        """Close; the broker puts back what is not acknowledged."""
+        stomp, self._stomp = self._stomp, None
+        if stomp is not None:
+            if self._loop is not None:
+                self._loop.remove_reader(stomp.bell.fileno())
+                self._loop = None
+            stomp.close()
+        self.private.clear()
+        for channel in list(self.channels):
+            channel.close()
+
+    def verify_connection(self, connection: object) -> bool:
+        """Whether the connection is there."""
+        return self.is_usable
+
+    def destination(self, queue: str) -> str:
+        """Where the messages of a queue are."""
+        return queue_destination(self.options.queue_prefix, queue)
+
+    def release(self, queue: str) -> None:
+        """End a queue that is fed by topics, unless another consumer reads it."""
+        if any(queue in channel._tag_to_queue.values() for channel in self.channels):
+            return
+        source = self.private.get(queue)
+        if source is not None and self.channels:
+            self.channels[0].queue_delete(queue)
+
+    # Waiting for messages.
+
+    def ring(self) -> None:
+        """Have whoever waits look again: something may be taken now that could not before."""
+        if self._stomp is not None:
+            self._stomp.bell.ring()
+
+    def drain_events(self, connection: object, timeout: float | None = None) -> None:
+        """Hand over one message; raises ``socket.timeout`` if none comes in time.
+
+        Raises :class:`ConnectionLost` when the connection has ended.
+        """
+        until = None if timeout is None else monotonic() + timeout
+        while True:
+            stomp = self.stomp
+            rings = stomp.bell.rings
+            stomp.check()
+            if self._deliver_one():
+                return
+            left = None if until is None else max(0.0, until - monotonic())
+            if not stomp.bell.wait(rings, left):
+                raise TimeoutError(f"no message in {timeout} s")
+
+    def _deliver_one(self) -> bool:
+        """Hand over one message, channels taking turns."""
+        channels = list(self.channels)
+        for step in range(len(channels)):
+            turn = (self._turn + step) % len(channels)
+            if channels[turn].deliver_one():
+                self._turn = turn + 1
+                return True
+        return False
+
+    def register_with_event_loop(self, connection: object, loop: Hub) -> None:
+        """Have the loop of a worker deliver what comes."""
+        self._loop = loop
+        loop.add_reader(self.stomp.bell.fileno(), self.on_readable, connection, loop)
+        # What came before would be noticed with the next message only.
+        self.ring()
+
+    def on_readable(self, connection: object, loop: Hub) -> None:
+        """Deliver what can be; raises :class:`ConnectionLost`, at which a worker reconnects."""
+        stomp = self.stomp
+        stomp.bell.hush()
+        stomp.check()
+        while self._deliver_one():
+            stomp.check()
+
+
+class SecureTransport(Transport):
+    """``stomps://``: the same over TLS."""
+
+    is_secure = True

@@ -81,8 +81,8 @@ class Channel(virtual.Channel):
     QoS = Settlements
     do_restore = False
     supports_fanout = True
-    body_encoding = None
-    from_transport_options = ("deadletter_queue",)
+    body_encoding: Any = None
+    from_transport_options: Any = ("deadletter_queue",)
 
     connection: Transport
     qos: Settlements
@@ -209,6 +209,11 @@ class Channel(virtual.Channel):
         elif queue not in transport.temporary:
             self._purge(queue)
         transport.temporary.discard(queue)
+
+    def after_reply_message_received(self, queue: str) -> None:
+        """End a queue for replies, unless its consumer was its end already."""
+        if queue in self.connection.temporary:
+            self.queue_delete(queue)
 
     # Consuming.
 

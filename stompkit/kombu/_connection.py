@@ -72,6 +72,8 @@ class StompConnection:
         """Connect and log in, which blocks; raises :class:`ConnectionLost`."""
         self.address = address
         self.failure: ConnectionLost | None = None
+        #: Whether somebody has been told of the failure.
+        self.is_reported = False
         #: Rung when a message has come or the connection has ended.
         self.bell = Bell()
         self._pid = os.getpid()
@@ -124,6 +126,7 @@ class StompConnection:
     def check(self) -> None:
         """Raise :class:`ConnectionLost` if the connection has ended."""
         if self.failure is not None:
+            self.is_reported = True
             raise ConnectionLost(*self.failure.args)
         if not self.is_alive:
             raise ConnectionLost(f"the connection to {self._peer} is closed")
@@ -157,7 +160,7 @@ class StompConnection:
         finally:
             self._receipts.pop(name, None)
         if self.failure is not None:
-            raise ConnectionLost(*self.failure.args)
+            self.check()
 
     def subscribe(self, headers: dict[str, str], handler: Callable[[Frame], object]) -> str:
         """Subscribe, and return the subscription's id when the broker has it.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from kombu.connection import Connection
 from kombu.transport import virtual
 
 import stompkit
@@ -16,7 +17,6 @@ from stompkit.kombu._connection import Address, ConnectionLost, StompConnection
 from stompkit.kombu._tls import tls_context
 
 if TYPE_CHECKING:
-    from kombu import Connection
     from kombu.asynchronous import Hub
 
     from stompkit.kombu._sources import TopicSource
@@ -62,11 +62,10 @@ class Transport(virtual.Transport):
     """``stomp://LOGIN:PASSCODE@HOST:61613/VHOST``."""
 
     Channel = Channel
-    default_port = _PORT
-    polling_interval = None
+    default_port = _PORT  # type: ignore[assignment]
     driver_type = "stomp"
     driver_name = "stompkit"
-    connection_errors = (OSError, ProtocolError)
+    connection_errors: Any = (OSError, ProtocolError)
     implements = virtual.Transport.implements.extend(
         asynchronous=True,
         exchange_type=frozenset(["direct", "topic", "fanout"]),
@@ -114,7 +113,7 @@ class Transport(virtual.Transport):
         return self
 
     def _address(self) -> Address:
-        client = self.client
+        client: Any = self.client
         passcode = client.password() if callable(client.password) else client.password
         given = client.ssl or self.is_secure
         return Address(
@@ -143,8 +142,13 @@ class Transport(virtual.Transport):
             channel.close()
 
     def verify_connection(self, connection: object) -> bool:
-        """Whether the connection is there."""
-        return self.is_usable
+        """Whether the connection is there, as far as anybody has been told.
+
+        Where this is not so kombu connects again by itself, and the consumers that there were would
+        wait for ever: they have to see an error before.
+        """
+        stomp = self._stomp
+        return stomp is not None and (stomp.is_alive or not stomp.is_reported)
 
     def destination(self, queue: str) -> str:
         """Where the messages of a queue are."""
@@ -165,7 +169,9 @@ class Transport(virtual.Transport):
         if self._stomp is not None:
             self._stomp.bell.ring()
 
-    def drain_events(self, connection: object, timeout: float | None = None) -> None:
+    def drain_events(
+        self, connection: object, timeout: float | None = None, **kwargs: object
+    ) -> None:
         """Hand over one message; raises ``socket.timeout`` if none comes in time.
 
         Raises :class:`ConnectionLost` when the connection has ended.

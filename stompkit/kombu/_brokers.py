@@ -28,8 +28,9 @@ class Return(Enum):
     """The broker takes them back when the subscription ends."""
     NACK_AFTERWARDS = auto()
     """They can be refused when the subscription has ended, so that it gets none of them again."""
-    NACK_COMMITTED_AFTERWARDS = auto()
-    """They have to be refused before, in a transaction that is committed afterwards."""
+    BY_CLOSING = auto()
+    """They can't: a delivery that crosses UNSUBSCRIBE is lost to the session, and held until that
+    ends. So each consumer has a connection of its own, which is closed."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ BROKERS: Final = {
     broker.name: broker
     for broker in (
         Broker("stompkit", "prefetch-count", True, False, "#", Return.NACK_AFTERWARDS),
-        Broker("rabbitmq", "prefetch-count", True, False, "#", Return.NACK_COMMITTED_AFTERWARDS),
+        Broker("rabbitmq", "prefetch-count", True, False, "#", Return.BY_CLOSING),
         Broker("activemq", "activemq.prefetchSize", False, True, ">", Return.BY_UNSUBSCRIBE),
         Broker("artemis", "", False, True, "#", Return.BY_UNSUBSCRIBE),
         Broker("other", "prefetch-count", False, True, ">", Return.BY_UNSUBSCRIBE),

@@ -239,7 +239,9 @@ class Channel(virtual.Channel):
 
     def _source(self, queue: str, credit: int) -> QueueSource:
         transport = self.connection
-        return QueueSource(transport.stomp, transport.broker, transport.destination(queue), credit)
+        destination = transport.destination(queue)
+        connection = transport.consuming_connection()
+        return QueueSource(connection, transport.broker, destination, credit, transport.leave)
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Take no more; what was delivered can still be acknowledged."""
@@ -273,7 +275,7 @@ class Channel(virtual.Channel):
         until = monotonic() + self.connection.options.quiet_s
         while True:
             rings = stomp.bell.rings
-            stomp.check()
+            self.connection.check()
             incoming = source.take()
             if incoming is not None or not stomp.bell.wait(rings, max(0.0, until - monotonic())):
                 return incoming

@@ -68,14 +68,18 @@ class _Receipt:
 class StompConnection:
     """A connection that is logged in. All methods can be called by any thread."""
 
-    def __init__(self, address: Address) -> None:
-        """Connect and log in, which blocks; raises :class:`ConnectionLost`."""
+    def __init__(self, address: Address, bell: Bell | None = None) -> None:
+        """Connect and log in, which blocks; raises :class:`ConnectionLost`.
+
+        ``bell`` is that of another connection, so that one can wait for both.
+        """
         self.address = address
         self.failure: ConnectionLost | None = None
         #: Whether somebody has been told of the failure.
         self.is_reported = False
         #: Rung when a message has come or the connection has ended.
-        self.bell = Bell()
+        self.bell = bell or Bell()
+        self._has_own_bell = bell is None
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
@@ -97,13 +101,13 @@ class StompConnection:
             self.server = self._log_in(self._socket)
         except (OSError, ProtocolError) as error:
             self._abandon()
-            self.bell.close()
+            self._close_bell()
             if isinstance(error, ConnectionLost):
                 raise
             raise ConnectionLost(f"no STOMP session with {self._peer}: {error}") from error
         except BaseException:
             self._abandon()
-            self.bell.close()
+            self._close_bell()
             raise
         self._socket.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=f"stomp {self._peer}", daemon=True)
@@ -162,12 +166,15 @@ class StompConnection:
         if self.failure is not None:
             self.check()
 
-    def subscribe(self, headers: dict[str, str], handler: Callable[[Frame], object]) -> str:
+    def subscribe(
+        self, headers: dict[str, str], handler: Callable[[Frame], object], name: str | None = None
+    ) -> str:
         """Subscribe, and return the subscription's id when the broker has it.
 
-        ``handler`` is called with each MESSAGE, in the connection's thread.
+        ``handler`` is called with each MESSAGE, in the connection's thread. ``name`` is the id, by
+        default one that was not used before.
         """
-        name = f"s{next(self._numbers)}"
+        name = name or f"s{next(self._numbers)}"
         self._handlers[name] = handler
         try:
             self.request(Frame("SUBSCRIBE", {"id": name, **headers}))
@@ -212,7 +219,7 @@ class StompConnection:
         """Say farewell and close. In another process than it was made in, only close."""
         if self._pid != os.getpid():
             self._abandon()
-            self.bell.close()
+            self._close_bell()
             return
         if self.failure is None and not self._is_closing:
             with suppress(ConnectionLost, ProtocolError):
@@ -224,7 +231,11 @@ class StompConnection:
         if self._thread.is_alive():
             self._poke()
             self._thread.join(_CLOSE_S)
-        self.bell.close()
+        self._close_bell()
+
+    def _close_bell(self) -> None:
+        if self._has_own_bell:
+            self.bell.close()
 
     def _fail(self, reason: str) -> None:
         """Note why the connection has ended, and let everybody know."""

@@ -28,6 +28,8 @@ _PROPERTY: Final = "kombu-property-"
 #: What is in headers of STOMP, or is of no use to the receiver.
 _ELSEWHERE: Final = frozenset({"delivery_info", "delivery_tag", "body_encoding"})
 _EXCHANGE, _ROUTING_KEY = "kombu-exchange", "kombu-routing-key"
+#: On a copy: ActiveMQ writes its own opinion over ``redelivered``.
+_REDELIVERED: Final = "kombu-redelivered"
 _DEFAULT_PRIORITY: Final = 0
 #: Headers of MESSAGE that tell of the delivery and not of the message.
 _OF_DELIVERY: Final = frozenset(
@@ -50,6 +52,7 @@ _OF_DELIVERY: Final = frozenset(
         "delivery-count",
         _EXCHANGE,
         _ROUTING_KEY,
+        _REDELIVERED,
     }
 )
 
@@ -122,7 +125,7 @@ def payload_of(frame: Frame, queue: str, tag: str) -> dict[str, Any]:
 
 def is_redelivered(frame: Frame) -> bool:
     """Whether the broker, or who put a copy back, says that it was delivered before."""
-    return frame.headers.get("redelivered") == "true"
+    return "true" in (frame.headers.get("redelivered"), frame.headers.get(_REDELIVERED))
 
 
 def route_of(frame: Frame) -> tuple[str, str]:
@@ -134,7 +137,7 @@ def copy_of(frame: Frame) -> Frame:
     """The SEND frame that puts a message back where one can't return it."""
     dropped = {"message-id", "subscription", "ack", "timestamp", "redelivered", "content-length"}
     headers = {name: value for name, value in frame.headers.items() if name not in dropped}
-    return Frame("SEND", {**headers, "redelivered": "true"}, frame.body)
+    return Frame("SEND", {**headers, _REDELIVERED: "true"}, frame.body)
 
 
 def _json(value: object) -> str:

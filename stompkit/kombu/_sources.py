@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 from typing import Final
 
 from kombu.log import get_logger
@@ -17,7 +16,6 @@ from stompkit.kombu._messages import copy_of, route_of
 __all__ = ["Incoming", "QueueSource", "TopicSource"]
 
 _LOGGER: Final = get_logger(__name__)
-_TRANSACTIONS: Final = count(1)
 
 
 class Incoming:
@@ -41,10 +39,19 @@ class QueueSource:
     """A queue of the broker, by one subscription or more with individual acknowledgements."""
 
     def __init__(
-        self, connection: StompConnection, broker: Broker, destination: str, credit: int
+        self,
+        connection: StompConnection,
+        broker: Broker,
+        destination: str,
+        credit: int,
+        leave: Callable[[StompConnection], object],
     ) -> None:
-        """Subscribe; ``credit`` is how many unacknowledged messages the broker may send."""
+        """Subscribe; ``credit`` is how many unacknowledged messages the broker may send.
+
+        ``leave`` closes the connection; it is called at the end where that is this queue's own.
+        """
         self._connection = connection
+        self._leave = leave
         self._broker = broker
         self._destination = destination
         self._ready: deque[Frame] = deque()
@@ -128,33 +135,20 @@ class QueueSource:
             self._end([])
 
     def _end(self, taken: list[Frame]) -> None:
+        """End the subscriptions if that is not done, and give messages back."""
+        returns = self._broker.returns
         if not self._is_closed:
             self._is_closed = True
-            returns = self._broker.returns
-            if returns is Return.NACK_COMMITTED_AFTERWARDS:
-                self._unsubscribe_and_commit(taken)
+            if returns is Return.BY_CLOSING:
+                self._leave(self._connection)
                 return
-            self._unsubscribe()
-            if returns is Return.BY_UNSUBSCRIBE:
-                return
+            for name in self._names:
+                self._connection.unsubscribe(name, self._destination)
+            # Now nothing comes any more.
             taken = [*taken, *self._ready]
-        for frame in taken:
-            self._connection.send(self._settling("NACK", frame))
-
-    def _unsubscribe_and_commit(self, taken: list[Frame]) -> None:
-        transaction = f"return-{next(_TRANSACTIONS)}"
-        back = [*taken, *self._ready]
-        if back:
-            self._connection.send(Frame("BEGIN", {"transaction": transaction}))
-            for frame in back:
-                self._connection.send(self._settling("NACK", frame, transaction=transaction))
-        self._unsubscribe()
-        if back:
-            self._connection.request(Frame("COMMIT", {"transaction": transaction}))
-
-    def _unsubscribe(self) -> None:
-        for name in self._names:
-            self._connection.unsubscribe(name, self._destination)
+        if returns is Return.NACK_AFTERWARDS:
+            for frame in taken:
+                self._connection.send(self._settling("NACK", frame))
 
     def _settling(self, command: str, frame: Frame, **more: str) -> Frame:
         given = frame.headers

@@ -11,7 +11,7 @@ from kombu.transport import virtual
 
 import stompkit
 from stompkit.frames import ProtocolError
-from stompkit.kombu._brokers import BROKERS, Broker, broker_of, queue_destination
+from stompkit.kombu._brokers import BROKERS, Broker, Return, broker_of, queue_destination
 from stompkit.kombu._channel import Channel
 from stompkit.kombu._connection import Address, ConnectionLost, StompConnection
 from stompkit.kombu._tls import tls_context
@@ -80,6 +80,8 @@ class Transport(virtual.Transport):
         super().__init__(client, **kwargs)
         self.options = Options.of(client.transport_options or {})
         self._stomp: StompConnection | None = None
+        #: Further connections, of consumers that need their own.
+        self._further: list[StompConnection] = []
         self._loop: Hub | None = None
         self._turn = 0
         self.broker: Broker = BROKERS["other"]
@@ -101,7 +103,30 @@ class Transport(virtual.Transport):
     @property
     def is_usable(self) -> bool:
         """Whether something can be sent."""
-        return self._stomp is not None and self._stomp.is_alive
+        return bool(self._connections) and all(each.is_alive for each in self._connections)
+
+    @property
+    def _connections(self) -> list[StompConnection]:
+        return [] if self._stomp is None else [self._stomp, *self._further]
+
+    def check(self) -> None:
+        """Raise :class:`ConnectionLost` if a connection has ended."""
+        for each in self._connections:
+            each.check()
+
+    def consuming_connection(self) -> StompConnection:
+        """The connection for one more consumer; raises :class:`ConnectionLost`."""
+        if self.broker.returns is not Return.BY_CLOSING:
+            return self.stomp
+        further = StompConnection(self._address(), self.stomp.bell)
+        self._further.append(further)
+        return further
+
+    def leave(self, connection: StompConnection) -> None:
+        """Close a consumer's own connection."""
+        if connection in self._further:
+            self._further.remove(connection)
+            connection.close()
 
     # A connection's life.
 
@@ -132,6 +157,9 @@ class Transport(virtual.Transport):
     def close_connection(self, connection: object) -> None:
         """Close; the broker puts back what is not acknowledged."""
         stomp, self._stomp = self._stomp, None
+        further, self._further = self._further, []
+        for each in further:
+            each.close()
         if stomp is not None:
             if self._loop is not None:
                 self._loop.remove_reader(stomp.bell.fileno())
@@ -147,8 +175,10 @@ class Transport(virtual.Transport):
         Where this is not so kombu connects again by itself, and the consumers that there were would
         wait for ever: they have to see an error before.
         """
-        stomp = self._stomp
-        return stomp is not None and (stomp.is_alive or not stomp.is_reported)
+        connections = self._connections
+        return bool(connections) and all(
+            each.is_alive or not each.is_reported for each in connections
+        )
 
     def destination(self, queue: str) -> str:
         """Where the messages of a queue are."""
@@ -180,7 +210,7 @@ class Transport(virtual.Transport):
         while True:
             stomp = self.stomp
             rings = stomp.bell.rings
-            stomp.check()
+            self.check()
             if self._deliver_one():
                 return
             left = None if until is None else max(0.0, until - monotonic())
@@ -206,11 +236,10 @@ class Transport(virtual.Transport):
 
     def on_readable(self, connection: object, loop: Hub) -> None:
         """Deliver what can be; raises :class:`ConnectionLost`, at which a worker reconnects."""
-        stomp = self.stomp
-        stomp.bell.hush()
-        stomp.check()
+        self.stomp.bell.hush()
+        self.check()
         while self._deliver_one():
-            stomp.check()
+            self.check()
 
 
 class SecureTransport(Transport):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import Any
@@ -100,16 +98,14 @@ def test_workers_answer_and_are_told(workers: Workers, app: Celery, pool: str) -
 @pools
 def test_events_tell_what_workers_do(workers: Workers, app: Celery, pool: str) -> None:
     seen: list[dict[str, Any]] = []
-    ready, enough = threading.Event(), threading.Event()
+    ready, receivers = threading.Event(), []
 
     def watch() -> None:
         with app.connection() as connection:
             receiver = app.events.Receiver(connection, handlers={"*": seen.append})
-            with receiver:
-                ready.set()
-                while not enough.is_set():
-                    with suppress(socket.timeout):
-                        connection.drain_events(timeout=0.5)
+            receiver.on_consume_ready = lambda *_, **__: ready.set()
+            receivers.append(receiver)
+            receiver.capture(limit=None, timeout=None, wakeup=False)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -129,7 +125,8 @@ def test_events_tell_what_workers_do(workers: Workers, app: Celery, pool: str) -
         assert [each["uuid"] for each in ours] == [result.id]
         assert {each["hostname"] for each in ours} == {"w1@test"}
     finally:
-        enough.set()
+        for receiver in receivers:
+            receiver.should_stop = True
         watcher.join(LONG_S)
 
 
@@ -176,7 +173,6 @@ def test_a_worker_outlives_its_broker(
     worker = workers.start(pool)
     assert task(app, "add", 1, 1).delay().get(timeout=LONG_S) == 2
     broker.restart(kill=broker.name == "stompkit")
-    app.pool.force_close_all()
     with configured(workers.settings) as fresh:
         assert task(fresh, "add", 2, 2).delay().get(timeout=LONG_S) == 4
     assert worker.process.poll() is None, worker.log

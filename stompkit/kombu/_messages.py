@@ -66,7 +66,10 @@ def send_frame(destination: str, message: dict[str, Any], broker: Broker) -> Fra
         headers["content-type"] = str(message["content-type"])
     if message.get("content-encoding"):
         headers["content-encoding"] = str(message["content-encoding"])
-    headers["persistent"] = "true" if is_persistent(message) else "false"
+    if is_persistent(message):
+        # Brokers take what says nothing for transient. With "false" RabbitMQ would declare a
+        # queue that is exclusive to the sender.
+        headers["persistent"] = "true"
     headers["priority"] = str(properties.get("priority") or _DEFAULT_PRIORITY)
     headers[_EXCHANGE] = str(info.get("exchange") or "")
     headers[_ROUTING_KEY] = str(info.get("routing_key") or "")

@@ -139,6 +139,12 @@ def test_prefetch_bounds_what_is_delivered_and_can_be_raised(connect: Connect, n
         assert reader.bodies == list(range(12))
 
 
+def test_transient_messages_make_queues_that_others_can_read(connect: Connect, name: str) -> None:
+    with connect() as one, connect() as two:
+        publish(one, name, "x", delivery_mode=1)
+        Reader(two, Queue(name)).wait(1)[0].ack()
+
+
 def test_two_consumers_share_a_queue(connect: Connect, name: str) -> None:
     with connect() as one, connect() as two:
         first = Reader(one, Queue(name), prefetch=1)

@@ -4,6 +4,9 @@ import os
 
 from celery import Celery
 
+import stompkit.kombu
+
+stompkit.kombu.register()  # the import does so, too
 app = Celery("shop", broker=os.environ.get("BROKER_URL", "stomp://localhost:61613//"))
 app.conf.update(
     result_backend="rpc://",

@@ -24,7 +24,9 @@ SHOP = ROOT / "examples" / "celery"
 def test_the_application_of_the_guide_runs(broker: RunningBroker, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), str(SHOP), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "BROKER_URL": url_of(broker), "PYTHONPATH": path}
-    worker = Worker(["-A", "shop", "worker"], environment, tmp_path / "worker.log", tmp_path)
+    log = tmp_path / "worker.log"
+    # The log says at this level when it is ready.
+    worker = Worker(["-A", "shop", "worker", "-l", "INFO"], environment, log, tmp_path)
     try:
         worker.ready()
         program = f"""

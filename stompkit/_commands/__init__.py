@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "purge": "remove the messages of a queue, for good",
     "replica": "let several databases write, go offline, and converge",
     "replicate": "carry changes from databases to brokers, databases and caches",
+    "bridge": "forward from broker to broker, and keep what can't be forwarded yet",
     "spool": "keep what brokers send until others have read it, by offset",
     "pipeline": "carry changes from spools to replicas and event stores, by Spark",
     "recover": "publish what a crash has left between commit and publication",

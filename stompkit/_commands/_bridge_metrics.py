@@ -1,0 +1,54 @@
+"""What Prometheus is told of a bridge by ``stompkit bridge --metrics``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from stompkit.bridge import BridgeStatus, RouteStatus
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+__all__ = ["BridgeMetrics"]
+
+_PREFIX: Final = "stompkit_bridge"
+_COUNTS: Final = {
+    "received": "Messages that have come from the source.",
+    "forwarded": "Messages that the destination has confirmed.",
+    "known": "Messages that came again and had been forwarded.",
+    "looped": "Messages of topics that were stopped by their hops.",
+    "refused": "Messages that went to the dead letters.",
+}
+_GAUGES: Final[dict[str, tuple[str, Callable[[RouteStatus], float]]]] = {
+    "under_way": ("Messages that wait for a receipt.", lambda route: route.under_way),
+    "buffered": ("Messages in the buffer.", lambda route: route.buffered),
+    "source_connected": ("Whether the source is there.", lambda route: route.source_connected),
+    "to_connected": ("Whether the destination is there.", lambda route: route.to_connected),
+    "running": ("Whether the route runs.", lambda route: route.state == "running"),
+    "stopped": ("Whether it has stopped by itself.", lambda route: route.state == "stopped"),
+}
+
+
+class BridgeMetrics:
+    """A collector of Prometheus: ``stompkit_bridge_...``, all with the label ``route``."""
+
+    def __init__(self, status: Callable[[], BridgeStatus]) -> None:
+        """Ask for what there is whenever the metrics are asked for."""
+        self._status: Final = status
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        routes = self._status().routes
+        for name, what in _COUNTS.items():
+            counter = CounterMetricFamily(f"{_PREFIX}_{name}", what, labels=("route",))
+            for route in routes:
+                counter.add_metric((route.name,), getattr(route, name))
+            yield counter
+        for name, (what, value) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", what, labels=("route",))
+            for route in routes:
+                gauge.add_metric((route.name,), float(value(route)))
+            yield gauge

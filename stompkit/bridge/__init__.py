@@ -1,0 +1,29 @@
+"""Store and forward between brokers: what one site's destinations get goes to another site.
+
+:class:`Bridge` runs the routes of :class:`BridgeSettings`; ``docs/bridge.rst`` says what it
+guarantees, and ``stompkit bridge`` is the command.
+"""
+
+from __future__ import annotations
+
+from stompkit.bridge._bridge import Bridge
+from stompkit.bridge._headers import HOPS, ID
+from stompkit.bridge._problems import BridgeProblem
+from stompkit.bridge._settings import BridgeSettings, Leg, Site
+from stompkit.bridge._status import BridgeStatus, RouteStatus
+from stompkit.bridge._toml import load, parse, site_name
+
+__all__ = [
+    "HOPS",
+    "ID",
+    "Bridge",
+    "BridgeProblem",
+    "BridgeSettings",
+    "BridgeStatus",
+    "Leg",
+    "RouteStatus",
+    "Site",
+    "load",
+    "parse",
+    "site_name",
+]

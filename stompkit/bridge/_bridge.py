@@ -1,0 +1,103 @@
+"""All routes of a bridge, in one process."""
+
+from __future__ import annotations
+
+import os
+import random as random_module
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.threads import deferToThread
+
+from stompkit.bridge._buffer import InThread
+from stompkit.bridge._route import ClientMaker, Route
+from stompkit.bridge._settings import BridgeSettings, Site
+from stompkit.bridge._status import BridgeStatus
+from stompkit.client import Client, ReconnectPolicy
+
+__all__ = ["Bridge"]
+
+_RETRY: Final = ReconnectPolicy(initial_s=0.2, max_s=15.0)
+_RECONNECT: Final = ReconnectPolicy(max_s=10.0)
+
+
+class Bridge:
+    """Runs the routes of a bridge, on the running reactor if no other is given."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        *,
+        make_client: ClientMaker | None = None,
+        clock: IReactorTime | None = None,
+        run_in_thread: Callable[[Callable[[], object]], Deferred[object]] = deferToThread,
+        retry: ReconnectPolicy = _RETRY,
+        random: Callable[[], float] = random_module.random,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Connect to nothing yet.
+
+        ``retry`` says when brokers are tried again that refuse a login or a subscription. ``now``
+        gives seconds since 1970. The others are for tests.
+        """
+        if clock is None:
+            from twisted.internet import reactor as running
+
+            clock = cast("IReactorTime", running)
+        self._name = settings.name
+        self._started_s = now()
+        self._now = now
+        make = client_of if make_client is None else make_client
+        self._routes = [
+            Route(
+                leg,
+                f"{settings.name}-{leg.name}",
+                make,
+                clock,
+                lambda: InThread(run_in_thread),
+                retry=retry,
+                random=random,
+                now=now,
+            )
+            for leg in settings.legs
+        ]
+
+    def start(self) -> Deferred[None]:
+        """Begin; fires when all routes have ended, each because it was told to or has stopped."""
+        return _all(route.start() for route in self._routes)
+
+    def stop(self, timeout_s: float = 10.0) -> Deferred[None]:
+        """End; fires when what was under way is confirmed, or after about ``timeout_s``."""
+        return _all(Deferred.fromCoroutine(route.stop(timeout_s)) for route in self._routes)
+
+    def status(self) -> BridgeStatus:
+        """How it is doing."""
+        for route in self._routes:
+            route.refresh()
+        return BridgeStatus(
+            name=self._name,
+            pid=os.getpid(),
+            started_s=self._started_s,
+            updated_s=self._now(),
+            routes=[route.status for route in self._routes],
+        )
+
+
+def client_of(site: Site, **settings: Any) -> Client:
+    """A client of a site."""
+    url = site.url
+    return Client(
+        url.endpoints(),
+        login=url.login,
+        passcode=url.passcode,
+        virtual_host=url.virtual_host,
+        reconnect=_RECONNECT,
+        **settings,
+    )
+
+
+def _all(several: Iterable[Deferred[None]]) -> Deferred[None]:
+    return gatherResults(list(several), consumeErrors=True).addCallback(lambda _: None)

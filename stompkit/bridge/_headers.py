@@ -1,0 +1,108 @@
+"""The headers of a message that is forwarded: what is kept, taken away and added."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+from stompkit.bridge._dialects import Dialect
+
+__all__ = ["HOPS", "ID", "for_sink", "forwarded", "hops_of", "identity"]
+
+#: The sites that a message has passed, the first one first, with commas between them.
+HOPS: Final = "stompkit-hops"
+#: What tells a message from all others of all sites: the same for every copy of it.
+ID: Final = "stompkit-bridge-id"
+#: By what a producer names what it has sent, so that copies of it can be told.
+_EVENT_ID: Final = "event-id"
+_LONGEST_ID: Final = 200
+_LAST_PRIORITY: Final = 9
+
+#: What belongs to a frame, a delivery or a connection, and not to the message.
+_OF_THE_DELIVERY: Final = frozenset(
+    {
+        "ack",
+        "AMQ_SCHEDULED_DELAY",
+        "AMQ_SCHEDULED_TIME",
+        "content-length",
+        "delay",
+        "delivery-count",
+        "destination",
+        "expires",
+        "expiration",
+        "id",
+        "message-id",
+        "receipt",
+        "redelivered",
+        "subscription",
+        "transaction",
+    }
+)
+
+
+def identity(headers: Mapping[str, str], site: str) -> str:
+    """The bridge-wide id of a message from a site; empty where it has nothing to tell it by.
+
+    It is the one that an earlier bridge has given it; or else the site, and the producer's
+    ``event-id`` or the broker's ``message-id``.
+    """
+    if headers.get(ID):
+        return headers[ID]
+    own = headers.get(_EVENT_ID) or headers.get("message-id") or ""
+    if len(own) > _LONGEST_ID:
+        own = hashlib.sha256(own.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{site}:{own}" if own else ""
+
+
+def hops_of(headers: Mapping[str, str]) -> list[str]:
+    """The sites that a message says it has passed."""
+    return [hop for each in headers.get(HOPS, "").split(",") if (hop := each.strip())]
+
+
+def forwarded(
+    headers: Mapping[str, str], site: str, dialect: Dialect, now_s: float, *, persistent: bool
+) -> dict[str, str]:
+    """What of the headers of a message from a site goes on, with its id and hops.
+
+    When it expires is in ``expires``, in milliseconds since 1970. ``persistent`` has it kept on
+    disk where it does not say whether it is to be.
+    """
+    left = _OF_THE_DELIVERY | dialect.stripped
+    found = {name: value for name, value in headers.items() if name not in left}
+    expires_ms = _expires_ms(headers, now_s)
+    if expires_ms:
+        found["expires"] = str(expires_ms)
+    if not _is_priority(found.get("priority", "0")):
+        del found["priority"]
+    if persistent:
+        found.setdefault("persistent", "true")
+    name = identity(headers, site)
+    if name:
+        found[ID] = name
+    found[HOPS] = ",".join([*hops_of(headers), site])
+    return found
+
+
+def for_sink(headers: Mapping[str, str], dialect: Dialect, now_s: float) -> dict[str, str]:
+    """The headers as the broker takes them that the message goes to."""
+    found = dict(headers)
+    if not dialect.expires and "expires" in found:
+        left_ms = int(found.pop("expires")) - round(now_s * 1000)
+        found["expiration"] = str(max(left_ms, 1))
+    return found
+
+
+def _expires_ms(headers: Mapping[str, str], now_s: float) -> int:
+    """When a message expires; 0 for never."""
+    at, within = (_number(headers.get(name, "")) for name in ("expires", "expiration"))
+    return at or (round(now_s * 1000) + within if within else 0)
+
+
+def _number(text: str) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= 15  # noqa: PLR2004
+    return int(text) if is_number else 0
+
+
+def _is_priority(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text[:3]) <= _LAST_PRIORITY

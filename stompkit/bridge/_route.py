@@ -1,0 +1,164 @@
+"""One direction of a route, from session to session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from stompkit.bridge._buffer import Buffer, InThread
+from stompkit.bridge._memory import Memory
+from stompkit.bridge._problems import RouteStopped
+from stompkit.bridge._session import Session
+from stompkit.bridge._settings import Leg, Site
+from stompkit.bridge._status import RouteStatus
+from stompkit.client import Client, ReconnectPolicy
+from stompkit.spool import SpoolProblem
+
+__all__ = ["ClientMaker", "Route"]
+
+_log: Final = Logger()
+#: How many messages are known again that come once more.
+_REMEMBERED: Final = 10_000
+
+
+class ClientMaker(Protocol):
+    """What makes clients of sites."""
+
+    def __call__(self, site: Site, **settings: Any) -> Client:
+        """A client that is not connected."""
+
+
+class Route:
+    """Forwards from one site to another until it is told to end.
+
+    Each side reconnects by itself. Where a broker refuses the login or a subscription, both are
+    left and tried again later; what a message is refused for stops the route, unless there is a
+    place for such messages.
+    """
+
+    def __init__(
+        self,
+        leg: Leg,
+        durable_name: str,
+        make_client: ClientMaker,
+        clock: IReactorTime,
+        in_thread: Callable[[], InThread],
+        *,
+        retry: ReconnectPolicy,
+        random: Callable[[], float],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Do nothing yet."""
+        self.leg: Final = leg
+        self.status: Final = RouteStatus(
+            name=leg.name,
+            source=leg.source.name,
+            to=leg.to.name,
+            destinations=list(leg.destinations),
+        )
+        self._durable_name = durable_name
+        self._make_client = make_client
+        self._clock = clock
+        self._in_thread = in_thread()
+        self._retry = retry
+        self._random = random
+        self._now = now
+        self._memory = Memory(_REMEMBERED)
+        self._buffer: Buffer | None = None
+        self._session: Session | None = None
+        self._is_ending = False
+        self._pause: tuple[IDelayedCall, Deferred[None]] | None = None
+        self._over: Deferred[None] | None = None
+
+    def start(self) -> Deferred[None]:
+        """Begin; fires when the route has ended, or has stopped by itself."""
+        self._over = Deferred.fromCoroutine(self._run())
+        return self._over
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take no more, wait so long for what is under way to be confirmed, and disconnect."""
+        self._is_ending = True
+        if self._pause is not None:
+            call, waiting = self._pause
+            if call.active():
+                call.cancel()
+                waiting.callback(None)
+        if self._session is not None:
+            await self._session.finish(timeout_s)
+
+    def refresh(self) -> None:
+        """Bring the status up to date."""
+        if self._session is not None:
+            self._session.refresh()
+
+    async def _run(self) -> None:
+        failures = 0
+        try:
+            while not self._is_ending:
+                begun = self._clock.seconds()
+                try:
+                    await self._one_session()
+                except RouteStopped as stopped:
+                    self._stopped(str(stopped))
+                    return
+                except (SpoolProblem, ValueError) as problem:
+                    self._stopped(str(problem))
+                    return
+                except Exception as error:
+                    if self._clock.seconds() - begun > self._retry.settle_s + self._retry.max_s:
+                        failures = 0
+                    failures += 1
+                    await self._wait(error, failures)
+            self.status.state = "ended"
+        finally:
+            if self._buffer is not None:
+                await self._in_thread(self._buffer.close)
+
+    async def _one_session(self) -> None:
+        leg = self.leg
+        if leg.buffer is not None and self._buffer is None:
+            folder = leg.buffer
+            self._buffer = await self._in_thread(lambda: Buffer(folder, _REMEMBERED))
+        self._session = session = Session(
+            leg,
+            self._durable_name,
+            self.status,
+            self._memory,
+            self._make_client,
+            self._clock,
+            self._now,
+            self._buffer,
+            self._in_thread,
+        )
+        try:
+            await session.run()
+        finally:
+            await session.close()
+            self._session = None
+
+    def _stopped(self, reason: str) -> None:
+        self.status.state = "stopped"
+        self.status.problem = reason
+        _log.error("route {name} has stopped: {reason}", name=self.leg.name, reason=reason)
+
+    async def _wait(self, error: Exception, failures: int) -> None:
+        if self._is_ending:
+            return
+        delay_s = self._retry.delay_s(failures, self._random)
+        self.status.state = "waiting"
+        self.status.problem = str(error) or type(error).__name__
+        _log.warn(
+            "route {name}: {reason}; trying again in {delay:.1f} s",
+            name=self.leg.name,
+            reason=self.status.problem,
+            delay=delay_s,
+        )
+        waiting: Deferred[None] = Deferred()
+        self._pause = self._clock.callLater(delay_s, waiting.callback, None), waiting
+        await waiting
+        self._pause = None

@@ -1,0 +1,146 @@
+"""Sending to the destination: several messages under way, in order, until each is confirmed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+
+from stompkit.bridge._problems import MessageDropped, MessageRefused
+from stompkit.client import BrokerError, Client
+from stompkit.frames import LocalProtocolError
+
+__all__ = ["Sender"]
+
+#: How often an ERROR that names nothing ends the connection before it is held against the only
+#: message that was under way: a broker that is shut down may say ERROR, too.
+_STRIKES: Final = 3
+
+
+class _Item:
+    """A message on its way."""
+
+    __slots__ = ("body", "destination", "done", "headers", "sent", "strikes")
+
+    def __init__(self, destination: str, body: bytes, headers: Mapping[str, str]) -> None:
+        self.destination = destination
+        self.body = body
+        self.headers = headers
+        self.done: Deferred[None] = Deferred()
+        self.sent: Deferred[None] | None = None
+        self.strikes = 0
+
+
+class Sender:
+    """Sends messages with receipts, and finds the one that a broker refuses.
+
+    Lost connections are the client's matter: it sends again what was not confirmed. An ERROR that
+    names a message refuses that. After one that names none, all that were under way are sent one at
+    a time, until one is found alone under way whenever the ERROR comes.
+    """
+
+    def __init__(self, client: Client) -> None:
+        """Begin with nothing; :meth:`disconnected` is to be called by the client's hook."""
+        self._client = client
+        self._under_way: dict[_Item, None] = {}
+        self._suspects: deque[_Item] = deque()
+        self._named: Exception | None = None
+        self._is_closed = False
+
+    @property
+    def count(self) -> int:
+        """How many messages are not confirmed."""
+        return len(self._under_way) + len(self._suspects)
+
+    def send(self, destination: str, body: bytes, headers: Mapping[str, str]) -> Deferred[None]:
+        """Send a message; fires when it is confirmed, or fails with :class:`MessageRefused`.
+
+        It fails with :class:`~stompkit.client.ClientClosed` where the client has given up.
+        """
+        item = _Item(destination, body, headers)
+        if self._suspects:
+            self._suspects.append(item)
+        else:
+            self._start(item)
+        return item.done
+
+    def disconnected(self, reason: Exception) -> None:
+        """Take note of the end of a connection."""
+        if self._is_closed or not isinstance(reason, BrokerError) or self._named is reason:
+            return
+        items = [*self._under_way, *self._suspects]
+        if not self._under_way:
+            return
+        first = items[0]
+        if len(self._under_way) == 1:
+            first.strikes += 1
+        for item in list(self._under_way):
+            self._take_back(item)
+        self._suspects = deque(items)
+        if first.strikes >= _STRIKES:
+            self._suspects.popleft()
+            first.done.errback(MessageRefused(_told(reason)))
+        self._next()
+
+    def drop(self) -> None:
+        """Take everything back: it will come again; fails with :class:`MessageDropped`."""
+        items = [*self._under_way, *self._suspects]
+        self._suspects.clear()
+        for item in list(self._under_way):
+            self._take_back(item)
+        for item in items:
+            item.done.errback(MessageDropped())
+
+    def forget(self) -> None:
+        """Take everything back; nobody is told."""
+        self._is_closed = True
+        self._suspects.clear()
+        for item in list(self._under_way):
+            self._take_back(item)
+
+    def _take_back(self, item: _Item) -> None:
+        self._under_way.pop(item, None)
+        sent, item.sent = item.sent, None
+        if sent is not None:
+            sent.cancel()
+
+    def _start(self, item: _Item) -> None:
+        self._under_way[item] = None
+        item.sent = sent = self._client.send(
+            item.destination, item.body, dict(item.headers), wait=True
+        )
+        sent.addCallbacks(self._confirmed, self._failed, callbackArgs=(item,), errbackArgs=(item,))
+
+    def _confirmed(self, _: None, item: _Item) -> None:
+        self._under_way.pop(item, None)
+        item.sent = None
+        item.done.callback(None)
+        self._next()
+
+    def _failed(self, failure: Failure, item: _Item) -> None:
+        error = failure.value
+        if isinstance(error, CancelledError):
+            return
+        self._under_way.pop(item, None)
+        item.sent = None
+        if isinstance(error, BrokerError):
+            self._named = error
+            item.done.errback(MessageRefused(_told(error)))
+        elif isinstance(error, LocalProtocolError):
+            item.done.errback(MessageRefused(str(error)))
+        else:
+            item.done.errback(failure)
+        self._next()
+
+    def _next(self) -> None:
+        """Go on with those that are sent one at a time."""
+        if self._suspects and not self._under_way and not self._is_closed:
+            self._start(self._suspects.popleft())
+
+
+def _told(error: BrokerError) -> str:
+    body = error.body[:300].decode("utf-8", "replace").strip().partition("\n")[0]
+    return f"{error.message}: {body}" if body and body != error.message else error.message

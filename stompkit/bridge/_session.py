@@ -1,0 +1,353 @@
+"""One session of a route: a client for each side, and what goes from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from stompkit.bridge._buffer import Buffer, InThread
+from stompkit.bridge._dialects import DIALECTS, Dialect, dialect_of
+from stompkit.bridge._headers import HOPS, ID, for_sink, forwarded, hops_of, identity
+from stompkit.bridge._memory import Memory
+from stompkit.bridge._names import canonical, is_pattern, named, spelled
+from stompkit.bridge._problems import MessageDropped, MessageRefused, RouteStopped
+from stompkit.bridge._sender import Sender
+from stompkit.bridge._settings import Leg
+from stompkit.bridge._status import RouteStatus
+from stompkit.bridge._store import Store
+from stompkit.client import AckMode, BrokerError, BufferLimits, ClientClosed, Message
+from stompkit.link import durable_subscription
+from stompkit.spool import Record
+from stompkit.spool.receiver import subscription_name
+
+if TYPE_CHECKING:
+    from stompkit.bridge._route import ClientMaker
+
+__all__ = ["Session"]
+
+_log: Final = Logger()
+#: How long a broker may take to answer DISCONNECT, in seconds.
+_GOODBYE_S: Final = 5.0
+#: What says of a dead letter why it is one, and where it was to go.
+_REASON: Final = "stompkit-bridge-refused"
+_MEANT_FOR: Final = "stompkit-bridge-destination"
+
+
+class Session:
+    """Forwards until one side can't be had, or it is told to finish.
+
+    A message is acknowledged to the source once the destination, or the buffer, has it for good.
+    """
+
+    def __init__(
+        self,
+        leg: Leg,
+        durable_name: str,
+        status: RouteStatus,
+        memory: Memory,
+        make_client: ClientMaker,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        buffer: Buffer | None,
+        in_thread: InThread,
+    ) -> None:
+        """Make the clients; :meth:`run` connects them."""
+        self._leg = leg
+        self._durable_name = durable_name
+        self._status = status
+        self._memory = memory
+        self._clock = clock
+        self._now = now
+        self._end: Deferred[None] = Deferred()
+        self._idle: Deferred[None] | None = None
+        self._is_finishing = False
+        self._followers: dict[str, list[Deferred[None]]] = {}
+        self._dialect: Dialect = DIALECTS["plain"]  # until they have answered CONNECT
+        self._to_dialect: Dialect = DIALECTS["plain"]
+        limits = BufferLimits(send_messages=2 * leg.window, queue_messages=leg.window)
+        is_durable = leg.durable and not leg.moves
+        self._source = make_client(
+            leg.source,
+            buffers=limits,
+            # ActiveMQ and Artemis know a durable subscriber by this.
+            connect_headers={"client-id": durable_name} if is_durable else None,
+            on_disconnected=self._source_lost,
+        )
+        self._to = make_client(leg.to, buffers=limits, on_disconnected=self._to_lost)
+        self._sender = Sender(self._to)
+        self._store: Store | None = None
+        if buffer is not None:
+            self._store = Store(
+                buffer, leg.window, in_thread, clock, self._forward_kept, self._failed, status
+            )
+
+    async def run(self) -> None:
+        """Forward; returns when it is told to finish.
+
+        Raises :class:`RouteStopped`, and whatever else has made one of the clients give up.
+        """
+        for client in (self._source, self._to):
+            client.when_closed().addErrback(self._failed)
+        self._go(self._receive())
+        if self._store is not None:
+            self._go(self._empty(self._store))
+        await self._end
+
+    async def finish(self, timeout_s: float) -> None:
+        """Take no more, and wait so long for what is under way."""
+        self._is_finishing = True
+        if self._store is not None:
+            self._store.finish()
+        if self._sender.count and self._to.is_connected:
+            self._idle = idle = Deferred()
+            call = self._clock.callLater(timeout_s, self._tell_idle)
+            await idle
+            if call.active():
+                call.cancel()
+        # What was confirmed last is acknowledged when those who wait for it have been told.
+        told: Deferred[None] = Deferred()
+        self._clock.callLater(0, told.callback, None)
+        await told
+        self._finish(None)
+
+    async def close(self) -> None:
+        """Leave both sides."""
+        self._is_finishing = True
+        self._sender.forget()
+        if self._store is not None:
+            await self._store.close()
+        for client in (self._source, self._to):
+            await client.disconnect(timeout_s=_GOODBYE_S)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Bring the status up to date."""
+        status = self._status
+        status.source_connected = self._source.is_connected
+        status.to_connected = self._to.is_connected
+        status.under_way = self._sender.count
+        if self._store is not None:
+            status.buffered = self._store.count
+
+    # The clients.
+
+    def _source_lost(self, reason: Exception) -> None:
+        if self._store is None and self._ack() != "auto" and not self._to.is_connected:
+            # The source will deliver them again; where it gives them other names they would be
+            # sent twice.
+            self._sender.drop()
+
+    def _to_lost(self, reason: Exception) -> None:
+        self._sender.disconnected(reason)
+
+    def _go(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
+        Deferred.fromCoroutine(work).addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, ClientClosed):  # why, the client has said itself
+            return
+        self._finish(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._end.called:
+            return
+        self._is_finishing = True
+        if error is None:
+            self._end.callback(None)
+        else:
+            self._end.errback(error)
+
+    def _tell_idle(self) -> None:
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.callback(None)
+
+    # From the source.
+
+    def _ack(self) -> AckMode:
+        if self._leg.moves or (self._leg.durable and self._dialect.durable):
+            return "client-individual"
+        return "auto"
+
+    async def _receive(self) -> None:
+        leg = self._leg
+        if self._store is None:
+            # Until then nothing could be done with messages but to keep them from others.
+            await self._connect_to()
+        await self._source.connect()
+        self._dialect = dialect = dialect_of(leg.source.dialect, self._source.connected_headers)
+        self._check(dialect)
+        ack = self._ack()
+        kept = "nobody" if ack == "auto" else "source"
+        self._status.kept = kept if self._store is None else "buffer"
+        if ack == "auto":
+            _log.warn(
+                "route {name}: {site} keeps nothing of topics for who is away: what comes while"
+                " the bridge or the destination is not there is lost",
+                name=leg.name,
+                site=leg.source.name,
+            )
+        for destination in leg.destinations:
+            await self._subscribe(destination, ack)
+        self._status.state = "running"
+        self._status.problem = ""
+
+    async def _subscribe(self, destination: str, ack: AckMode) -> None:
+        leg = self._leg
+        own = spelled(destination, leg.source.prefixes)
+        if own.endswith((".>", "/>")):
+            own = own[:-1] + self._dialect.rest
+        headers = {"selector": leg.selector} if leg.selector else {}
+        if ack != "auto" and not leg.moves:
+            headers |= durable_subscription(subscription_name(self._durable_name, destination))
+        subscription = await self._source.subscribe(
+            own,
+            self._take,
+            ack=ack,
+            headers=headers,
+            prefetch=leg.window,
+            nack_on_error=False,
+            concurrency=leg.window,
+        )
+        subscription.when_ended().addErrback(self._failed)
+
+    def _check(self, dialect: Dialect) -> None:
+        leg = self._leg
+        patterns = [each for each in leg.destinations if is_pattern(each)]
+        if leg.moves and patterns and not dialect.queue_patterns:
+            raise RouteStopped(
+                f"{dialect.name} has no patterns of queues such as {patterns[0]}: name each queue"
+            )
+        if leg.selector and not dialect.selectors:
+            raise RouteStopped(f"{dialect.name} has no selectors: leave it out, and filter there")
+
+    async def _take(self, message: Message) -> None:
+        """Forward or keep a message; when this returns it is acknowledged."""
+        try:
+            await self._pass_on(message)
+        except Exception:
+            self._failed(Failure())
+            await Deferred[None]()  # for ever: it stays with the source
+
+    async def _pass_on(self, message: Message) -> None:
+        leg = self._leg
+        if self._is_finishing:
+            await Deferred[None]()  # for ever: it stays with the source
+        self._status.received += 1
+        destination = canonical(message.destination, leg.source.prefixes)
+        to = named(leg.template, destination, leg.source.name)
+        headers = forwarded(
+            message.headers,
+            leg.source.name,
+            self._dialect,
+            self._now(),
+            persistent=leg.persistent,
+        )
+        hops = hops_of(message.headers)
+        if leg.to.name in hops or len(hops) >= leg.max_hops:
+            await self._looped(to, headers, message.body, hops)
+            return
+        name = identity(message.headers, leg.source.name)
+        # Only what the broker says it has delivered before: a broker may use a name twice.
+        if message.redelivered and name in self._memory:
+            self._status.known += 1
+            return
+        if self._store is not None:
+            record = _record(self._now(), to, name, message, headers)
+            await self._store.keep(record)
+        elif message.redelivered and name in self._followers:
+            self._status.known += 1
+            done: Deferred[None] = Deferred()
+            self._followers[name].append(done)
+            await done
+        else:
+            await self._forward(to, headers, message.body)
+
+    async def _looped(self, to: str, headers: dict[str, str], body: bytes, hops: list[str]) -> None:
+        leg = self._leg
+        passed = ", ".join(hops[: leg.max_hops])
+        if not leg.moves:
+            self._status.looped += 1
+            return
+        if leg.to.name in hops:
+            reason = f"it has been at {leg.to.name} already: it has passed {passed}"
+        else:
+            reason = f"it has passed {len(hops)} sites, which is the most: {passed}"
+        await self._refused(to, headers, body, reason)
+
+    # To the destination.
+
+    async def _connect_to(self) -> None:
+        await self._to.connect()
+        self._to_dialect = dialect_of(self._leg.to.dialect, self._to.connected_headers)
+
+    async def _empty(self, store: Store) -> None:
+        await self._connect_to()
+        await store.empty()
+
+    async def _forward_kept(self, record: Record) -> None:
+        await self._forward(record.destination, dict(record.headers), record.body)
+
+    async def _forward(self, to: str, headers: dict[str, str], body: bytes) -> None:
+        name = headers.get(ID, "")
+        if name:
+            self._followers.setdefault(name, [])
+        destination = spelled(to, self._leg.to.prefixes)
+        dressed = for_sink(headers, self._to_dialect, self._now())
+        try:
+            await self._sender.send(destination, body, dressed)
+        except MessageDropped:
+            for follower in self._followers.pop(name, ()):
+                follower.callback(None)
+            return
+        except MessageRefused as refused:
+            await self._refused(to, headers, body, str(refused))
+        else:
+            self._status.forwarded += 1
+        self._memory.add(name)
+        for follower in self._followers.pop(name, ()):
+            follower.callback(None)
+        if not self._sender.count:
+            self._tell_idle()
+
+    async def _refused(self, to: str, headers: dict[str, str], body: bytes, reason: str) -> None:
+        """Put a message to the dead letters, or stop the route."""
+        leg = self._leg
+        told = f"{leg.to.name} is not to have {headers.get(ID, 'a message')} for {to}: {reason}"
+        if not leg.refused:
+            raise RouteStopped(
+                f"{told}. Nothing is lost: take it away there, or name a place for such messages"
+                " (refused), and start the bridge again"
+            )
+        hops = hops_of(headers)[:-1]
+        more = {_REASON: reason[:500], _MEANT_FOR: to} | ({HOPS: ",".join(hops)} if hops else {})
+        kept = {each: value for each, value in headers.items() if each != HOPS} | more
+        place = spelled(leg.refused, leg.source.prefixes)
+        await self._source.connect()
+        self._dialect = dialect_of(leg.source.dialect, self._source.connected_headers)
+        try:
+            await self._source.send(
+                place, body, for_sink(kept, self._dialect, self._now()), wait=True
+            )
+        except BrokerError as error:
+            raise RouteStopped(f"{told}; and {leg.source.name} refuses {place}: {error}") from None
+        self._status.refused += 1
+        _log.warn("route {name}: {told}: it is in {place}", name=leg.name, told=told, place=place)
+
+
+def _record(now_s: float, to: str, name: str, message: Message, headers: dict[str, str]) -> Record:
+    return Record(
+        round(now_s * 1e6),
+        to,
+        message.id,
+        name,
+        headers.get("content-type", ""),
+        tuple(headers.items()),
+        message.body,
+    )

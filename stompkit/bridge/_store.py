@@ -1,0 +1,153 @@
+"""Between source and destination, where there is a buffer: filling it, and emptying it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from stompkit.bridge._buffer import Buffer, InThread
+from stompkit.bridge._status import RouteStatus
+from stompkit.spool import Record
+
+__all__ = ["Store"]
+
+_log: Final = Logger()
+#: How long is waited before a disk that has failed is tried again, in seconds.
+_DISK_S: Final = 2.0
+
+_T = TypeVar("_T")
+
+
+class Store:
+    """What has come waits for the disk, together; what is there goes on, in order.
+
+    No more than a window is read beyond what is noted as confirmed, so that no more than that is
+    sent again by who goes on after a crash.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        window: int,
+        in_thread: InThread,
+        clock: IReactorTime,
+        forward: Callable[[Record], Awaitable[None]],
+        failed: Callable[[Failure], None],
+        status: RouteStatus,
+    ) -> None:
+        """Begin where the buffer is; ``forward`` returns when the destination has a message."""
+        self._buffer = buffer
+        self._window = window
+        self._in_thread = in_thread
+        self._clock = clock
+        self._forward = forward
+        self._failed = failed
+        self._status = status
+        self._incoming: list[tuple[Record, Deferred[None]]] = []
+        self._is_writing = self._is_noting = False
+        self._is_finishing = self._is_closed = False
+        self._done: set[int] = set()
+        self._confirmed = buffer.position
+        self._change: Deferred[None] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages wait in the buffer for the destination."""
+        return self._buffer.head - self._confirmed
+
+    async def keep(self, record: Record) -> None:
+        """Return when a message is on the disk."""
+        done: Deferred[None] = Deferred()
+        self._incoming.append((record, done))
+        if not self._is_writing:
+            self._is_writing = True
+            Deferred.fromCoroutine(self._write()).addErrback(self._failed)
+        await done
+
+    async def empty(self) -> None:
+        """Forward what is there and what comes, for ever."""
+        at = self._confirmed
+        while not self._is_finishing:
+            end = min(self._buffer.head, self._buffer.position + self._window)
+            if at >= end:
+                self._change = change = Deferred()
+                await change
+                continue
+            begin, at = at, end
+            records = await self._on_disk(lambda: self._buffer.read(begin, end))  # noqa: B023
+            for ordinal, record in enumerate(records, begin):
+                Deferred.fromCoroutine(self._one(ordinal, record)).addErrback(self._failed)
+
+    def finish(self) -> None:
+        """Forward nothing more."""
+        self._is_finishing = True
+        self._changed()
+
+    async def close(self) -> None:
+        """Write nothing more; returns when nothing is being written."""
+        self._is_finishing = self._is_closed = True
+        self._incoming.clear()
+        self._changed()
+        await self._in_thread(lambda: None)
+
+    async def _write(self) -> None:
+        try:
+            while self._incoming and not self._is_closed:
+                group, self._incoming = self._incoming, []
+                records = [record for record, _ in group]
+                new = await self._on_disk(lambda: self._buffer.append(records))  # noqa: B023
+                self._status.known += len(group) - new
+                for _, done in group:
+                    done.callback(None)
+                self._changed()
+        finally:
+            self._is_writing = False
+
+    async def _one(self, ordinal: int, record: Record) -> None:
+        await self._forward(record)
+        self._done.add(ordinal)
+        while self._confirmed in self._done:
+            self._done.remove(self._confirmed)
+            self._confirmed += 1
+        if not self._is_noting:
+            self._is_noting = True
+            await self._note()
+
+    async def _note(self) -> None:
+        try:
+            while self._confirmed > self._buffer.position and not self._is_closed:
+                position = self._confirmed
+                await self._on_disk(lambda: self._buffer.confirm(position))  # noqa: B023
+                self._changed()
+        finally:
+            self._is_noting = False
+
+    def _changed(self) -> None:
+        change, self._change = self._change, None
+        if change is not None:
+            change.callback(None)
+
+    async def _on_disk(self, work: Callable[[], _T]) -> _T:
+        """Do something, again and again as long as the disk fails."""
+        while True:
+            try:
+                found = await self._in_thread(work)
+            except OSError as error:
+                problem = f"the buffer can't be used: {error}"
+                if self._status.problem != problem:
+                    _log.error("route {name}: {what}", name=self._status.name, what=problem)
+                self._status.problem = problem
+                waiting: Deferred[None] = Deferred()
+                self._clock.callLater(_DISK_S, waiting.callback, None)
+                await waiting
+                if self._is_closed:
+                    raise
+            else:
+                if self._status.problem.startswith("the buffer can't be used"):
+                    self._status.problem = ""
+                return found

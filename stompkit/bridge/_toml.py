@@ -1,0 +1,289 @@
+"""The file of a bridge: TOML, of which every mistake is told with its place."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from stompkit.bridge._dialects import DIALECTS
+from stompkit.bridge._names import is_pattern, is_queue, named, template_mistake
+from stompkit.bridge._problems import BridgeProblem
+from stompkit.bridge._settings import BridgeSettings, Leg, Site
+from stompkit.link import BrokerUrl
+from stompkit.metrics import Address, parse_address
+
+__all__ = ["load", "parse", "site_name"]
+
+_IS_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
+_MOST: Final = 100_000
+
+#: The keys of each table, what each takes, and what it is without that.
+_TOP: Final[Mapping[str, tuple[type, Any]]] = {
+    "name": (str, "bridge"),
+    "status": (str, ""),
+    "metrics": (str, ""),
+    "max-hops": (int, 8),
+    "sites": (dict, {}),
+    "routes": (list, []),
+}
+_SITE: Final[Mapping[str, tuple[type, Any]]] = {
+    "url": (str, ""),
+    "dialect": (str, "auto"),
+    "prefixes": (dict, {}),
+}
+_ROUTE: Final[Mapping[str, tuple[type, Any]]] = {
+    "name": (str, ""),
+    "from": (list, []),
+    "to": (list, []),
+    "queues": (list, []),
+    "topics": (list, []),
+    "destination": (str, "{destination}"),
+    "both-ways": (bool, False),
+    "window": (int, 100),
+    "buffer": (str, ""),
+    "selector": (str, ""),
+    "refused": (str, ""),
+    "durable": (bool, True),
+    "persistent": (bool, True),
+}
+_KINDS: Final = {
+    str: "a string",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list of strings",
+    dict: "a table",
+}
+
+
+def load(path: str | os.PathLike[str]) -> BridgeSettings:
+    """Read a file; raises :class:`BridgeProblem` with all of its mistakes."""
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BridgeProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return parse(found)
+    except BridgeProblem as problem:
+        lines = [f"{path}: {line}" for line in str(problem).splitlines()]
+        raise BridgeProblem("\n".join(lines)) from None
+
+
+def parse(found: Mapping[str, Any]) -> BridgeSettings:
+    """The same of what is read already; the mistakes are ``PLACE: what is wrong``."""
+    reading = _Reading([])
+    settings = reading.settings(found)
+    if reading.mistakes:
+        raise BridgeProblem("\n".join(reading.mistakes))
+    return settings
+
+
+def _looked_up(text: str) -> str:
+    """A URL, or that in the variable of ``env:NAME``, or that in the first line of ``file:PATH``.
+
+    Raises ``ValueError``.
+    """
+    kind, _, where = text.partition(":")
+    if kind == "env":
+        if where not in os.environ:
+            raise ValueError(f"there is no {where} in the environment")
+        return os.environ[where]
+    if kind == "file":
+        try:
+            return Path(where).read_text(encoding="utf-8").partition("\n")[0].strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
+    return text
+
+
+def site_name(url: str) -> str:
+    """What a site is called that nobody has given a name: after its first host and port.
+
+    Raises ``ValueError`` where that is no URL of a broker.
+    """
+    host = BrokerUrl.parse(_looked_up(url)).hosts[0]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64]
+
+
+@dataclass
+class _Reading:
+    """Makes settings of tables, and notes what is wrong with these."""
+
+    mistakes: list[str]
+
+    def add(self, place: str, what: str) -> None:
+        self.mistakes.append(f"{place}: {what}")
+
+    def settings(self, found: Mapping[str, Any]) -> BridgeSettings:
+        top = self._table("", found, _TOP)
+        name = self._name("name", top["name"])
+        hops = self._number("max-hops", top["max-hops"], 1000)
+        sites = {
+            each: self._site(f"[sites.{each}]", each, table) for each, table in top["sites"].items()
+        }
+        if not top["routes"]:
+            self.add("[[routes]]", "there is none: a bridge needs one route at least")
+        legs: list[Leg] = []
+        for number, table in enumerate(top["routes"], 1):
+            legs += self._route(f"[[routes]] #{number}", number, table, sites, hops)
+        for at, leg in enumerate(legs):
+            if any(leg.name == other.name for other in legs[:at]):
+                self.add("[[routes]]", f"two are called {leg.name}: give each another name")
+        return BridgeSettings(
+            name=name,
+            legs=tuple(legs),
+            status=Path(top["status"]) if top["status"] else None,
+            metrics=self._address("metrics", top["metrics"]),
+        )
+
+    def _table(
+        self, place: str, found: Any, keys: Mapping[str, tuple[type, Any]]
+    ) -> dict[str, Any]:
+        values = {key: default for key, (_, default) in keys.items()}
+        if not isinstance(found, dict):
+            self.add(place, "must be a table")
+            return values
+        for key, value in found.items():
+            where = f"{place} {key}".strip()
+            if key not in keys:
+                close = get_close_matches(key, keys, 1)
+                self.add(
+                    where,
+                    f"unknown; did you mean {close[0]}?"
+                    if close
+                    else f"unknown; there are {', '.join(keys)}",
+                )
+                continue
+            kind = keys[key][0]
+            if kind is list and isinstance(value, str):
+                value = [value]  # noqa: PLW2901
+            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                self.add(where, f"must be {_KINDS[kind]}")
+            elif kind is list and key != "routes" and not all(isinstance(v, str) for v in value):
+                self.add(where, f"must be {_KINDS[list]}")
+            else:
+                values[key] = value
+        return values
+
+    def _site(self, place: str, name: str, found: Any) -> Site:
+        table = self._table(place, found, _SITE)
+        self._name(place, name)
+        url = BrokerUrl(hosts=())
+        if not table["url"]:
+            self.add(place, "url is missing: stomp://HOST:PORT, stomps://, env:NAME or file:PATH")
+        else:
+            try:
+                url = BrokerUrl.parse(_looked_up(table["url"]))
+            except ValueError as error:
+                self.add(f"{place} url", str(error))
+            if url.destination:
+                self.add(f"{place} url", "names a destination: these belong into routes")
+        dialects = ("auto", *DIALECTS)
+        if table["dialect"] not in dialects:
+            self.add(f"{place} dialect", f"must be one of {', '.join(dialects)}")
+        prefixes = table["prefixes"]
+        if not all(isinstance(each, str) for each in prefixes.values()):
+            self.add(f"{place} prefixes", "must be strings, such as {'/queue/' = 'jms.queue.'}")
+            prefixes = {}
+        return Site(name=name, url=url, dialect=table["dialect"], prefixes=prefixes)
+
+    def _route(
+        self, place: str, number: int, found: Any, sites: Mapping[str, Site], hops: int
+    ) -> list[Leg]:
+        table = self._table(place, found, _ROUTE)
+        name = self._name(f"{place} name", table["name"] or f"route{number}")
+        ends = {key: self._ends(f"{place} {key}", table[key], sites) for key in ("from", "to")}
+        pairs = [(a, b) for a in ends["from"] for b in ends["to"] if a.name != b.name]
+        if ends["from"] and ends["to"] and not pairs:
+            self.add(place, "from and to are the same site")
+        queues, topics = list(table["queues"]), list(table["topics"])
+        if not queues and not topics:
+            self.add(place, "names no destination: queues or topics")
+        if wrong := template_mistake(table["destination"]):
+            self.add(f"{place} destination", wrong)
+            return []
+        for key, each in [("queues", q) for q in queues] + [("topics", t) for t in topics]:
+            self._destination(f"{place} {key}", each, is_queues=key == "queues")
+        window = self._number(f"{place} window", table["window"], _MOST)
+        if table["both-ways"]:
+            self._check_both_ways(place, queues, table["destination"], pairs)
+            pairs += [(b, a) for a, b in pairs]
+        legs: list[Leg] = []
+        for source, to in pairs:
+            for kind, listed in (("queues", queues), ("topics", topics)):
+                if not listed:
+                    continue
+                own = name
+                if len(pairs) > 1:
+                    own += f"-{source.name}-{to.name}"
+                if queues and topics:
+                    own += f"-{kind}"
+                legs.append(
+                    Leg(
+                        name=own,
+                        source=source,
+                        to=to,
+                        destinations=tuple(listed),
+                        template=table["destination"],
+                        window=window,
+                        buffer=Path(table["buffer"]) / own if table["buffer"] else None,
+                        selector=table["selector"],
+                        refused=table["refused"],
+                        durable=table["durable"],
+                        persistent=table["persistent"],
+                        max_hops=hops,
+                    )
+                )
+        return legs
+
+    def _ends(self, place: str, names: list[str], sites: Mapping[str, Site]) -> list[Site]:
+        if not names:
+            self.add(place, "is missing: the name of a site, or a list of names")
+        for each in names:
+            if each not in sites:
+                there = ", ".join(sites) or "none"
+                self.add(place, f"there is no site {each}; there are: {there}")
+        return [sites[each] for each in dict.fromkeys(names) if each in sites]
+
+    def _destination(self, place: str, name: str, *, is_queues: bool) -> None:
+        if not name.strip() or any(not each.isprintable() for each in name):
+            self.add(place, "each is the name of a destination, such as /queue/orders")
+        elif is_queue(name) != is_queues:
+            self.add(place, f"{name} is no {'queue' if is_queues else 'topic'}")
+
+    def _check_both_ways(
+        self, place: str, queues: list[str], template: str, pairs: list[tuple[Site, Site]]
+    ) -> None:
+        for source, to in pairs:
+            for queue in queues:
+                there = named(template, queue, source.name)
+                if there in queues or is_pattern(queue) or named(template, there, to.name) == queue:
+                    self.add(
+                        f"{place} both-ways",
+                        f"{queue}: a message of a queue would be moved there and back; write two"
+                        " routes with different names for what comes and what goes",
+                    )
+                    return
+
+    def _name(self, place: str, name: str) -> str:
+        if _IS_NAME(name) is None:
+            self.add(place, "a name is up to 64 ASCII letters, digits and any of ._-")
+        return name
+
+    def _number(self, place: str, value: int, most: int) -> int:
+        if not 1 <= value <= most:
+            self.add(place, f"must be a whole number from 1 to {most}")
+            return 1
+        return value
+
+    def _address(self, place: str, text: str) -> Address | None:
+        try:
+            return parse_address(text) if text else None
+        except ValueError as error:
+            self.add(place, str(error))
+            return None

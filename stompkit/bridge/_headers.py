@@ -100,7 +100,7 @@ def _expires_ms(headers: Mapping[str, str], now_s: float) -> int:
 
 
 def _number(text: str) -> int:
-    is_number = text.isascii() and text.isdecimal() and len(text) <= 15  # noqa: PLR2004
+    is_number = text.isascii() and text.isdecimal() and len(text) <= 15
     return int(text) if is_number else 0
 
 

@@ -73,12 +73,12 @@ class Route:
         self._session: Session | None = None
         self._is_ending = False
         self._pause: tuple[IDelayedCall, Deferred[None]] | None = None
-        self._over: Deferred[None] | None = None
+        self._over: Deferred[None] | None = None  # while it runs
 
     def start(self) -> Deferred[None]:
         """Begin; fires when the route has ended, or has stopped by itself."""
-        self._over = Deferred.fromCoroutine(self._run())
-        return self._over
+        self._over = Deferred()
+        return Deferred.fromCoroutine(self._run())
 
     async def stop(self, timeout_s: float) -> None:
         """Take no more, wait so long for what is under way to be confirmed, and disconnect."""
@@ -90,6 +90,8 @@ class Route:
                 waiting.callback(None)
         if self._session is not None:
             await self._session.finish(timeout_s)
+        if self._over is not None:
+            await self._over
 
     def refresh(self) -> None:
         """Bring the status up to date."""
@@ -118,6 +120,9 @@ class Route:
         finally:
             if self._buffer is not None:
                 await self._in_thread(self._buffer.close)
+            over, self._over = self._over, None
+            if over is not None:
+                over.callback(None)
 
     async def _one_session(self) -> None:
         leg = self.leg

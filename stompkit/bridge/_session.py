@@ -104,7 +104,8 @@ class Session:
         if self._store is not None:
             self._store.finish()
         if self._sender.count and self._to.is_connected:
-            self._idle = idle = Deferred()
+            idle: Deferred[None] = Deferred()
+            self._idle = idle
             call = self._clock.callLater(timeout_s, self._tell_idle)
             await idle
             if call.active():
@@ -231,8 +232,9 @@ class Session:
         """Forward or keep a message; when this returns it is acknowledged."""
         try:
             await self._pass_on(message)
-        except Exception:
-            self._failed(Failure())
+        except Exception as error:
+            if not isinstance(error, ClientClosed):  # why, the client has said itself
+                self._finish(error)
             await Deferred[None]()  # for ever: it stays with the source
 
     async def _pass_on(self, message: Message) -> None:

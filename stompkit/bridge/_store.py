@@ -75,7 +75,8 @@ class Store:
         while not self._is_finishing:
             end = min(self._buffer.head, self._buffer.position + self._window)
             if at >= end:
-                self._change = change = Deferred()
+                change: Deferred[None] = Deferred()
+                self._change = change
                 await change
                 continue
             begin, at = at, end

@@ -148,6 +148,7 @@ class _Reading:
         if not isinstance(found, dict):
             self.add(place, "must be a table")
             return values
+        value: Any
         for key, value in found.items():
             where = f"{place} {key}".strip()
             if key not in keys:
@@ -161,7 +162,7 @@ class _Reading:
                 continue
             kind = keys[key][0]
             if kind is list and isinstance(value, str):
-                value = [value]  # noqa: PLW2901
+                value = [value]
             if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                 self.add(where, f"must be {_KINDS[kind]}")
             elif kind is list and key != "routes" and not all(isinstance(v, str) for v in value):

@@ -148,8 +148,8 @@ class _Reading:
         if not isinstance(found, dict):
             self.add(place, "must be a table")
             return values
-        value: Any
-        for key, value in found.items():
+        for key, given in found.items():
+            value: Any = given
             where = f"{place} {key}".strip()
             if key not in keys:
                 close = get_close_matches(key, keys, 1)

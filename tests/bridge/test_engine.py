@@ -60,9 +60,8 @@ def test_an_error_that_names_a_message_refuses_that_alone() -> None:
     done = [sender.send("/queue/a", b"%d" % n, {}) for n in range(3)]
     net.run()
     broker.peer.refuse(broker.peer.take("SEND")[1], "too large")
-    broker.peer.close()
     broker.obliging = True
-    net.run(60)
+    net.advance(60)
     assert "too large" in str(failed(done[1], MessageRefused))
     assert [outcome_of(done[0]), outcome_of(done[2])] == [None, None]
 
@@ -73,11 +72,10 @@ def test_an_error_that_names_nothing_is_held_against_who_is_alone_when_it_comes(
     sender, _ = sending(broker, net)
     done = [sender.send("/queue/a", b"%d" % n, {}) for n in range(4)]
     for _ in range(40):
-        net.run(5)
+        net.advance(5)
         for frame in broker.peer.take("SEND"):
             if frame.body == b"2":
                 broker.peer.refuse(message="poison")
-                broker.peer.close()
                 break
             if len(broker.peers) > 1:
                 broker.peer.confirm(frame)
@@ -96,7 +94,7 @@ def test_what_is_dropped_is_not_sent_again() -> None:
     broker.peer.drop()
     sender.drop()
     failed(done, MessageDropped)
-    net.run(60)
+    net.advance(60)
     assert broker.peer.take("SEND") == []
     assert sender.count == 0
 
@@ -264,6 +262,15 @@ def test_the_example_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert settings.legs[0].buffer == Path("buffer/up-berlin-head")
     assert "s3cr3t" not in repr(settings)
+
+
+def test_the_guide_shows_the_example() -> None:
+    example = (ROOT / "examples" / "bridge" / "sites.toml").read_text()
+    shown = (ROOT / "docs" / "bridge.rst").read_text()
+    assert (
+        "".join(f"    {line}" if line.strip() else line for line in example.splitlines(True))
+        in shown
+    )
 
 
 # The command.

@@ -330,3 +330,25 @@ def test_a_message_of_a_queue_that_would_go_in_circles_is_not_lost(tmp_path: Pat
             made.wait(lambda: "stopped" in [r["state"] for r in made.status()])
             assert "it has been at a already" in made.log or made.end() == 1
         all_of(b, "/queue/orders", range(1))
+
+
+def test_the_example_carries_orders_up_and_prices_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "bridge" / "sites.toml"
+    with launch(LaunchConfig()) as one, launch(LaunchConfig()) as two, launch(LaunchConfig()) as h:
+        for name, each in {"BERLIN": one, "PARIS": two, "HEAD": h}.items():
+            monkeypatch.setenv(f"{name}_URL", url(each))
+        text = example.read_text().replace('status = "bridge-status.json"', "")
+        text = text.replace('"buffer"', f'"{tmp_path / "buffer"}"')
+        publish(one, "/queue/orders", range(10))
+        publish(two, "/queue/orders", range(10))
+        with bridge(tmp_path, text) as made:
+            made.wait_running()
+            with connect(one) as link:
+                inbox = link.subscribe("/topic/prices.tea")
+                publish(h, "/topic/prices.tea", range(1))
+                assert inbox.get(LONG_S) is not None
+            for name in ("berlin", "paris"):
+                assert len(all_of(h, f"/queue/orders.{name}", range(10))) == 10
+            assert made.end() == 0

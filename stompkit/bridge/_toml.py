@@ -165,7 +165,7 @@ class _Reading:
                 value = [value]
             if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                 self.add(where, f"must be {_KINDS[kind]}")
-            elif kind is list and key != "routes" and not all(isinstance(v, str) for v in value):
+            elif kind is list and key != "routes" and not _are_strings(value):
                 self.add(where, f"must be {_KINDS[list]}")
             else:
                 values[key] = value
@@ -288,3 +288,7 @@ class _Reading:
         except ValueError as error:
             self.add(place, str(error))
             return None
+
+
+def _are_strings(values: Any) -> bool:
+    return all(isinstance(each, str) for each in values)

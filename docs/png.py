@@ -1,8 +1,8 @@
 """Makes the pictures of a browser smaller: nothing is lost but what cannot be seen.
 
 Chromium packs its screenshots fast rather than small. They are of few colours: where there are at
-most 256 a picture becomes one with a palette; where there are more, those that are rare and near to
-a common one are taken for it. Source: the PNG specification, third edition, https://www.w3.org/TR/png-3/.
+most 256 a picture becomes one with a palette; where there are more, the others are taken for those
+nearest to them. Source: the PNG specification, third edition, https://www.w3.org/TR/png-3/.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ __all__ = ["smaller"]
 
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _COLOURS: Final = 256
+#: So many of the palette are the most common ones; the others are those farthest from them.
+_COMMON: Final = 160
 
 Colour = tuple[int, int, int]
 
@@ -24,11 +26,7 @@ def smaller(png: bytes) -> bytes:
     """The same picture, of 8-bit RGB or RGBA without transparency, with a palette."""
     width, height, pixels = _pixels(png)
     counted = Counter(pixels)
-    palette = [colour for colour, _ in counted.most_common(_COLOURS)]
-    index = {colour: number for number, colour in enumerate(palette)}
-    for colour in counted:
-        if colour not in index:
-            index[colour] = _nearest(colour, palette)
+    palette, index = _palette(counted)
     octets = bytes(index[pixel] for pixel in pixels)
     rows = b"".join(b"\0" + octets[at : at + width] for at in range(0, len(octets), width))
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
@@ -43,16 +41,24 @@ def smaller(png: bytes) -> bytes:
     )
 
 
-def _nearest(colour: Colour, palette: list[Colour]) -> int:
-    red, green, blue = colour
-    return min(
-        range(len(palette)),
-        key=lambda number: (
-            (palette[number][0] - red) ** 2
-            + (palette[number][1] - green) ** 2
-            + (palette[number][2] - blue) ** 2
-        ),
-    )
+def _palette(counted: Counter[Colour]) -> tuple[list[Colour], dict[Colour, int]]:
+    """The colours of a palette, and the number in it of the one to take for each that there is."""
+    palette: list[Colour] = []
+    #: How far each colour is from the palette, and from which of it.
+    nearest = dict.fromkeys(counted, (1 << 20, 0))
+    common = [colour for colour, _ in counted.most_common(_COMMON)]
+    while len(palette) < min(_COLOURS, len(counted)):
+        # What is rare may mean much, such as a green dot.
+        is_common = len(palette) < len(common)
+        added = common[len(palette)] if is_common else max(nearest, key=lambda each: nearest[each])
+        for colour, known in nearest.items():
+            nearest[colour] = min(known, (_distance(colour, added), len(palette)))
+        palette.append(added)
+    return palette, {colour: number for colour, (_, number) in nearest.items()}
+
+
+def _distance(one: Colour, other: Colour) -> int:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

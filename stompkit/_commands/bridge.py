@@ -10,7 +10,7 @@ from typing import Any, Final
 from stompkit.bridge import BridgeProblem, BridgeSettings, load, parse, site_name
 from stompkit.metrics import parse_address
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 Queues are moved, topics are copied. A message is acknowledged to the source when the destination
@@ -56,7 +56,7 @@ _USAGE: Final = 2
 
 def main(arguments: list[str]) -> int:
     """Forward from broker to broker, or tell how that goes."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         if options.status:
             return _status(options)
@@ -76,7 +76,8 @@ def main(arguments: list[str]) -> int:
     return run(settings, quiet=options.quiet, verbose=options.verbose)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit bridge",
         usage="stompkit bridge --config FILE | --from URL --to URL --queue NAME ... [options]",

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from stompkit.frames import Frame, ProtocolError, Role, Session
 from stompkit.link import BrokerUrl
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 A broker whose port is open may be stuck all the same; one that answers CONNECT is not. With
@@ -58,14 +58,14 @@ class _Answer(NamedTuple):
 
 def main(arguments: list[str]) -> int:
     """Ask a broker."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    own = parser()
+    options = own.parse_args(arguments)
     if options.timeout <= 0 or options.wait < 0:
-        parser.error("--timeout and --wait take seconds, --timeout more than 0")
+        own.error("--timeout and --wait take seconds, --timeout more than 0")
     try:
         url = _url(options.target)
     except (ValueError, OSError) as error:
-        parser.error(str(error))
+        own.error(str(error))
     deadline = time.monotonic() + options.wait
     while True:
         problems = []
@@ -88,7 +88,8 @@ def main(arguments: list[str]) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="stompkit ping",
         description="Ask a broker, any that speaks STOMP, whether it works.",

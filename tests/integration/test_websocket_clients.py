@@ -112,19 +112,6 @@ def site(folder: Path) -> Iterator[int]:
         thread.join()
 
 
-@pytest.fixture(scope="module")
-def browser(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Chromium]:
-    """Chromium; where it is missing the tests are skipped, or fail, as for a missing broker."""
-    program = chromium()
-    if program is None:
-        outcome = pytest.fail if settings_of(pytestconfig).missing == "fail" else pytest.skip
-        raise outcome.Exception("no Chromium: apt-get install chromium", pytrace=False)
-    with Chromium(program, tmp_path_factory.mktemp("chromium")) as running:
-        yield running
-
-
 @pytest.fixture
 def broker() -> Iterator[RunningBroker]:
     """A broker that wants a login."""

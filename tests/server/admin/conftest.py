@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def connect(broker: RunningBroker) -> Iterator[Callable[..., StompClient]]:
     """Opens sessions, which are closed at the end; takes headers of CONNECT."""
     with ExitStack() as clients:
 
-        def opened(**headers: str) -> StompClient:
+        def opened(**headers: Any) -> StompClient:
             return clients.enter_context(broker.client(**headers))
 
         yield opened

@@ -309,6 +309,7 @@ class BrokerService(Service):
         self._log = log
         self._reloader = reloader
         self._collector = CollectorSettings()
+        self._is_started = False
 
     @property
     def factory(self) -> BrokerFactory:
@@ -328,14 +329,20 @@ class BrokerService(Service):
         """
         super().privilegedStartService()
         if not self._lifecycle.has_files:
-            self._lifecycle.start()
+            self._start()
 
     def startService(self) -> None:
         """Begin to work, unless that has been done."""
         super().startService()
+        self._start()
+
+    def _start(self) -> None:
+        if self._is_started:
+            return
+        self._is_started = True
+        # First, since whoever is told that it listens may send it a signal at once.
         if self._reloader is not None:
             self._reloader.install()
-        # First, since whoever is told that it listens may send it a signal at once.
         self._collector.apply()
         self._lifecycle.start()
 

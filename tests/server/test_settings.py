@@ -629,6 +629,8 @@ def test_what_is_printed_sets_nothing_that_is_the_default() -> None:
             "store",
             "auth",
             "log",
+            "admin",
+            "beanstalk",
         )
     }
 

@@ -474,7 +474,8 @@ class Session(Connection):
         if len(self._reservations) >= self.hub.settings.max_reserved:
             return None
         for tube in self.watched:
-            if self.hub.paused_until(tube):
+            queue = self.hub.queue(tube)
+            if queue is None or queue.is_paused or self.hub.paused_until(tube):
                 continue
             found = self.hub.best(tube)
             if found is not None and (best is None or found[0] < best[0]):

@@ -7,6 +7,7 @@ import pytest
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig
 from stompkit.server._config import DestinationConfig
+from stompkit.server._queues import Queue
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front, MemoryWorker, document, job_id
@@ -78,6 +79,21 @@ def test_no_job_of_a_paused_tube_is_reserved(front: Front, worker: MemoryWorker)
     assert document(worker.ask(b"stats-tube default\r\n"))["pause-time-left"] == "4"
     assert worker.ask(b"reserve\r\n") == b""
     front.clock.advance(4)
+    assert worker.heard() == reserved(job, b"x")
+
+
+def test_no_job_of_a_queue_that_an_operator_has_paused_is_reserved(
+    front: Front, worker: MemoryWorker
+) -> None:
+    job = put(worker, b"x")
+    broker = front.broker.broker
+    queue = broker.hosts[""].destinations["/queue/default"]
+    assert isinstance(queue, Queue)
+    queue.is_paused = True
+    assert worker.ask(NOW) == TIMED_OUT
+    assert worker.ask(b"reserve\r\n") == b""
+    queue.resume()
+    broker.flush()
     assert worker.heard() == reserved(job, b"x")
 
 

@@ -23,7 +23,7 @@ AGAIN = echo 'Failed beside others. Again, alone; what passes now is a race, to 
 	retry() { $(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v; }; \
 	retry || retry
 
-.PHONY: help demo test lint types tests compiled coverage results docs clean
+.PHONY: help demo test lint types ready frames rest tests compiled results docs clean
 
 help:
 	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
@@ -42,7 +42,10 @@ demo: $(VENV)/.demo
 	$(SAY) 'A pipeline: an application, its replica and its past'
 	$(BIN)/python examples/pipeline/story.py
 
-test: lint types tests compiled coverage
+test: $(VENV)/.dev
+	@# Side by side what takes one processor each.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types ready frames
+	@$(MAKE) --no-print-directory rest compiled
 	$(SAY) 'All passed'
 
 lint: $(VENV)/.dev
@@ -54,16 +57,25 @@ types: $(VENV)/.dev
 	$(SAY) 'Types'
 	$(BIN)/mypy
 
-tests: $(VENV)/.dev
-	$(SAY) 'Tests'
+# Made ahead, since a test that needs it would have to wait for it, beside others.
+ready: $(VENV)/.dev
+	$(SAY) 'What a wheel has compiled'
+	@$(BIN)/python -m benchmarks._compiled 2>&1 || true
+
+frames: $(VENV)/.dev
+	$(SAY) 'Tests of frames, which cover all of it'
 	$(BIN)/coverage erase
-	@# Compiled now, since a test that needs it would have to wait for it, beside others.
-	@$(BIN)/python -m benchmarks._compiled >/dev/null || true & \
-		$(BIN)/coverage run -m pytest tests/frames; passed=$$?; wait; exit $$passed
+	$(BIN)/coverage run -m pytest tests/frames
+	$(BIN)/coverage report --include='stompkit/frames/*' --fail-under=100
+
+rest: $(VENV)/.dev
+	$(SAY) 'Tests'
 	@# In their order: the fewest tests, which would come last, are those that take longest.
 	$(BIN)/python -m pytest --ignore=tests/frames --numprocesses=$(WORKERS) \
 		--dist=loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { $(call AGAIN); }
+
+tests: frames rest
 
 compiled: $(VENV)/.dev
 	$(SAY) 'Tests of the broker with the modules that a wheel has compiled'
@@ -73,11 +85,7 @@ compiled: $(VENV)/.dev
 	export PYTHONPATH="$$tree:$(CURDIR)"; \
 	$(BIN)/python -P -c 'import stompkit; assert stompkit.is_compiled()'; \
 	$(BIN)/python -P -m pytest -m 'not pure' --numprocesses=$(WORKERS) --dist=loadfile \
-		tests/frames tests/server tests/testing $(PYTEST) || { $(call AGAIN,-P); }
-
-coverage: tests
-	$(SAY) 'Coverage of frames: all of it'
-	$(BIN)/coverage report --include='stompkit/frames/*' --fail-under=100
+		tests/frames tests/server $(PYTEST) || { $(call AGAIN,-P); }
 
 results: $(VENV)/.dev
 	$(SAY) 'Results of the conformance suite'

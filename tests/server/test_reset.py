@@ -290,7 +290,7 @@ def test_frames_are_logged_as_before(broker_with: MakeBroker) -> None:
     broker.broker.frame_log = lambda direction, peer, frame: logged.append(frame.command)
     broker.broker.reset()
     broker.client()
-    assert logged == ["CONNECT"]
+    assert logged == ["CONNECT", "CONNECTED"]
 
 
 # Time.

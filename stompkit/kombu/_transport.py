@@ -132,6 +132,9 @@ class Transport(virtual.Transport):
 
     def establish_connection(self) -> Transport:
         """Connect and log in; raises :class:`ConnectionLost`."""
+        # kombu connects again by the same transport, and does not close what it has lost. Consumers
+        # may have had connections of their own, and channels hold messages that are not theirs now.
+        self.close_connection(self)
         self._stomp = StompConnection(self._address())
         name = self.options.broker
         self.broker = BROKERS[name] if name else broker_of(self._stomp.server)

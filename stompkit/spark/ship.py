@@ -15,7 +15,7 @@ import stompkit
 from stompkit.spark._java import cache_folder, put
 from stompkit.spark.source import StompDataSource
 
-__all__ = ["archive", "ship"]
+__all__ = ["archive", "is_remote", "ship"]
 
 
 def ship(spark: SparkSession) -> None:
@@ -30,7 +30,7 @@ def ship(spark: SparkSession) -> None:
     the server that takes no files, so what it imports has to be installed there.
     """
     made = archive()
-    if _is_remote(spark):
+    if is_remote(spark):
         spark.addArtifacts(str(made), pyfile=True)
     else:
         spark.sparkContext.addPyFile(str(made))
@@ -91,6 +91,6 @@ def _shipped(name: str) -> type[StompDataSource]:
     return Shipped
 
 
-def _is_remote(spark: object) -> bool:
+def is_remote(spark: object) -> bool:
     """Whether a session is one of Spark Connect, which has no context."""
     return type(spark).__module__.startswith("pyspark.sql.connect")

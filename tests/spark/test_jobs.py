@@ -216,19 +216,38 @@ def test_jobs_do_the_same_with_brokers_of_others(
     threads = [threading.Thread(target=job.run) for job in jobs]
     for thread in threads:
         thread.start()
+
+    def both_have(count: int) -> bool:
+        assert all(thread.is_alive() for thread in threads)
+        return [job.progress().changes for job in jobs] == [count, count]
+
     try:
         publish(broker, queue, 0, 200)
-        assert wait_until(lambda: [job.progress().changes for job in jobs] == [200, 200], LONG_S)
+        assert wait_until(lambda: both_have(200), LONG_S)
         if "persistence" in broker.capabilities:
             broker.restart(kill=True)
         publish(broker, queue, 200, 300)
-        assert wait_until(lambda: [job.progress().changes for job in jobs] == [300, 300], LONG_S)
+        assert wait_until(lambda: both_have(300), LONG_S)
     finally:
         for job, thread in zip(jobs, threads, strict=True):
             job.stop()
             thread.join(LONG_S)
     shop.check("replicate", 300)
     shop.check("events", 300)
+
+
+def test_a_job_writes_nothing_into_what_all_streams_share(spark: SparkSession, shop: Shop) -> None:
+    """Two that begin at once would break it, now and then."""
+
+    def shared() -> dict[str, str]:
+        session: Any = spark.newSession()._jsparkSession
+        source = session.sessionState().dataSourceManager().lookupDataSource("stomp")
+        return dict(source.dataSourceCls().envVars())
+
+    before = shared()
+    shop.describe({"spool": str(fill(shop.folder / "spool", orders(0, 50)))})
+    assert shop.run(spark, "replicate").progress().changes == 50
+    assert shared() == before
 
 
 def test_a_signal_ends_a_job_after_the_batch_under_way(shop: Shop) -> None:

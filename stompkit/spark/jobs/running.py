@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stompkit.metrics import Address, MetricsProblem, new_registry, parse_address, serving
 from stompkit.spark.durable import put_whole
 from stompkit.spark.jobs._alone import alone
+from stompkit.spark.jobs._source import stream
 from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
 from stompkit.spark.session import spark_session
@@ -151,7 +152,7 @@ class Pipeline:
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         settings = self.settings
-        frame = spark.readStream.format("stomp").options(**settings.source_options(self.job)).load()
+        frame = stream(spark, settings.source_options(self.job))
         mode = "append"
         if isinstance(self._work, Aggregating):
             frame = self._work.query(frame)

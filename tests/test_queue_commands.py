@@ -188,7 +188,8 @@ def test_an_interface_with_a_token_in_the_file_system(
     token.chmod(0o600)
     config = tmp_path / "stompkit.toml"
     config.write_text(
-        f'[admin]\nendpoints = ["unix:{path}:mode=600"]\ntoken_file = "{token}"\n',
+        f'[admin]\nendpoints = ["unix:{path}:mode=600"]\ntoken_file = "{token}"\n'
+        "max_followed = 1\n",
         encoding="utf-8",
     )
     arguments = ("--config", str(config))
@@ -201,6 +202,11 @@ def test_an_interface_with_a_token_in_the_file_system(
         assert b"/queue/a" in commands.run("queues", *given)
         commands.environment["STOMPKIT_ADMIN_TOKEN"] = token.read_text().strip()
         assert b"/queue/a" in commands.run("queues")
+        # Of these one has no rates at least.
+        commands.run("send", "/queue/b", "x")
+        lines = commands.run("queues", "--sort", "in").decode().splitlines()
+        assert sorted(line.split()[0] for line in lines[1:]) == ["/queue/a", "/queue/b"]
+        assert any(line.split()[-2:] == ["-", "-"] for line in lines[1:])
 
 
 # Tap.

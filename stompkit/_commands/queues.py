@@ -121,7 +121,7 @@ def _destinations(admin: Admin, options: argparse.Namespace) -> tuple[int, list[
     key = options.sort.replace("-", "_")
     if _SORTS[options.sort]:
         ordered.sort(
-            key=lambda each: each["rates"][key] if key in ("in", "out") else each[key],
+            key=lambda each: (_rate(each, key) or 0.0) if key in ("in", "out") else each[key],
             reverse=True,
         )
     return len(ordered), ordered[: options.limit]
@@ -140,7 +140,7 @@ def _table(total: int, found: Sequence[dict[str, Any]]) -> Iterator[str]:
         cells += [shown(each["name"])]
         cells += [f"{each[name]:,}" for name in ("ready", "in_flight", "delayed")]
         cells += [size(each["octets"]), f"{each['consumers']:,}"]
-        cells += [_rate(each["rates"][name]) for name in ("in", "out")]
+        cells += [_a_second(_rate(each, name)) for name in ("in", "out")]
         cells += ["paused" if each["is_paused"] else ""]
         rows.append(cells)
     first = 2 if has_hosts else 1
@@ -154,5 +154,13 @@ def _table(total: int, found: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"and {total - len(found):,} more"
 
 
-def _rate(a_second: float) -> str:
-    return f"{a_second:,.0f}/s" if a_second >= 10 or not a_second else f"{a_second:.1f}/s"
+def _rate(destination: dict[str, Any], name: str) -> float | None:
+    """Messages a second; ``None`` where that is not followed, or not yet."""
+    rates = destination["rates"]
+    return None if rates is None else rates[name]
+
+
+def _a_second(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}/s" if rate >= 10 or not rate else f"{rate:.1f}/s"

@@ -181,7 +181,8 @@ class DestinationTotals(Struct, kw_only=True):
 class DestinationShape(Struct, kw_only=True):
     """A destination, or the queue of a durable subscription (``kind`` is ``durable``).
 
-    ``rates`` is ``null`` where there are more destinations than are followed.
+    ``rates`` is ``null`` in the first second, and where there are more destinations than are
+    followed.
     """
 
     host: str

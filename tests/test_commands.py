@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -148,6 +149,9 @@ def test_version_says_what_it_runs_on() -> None:
         "lmdb",
     ]
     assert run("--version").splitlines() == lines
+    told = json.loads(run("version", "--json"))
+    assert told["stompkit"] == stompkit.__version__
+    assert f"Twisted {told['packages']['Twisted']}" in lines
 
 
 # Settings.
@@ -167,6 +171,20 @@ def test_check_config_tells_every_mistake(tmp_path: Path) -> None:
         f"{path}, line 3: [broker] prefetch: must be a whole number of 1 or more, not 0",
         f"{path}, line 5: [[listen]] #1 endpoint: can't listen on x:1: Unknown endpoint type: 'x'",
     ]
+
+
+def test_check_config_tells_programs_too(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text("[broker]\nprefetch = 5")
+    assert json.loads(run("check-config", "--json", path)) == {
+        "file": str(path),
+        "is_ok": True,
+        "problems": [],
+    }
+    path.write_text("[broker]\nprefetch = 0")
+    told = json.loads(run("check-config", path, "--json", status=1))
+    assert not told["is_ok"]
+    assert told["problems"] == run("check-config", path, status=1).splitlines()
 
 
 def test_the_command_is_a_process_with_its_status(tmp_path: Path) -> None:

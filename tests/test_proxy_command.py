@@ -130,6 +130,35 @@ def test_connections_faults_and_frames_are_printed(tmp_path: Path, stack: ExitSt
     assert running.end() == 0
 
 
+def test_lines_are_json_where_that_is_wanted(tmp_path: Path, stack: ExitStack) -> None:
+    (tmp_path / "faults.toml").write_text(SCRIPT, encoding="utf-8")
+    running = Running(tmp_path, stack, "--script", "faults.toml", "--frames", "--json")
+    first = json.loads(running.has_printed(1)[0])
+    assert first["seed"] == 5
+    found = re.fullmatch(r"stomp://127.0.0.1:(\d+)", first["listening"])
+    assert found is not None
+    client = socket.create_connection(("127.0.0.1", int(found[1])), LONG_S)
+    stack.enter_context(client)
+    broker = stack.enter_context(running.upstream.accept())
+    frame = b"SEND\ndestination:/queue/x\npasscode:secret\n\n%b\0"
+    client.sendall(frame % b"one" + frame % b"two" + frame % b"\xff")
+    assert take(broker, len(frame) + 1) == frame % b"one"
+    documents = [json.loads(line) for line in running.has_printed(6)[1:]]
+    assert documents[0]["note"] == "#1 opened"
+    assert documents[1] == {
+        "time": documents[1]["time"],
+        "direction": "received",
+        "peer": "#1",
+        "command": "SEND",
+        "headers": [["destination", "/queue/x"], ["passcode", "***"]],
+        "body_octets": 3,
+        "body": "one",
+    }
+    assert documents[3]["note"].startswith("#1 drop: ")
+    assert documents[4]["body_base64"] == "/w=="
+    assert running.end() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_and_closes_connections(
     tmp_path: Path, stack: ExitStack, number: int
@@ -184,6 +213,8 @@ def test_check_says_that_a_script_is_right(tmp_path: Path) -> None:
     path = tmp_path / "faults.toml"
     path.write_text(SCRIPT, encoding="utf-8")
     assert run("--check", "--script", path) == f"{path}: OK\n"
+    told = json.loads(run("--check", "--script", path, "--json"))
+    assert told == {"file": str(path), "is_ok": True, "problems": []}
 
 
 def test_mistakes_of_a_script_are_told(tmp_path: Path) -> None:
@@ -192,6 +223,8 @@ def test_mistakes_of_a_script_are_told(tmp_path: Path) -> None:
     told = f"{path}, line 8: [[fault]] #1 nht: drop has no such key; did you mean nth?\n"
     assert run("--check", "--script", path, status=1) == told
     assert run("--to", "localhost:1", "--script", path, status=1) == told
+    document = json.loads(run("--check", "--json", "--script", path, status=1))
+    assert document == {"file": str(path), "is_ok": False, "problems": [told.strip()]}
 
 
 def test_a_script_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from stompkit._commands._admin import Admin
+from stompkit._commands._frame_document import frame_document, now
 from stompkit._commands._signals import ended_by_signals
 from stompkit._commands._text import Style, amount, shown
 from stompkit.frames import Frame
@@ -59,28 +58,16 @@ class FrameLines:
         """Print a frame; the body is ``None`` where only its size is known."""
         if not self._is_wanted(direction, command, dict(reversed(headers))):
             return
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        time = now()
         if self._options.json:
-            document: dict[str, Any] = {
-                "time": now,
-                "direction": direction,
-                "peer": peer,
-                "command": command,
-                "headers": [[name, value] for name, value in headers],
-                "body_octets": body_octets,
-            }
-            if body is not None:
-                cut = body[: self._options.body]
-                try:
-                    document["body"] = cut.decode("utf-8")
-                except UnicodeDecodeError:
-                    document["body_base64"] = base64.b64encode(cut).decode("ascii")
+            cut = None if body is None else body[: self._options.body]
+            document = frame_document(time, direction, peer, command, headers, cut, body_octets)
             self._print(json.dumps(document, ensure_ascii=False))
             return
         style = self._style
         colour = _COLOURS.get(command, "blue")
         words = [
-            style(now[11:23], "dim"),
+            style(time[11:23], "dim"),
             style(shown(peer), "dim"),
             style(f"{_ARROWS[direction]} {command}", "bold", colour),
         ]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from stompkit.server.operations import SettingsError, read_settings
 
-__all__ = ["main", "parser"]
+__all__ = ["checked", "main", "parser"]
 
 _EPILOG: Final = """\
 All mistakes are told, each in a line with its place: unknown keys, wrong values, and settings that
 don't go together. Files that the settings name are looked into as well, as the user who asks.
 
   stompkit check-config /etc/stompkit.toml && systemctl reload stompkit
+  stompkit check-config --json /etc/stompkit.toml | jq -r '.problems[]'
 
 exit status: 0 the broker would start with it; 1 it would not
 """
@@ -30,16 +33,29 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the file, TOML")
+    parser.add_argument(
+        "--json", action="store_true", help="print what was found as JSON, whatever it is"
+    )
     return parser
+
+
+def checked(file: Path, problems: Sequence[str]) -> dict[str, object]:
+    """What was found in a file, for JSON."""
+    return {"file": str(file), "is_ok": not problems, "problems": list(problems)}
 
 
 def main(arguments: list[str]) -> int:
     """Check a file."""
     options = parser().parse_args(arguments)
+    problems = []
     try:
         read_settings(options.file)
     except SettingsError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(f"{options.file}: OK")
-    return 0
+        problems = error.problems
+    if options.json:
+        print(json.dumps(checked(options.file, problems), ensure_ascii=False))
+    elif problems:
+        print("\n".join(problems), file=sys.stderr)
+    else:
+        print(f"{options.file}: OK")
+    return 1 if problems else 0

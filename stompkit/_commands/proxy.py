@@ -13,19 +13,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from stompkit._commands._frame_document import frame_document, now
+from stompkit._commands.check_config import checked
 from stompkit.frames import Frame
-from stompkit.testing import parse_address
-from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, FrameLog, Proxy
+from stompkit.testing import SeenFrame, format_address, parse_address
+from stompkit.testing.proxy import (
+    Direction,
+    FaultScript,
+    FaultScriptError,
+    FrameLog,
+    Proxy,
+)
 
 __all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 The first line of output says where the proxy listens, as a URL. Then there is one for every
 connection and every fault that happens, and with --frames for every frame, as its sender sent it;
-passcodes are masked. The proxy goes on until it gets SIGINT (Ctrl-C) or SIGTERM.
+passcodes are masked. The proxy goes on until it gets SIGINT (Ctrl-C) or SIGTERM. With --json each
+line is a JSON object: one with "listening" first, then frames, which have a "command", and what
+else happens, as a "note".
 
   stompkit proxy --listen 127.0.0.1:61614 --to mq.example:61613 --frames
   stompkit proxy --to localhost:61613 --script faults.toml --seed 7 --announce proxy.json
+  stompkit proxy --to localhost:61613 --frames --json | jq -c 'select(.command == "ERROR")'
   stompkit proxy --check --script faults.toml
 
 A script, all of whose faults are in force from the start:
@@ -50,8 +61,9 @@ _ENDED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 class _Output:
     """Standard output, which begins with a certain line and lasts until nobody reads it."""
 
-    def __init__(self) -> None:
-        """Keep lines until the first one is there."""
+    def __init__(self, *, is_json: bool) -> None:
+        """Keep lines until the first one is there; each is to be JSON, or text."""
+        self.is_json = is_json
         self._lock = threading.Lock()
         self._waiting: list[str] | None = []
         #: Whether somebody still reads it.
@@ -63,7 +75,11 @@ class _Output:
             waiting, self._waiting = self._waiting or [], None
             self._print("\n".join([first, *waiting]))
 
-    def __call__(self, line: str) -> None:
+    def note(self, text: str) -> None:
+        """Print what has happened; called in the thread of the proxy."""
+        self.line(json.dumps({"time": now(), "note": text}) if self.is_json else text)
+
+    def line(self, line: str) -> None:
         """Print a line; called in the thread of the proxy."""
         with self._lock:
             if self._waiting is None:
@@ -95,13 +111,24 @@ class _Printed(FrameLog):
         """Note a frame and print it."""
         super().record(direction, connection, frame)
         for seen in self.all:
-            self._output(str(seen))
+            self._output.line(self._document(seen) if self._output.is_json else str(seen))
 
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
         """Say once that what follows is no STOMP."""
         if (connection, direction) not in self._unreadable:
             self._unreadable.add((connection, direction))
-            self._output(f"#{connection} {direction:<8} no STOMP from here on: it passes unread")
+            text = f"#{connection} {direction:<8} no STOMP from here on: it passes unread"
+            self._output.note(text)
+
+    @staticmethod
+    def _document(seen: SeenFrame) -> str:
+        frame = seen.frame
+        octets = len(frame.body) + seen.cut_bytes
+        peer, headers = f"#{seen.connection}", frame.headers.items()
+        document = frame_document(
+            now(), seen.direction, peer, frame.command, headers, frame.body, octets
+        )
+        return json.dumps(document, ensure_ascii=False)
 
 
 def main(arguments: list[str]) -> int:
@@ -110,12 +137,15 @@ def main(arguments: list[str]) -> int:
     try:
         script = FaultScript() if options.script is None else FaultScript.load(options.script)
     except FaultScriptError as error:
-        print(error, file=sys.stderr)
+        if options.check and options.json:
+            print(json.dumps(checked(options.script, str(error).splitlines())))
+        else:
+            print(error, file=sys.stderr)
         return 1
     except OSError as error:
         return _failed(error)
     if options.check:
-        print(f"{options.script}: OK")
+        print(json.dumps(checked(options.script, [])) if options.json else f"{options.script}: OK")
         return 0
     try:
         with _signals_kept():
@@ -155,6 +185,7 @@ def parser() -> argparse.ArgumentParser:
         "--seed", type=int, help="for what is random in faults; by default the script's, or 0"
     )
     parser.add_argument("--frames", action="store_true", help="print all frames")
+    parser.add_argument("--json", action="store_true", help="print each line as JSON")
     parser.add_argument(
         "--announce", type=Path, metavar="FILE", help="write process id and port to FILE, as JSON"
     )
@@ -200,7 +231,7 @@ def _signals_kept() -> Iterator[None]:
 
 def _run(options: argparse.Namespace, script: FaultScript) -> None:
     """Run the proxy; raises OSError if it can't listen, BrokenPipeError if nobody reads it."""
-    output = _Output()
+    output = _Output(is_json=options.json)
     seed = options.seed if options.seed is not None else script.seed or 0
     host, port = options.listen
     proxy = Proxy(
@@ -209,11 +240,14 @@ def _run(options: argparse.Namespace, script: FaultScript) -> None:
         port=port,
         seed=seed,
         frames=_Printed(output) if options.frames else None,
-        told=output,
+        told=output.note,
     )
     script.apply(proxy)
     with proxy:
-        output.begin(f"{proxy.url} to {_shown(*options.to)}, seed {seed}")
+        to = format_address(*options.to)
+        first = {"time": now(), "listening": proxy.url, "to": to, "seed": seed}
+        text = f"{proxy.url} to {to}, seed {seed}"
+        output.begin(json.dumps(first) if options.json else text)
         if options.announce is not None:
             _announce(options.announce, proxy)
         try:
@@ -223,10 +257,6 @@ def _run(options: argparse.Namespace, script: FaultScript) -> None:
                 options.announce.unlink(missing_ok=True)
     if not output.is_read:
         raise BrokenPipeError
-
-
-def _shown(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _announce(path: Path, proxy: Proxy) -> None:

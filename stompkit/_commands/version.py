@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -16,21 +17,39 @@ _PACKAGES: Final = ("Twisted", "msgspec", "lmdb", "SQLAlchemy", "pyOpenSSL")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, of which there are none."""
-    return argparse.ArgumentParser(
+    """The options."""
+    parser = argparse.ArgumentParser(
         prog="stompkit version",
         description="Print the versions of stompkit and of what it runs on.",
     )
+    parser.add_argument("--json", action="store_true", help="print them as JSON")
+    return parser
 
 
 def main(arguments: list[str]) -> int:
     """Print versions, as a report of a problem should have them."""
-    parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
+    packages = {package: _version(package) for package in _PACKAGES}
+    system = f"{platform.system()} {platform.release()}"
+    if options.json:
+        document = {
+            "stompkit": __version__,
+            "is_compiled": is_compiled(),
+            "python": platform.python_version(),
+            "system": system,
+            "packages": packages,
+        }
+        print(json.dumps(document))
+        return 0
     print(f"stompkit {__version__}, {'compiled' if is_compiled() else 'not compiled'}")
-    print(f"Python {platform.python_version()} on {platform.system()} {platform.release()}")
-    for package in _PACKAGES:
-        try:
-            print(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            print(f"{package}: not installed")
+    print(f"Python {platform.python_version()} on {system}")
+    for package, found in packages.items():
+        print(f"{package}: not installed" if found is None else f"{package} {found}")
     return 0
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

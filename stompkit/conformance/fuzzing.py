@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -20,6 +21,8 @@ __all__ = ["Transcript", "fuzz", "transcript"]
 
 #: How many sessions there are at the same time.
 _BATCH: Final = 20
+#: How many batches before may have done harm that is seen now: slow targets come to them late.
+_BATCHES_BEFORE: Final = 2
 #: How long the sessions of a batch have to end after the last octet, in seconds.
 _ENDING_S: Final = 0.2
 #: How long one session may take on average, in seconds, before there are fewer of them.
@@ -195,7 +198,7 @@ def fuzz(target: Target) -> None:
     queue = target.queue()
     bystander = Bystander(target)
     tried = 0
-    before: _Numbered = {}
+    before: deque[_Numbered] = deque(maxlen=_BATCHES_BEFORE)
     while tried < count and time.monotonic() < until:
         numbers = range(tried, min(tried + _BATCH, count))
         batch = {number: transcript(seed, number, queue) for number in numbers}
@@ -204,9 +207,8 @@ def fuzz(target: Target) -> None:
             bystander.check("them")
             target.connect().close()
         except Failed as error:
-            # A target that is slow may have come to the sessions before only now.
             _explain(target, seed, batch, before, error)
-        before = batch
+        before.appendleft(batch)
         tried = numbers[-1] + 1
     target.note(f"{tried} sessions of seed {seed}: --seed {seed} --fuzz {tried} makes the same")
 
@@ -273,10 +275,13 @@ class _Harm:
         return not self.is_over
 
 
-def _explain(target: Target, seed: int, batch: _Numbered, before: _Numbered, error: Failed) -> None:
+def _explain(
+    target: Target, seed: int, batch: _Numbered, before: Iterable[_Numbered], error: Failed
+) -> None:
     """Find the session that did the harm, and what in it; raises :class:`Failed` with that."""
     harm = _Harm(target)
-    for number, each in (batch | before).items():
+    suspects = itertools.chain(batch.items(), *(each.items() for each in before))
+    for number, each in suspects:
         if harm.is_done_by(each):
             smallest = _shrunk(each, harm)
             target.recorder.say(0, f"the smallest part that does it, {smallest}")

@@ -126,8 +126,9 @@ Fuzzed = Callable[..., Target]
 def fuzzed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fuzzed]:
     """A case's view of a server at a port, with the control of it if there is one.
 
-    A busy machine takes long to make an input small.
+    A busy machine takes long to play all sessions, and to make an input small.
     """
+    monkeypatch.setattr("stompkit.conformance.fuzzing._SESSION_S", 2.0)
     monkeypatch.setattr("stompkit.conformance.fuzzing._SHRINKING_S", 600.0)
     made = []
 

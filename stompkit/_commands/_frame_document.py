@@ -1,0 +1,41 @@
+"""A frame that was seen, as ``tap --json`` and ``proxy --json`` print it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["frame_document", "now"]
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond, as ISO 8601 has it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def frame_document(
+    time: str,
+    direction: str,
+    peer: str,
+    command: str,
+    headers: Iterable[tuple[str, str]],
+    body: bytes | None,
+    body_octets: int,
+) -> dict[str, Any]:
+    """What JSON is made of; ``body`` is ``None`` where only its size is known."""
+    document: dict[str, Any] = {
+        "time": time,
+        "direction": direction,
+        "peer": peer,
+        "command": command,
+        "headers": [[name, value] for name, value in headers],
+        "body_octets": body_octets,
+    }
+    if body is not None:
+        try:
+            document["body"] = body.decode("utf-8")
+        except UnicodeDecodeError:
+            document["body_base64"] = base64.b64encode(body).decode("ascii")
+    return document

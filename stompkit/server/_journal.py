@@ -206,15 +206,19 @@ class Journal:
     def _did(self, units: list[Unit], operations: Sequence[Operation]) -> None:
         self._busy = False
         self._unsynced = True
-        if self._unmade:
-            self._forget_unmade(operations)
-        if self.failure is not None:
+        if self.failure is not None and any(map(self._is_written, operations)):
             self.failure = None
             _log.info("the store works again")
+        if self._unmade:
+            self._forget_unmade(operations)
         for unit in units:
             self._finish(unit, None)
         self._sync_later()
         self._wake()
+
+    def _is_written(self, operation: Operation) -> bool:
+        """Whether an operation has the store write: it does not drop what it never made."""
+        return not (isinstance(operation, DropLane) and operation.lane in self._unmade)
 
     def _finish(self, unit: Unit, error: StoreError | None) -> None:
         if self._is_abandoned:
@@ -296,11 +300,7 @@ class Journal:
     def _owe(self, operations: Sequence[Operation]) -> None:
         """Have operations done later; what was never made need not be dropped."""
         again = Unit()
-        again.operations = [
-            each
-            for each in operations
-            if not (isinstance(each, DropLane) and each.lane in self._unmade)
-        ]
+        again.operations = list(filter(self._is_written, operations))
         self._forget_unmade(operations)
         self._forget_records(operations)
         if again.operations:

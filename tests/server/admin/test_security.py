@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from stompkit.server._settings import SettingsError, parse_settings
 from stompkit.testing import LaunchConfig, launch
+from stompkit.testing.client import BrokerSaidError
 from tests.server.admin.asking import DEADLINE_S, Asker
 from tests.server.processes import LOOPBACK, TWIST, announced, processes
 
@@ -188,6 +190,24 @@ def test_a_broker_that_stands_by_is_not_ready(tmp_path: Path) -> None:
             assert by_socket(tmp_path / "admin", "/health")[0] == 200
             first.stop()
             process.wait_until(lambda: by_socket(tmp_path / "admin", "/ready")[0] == 200)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can bound another's files")
+def test_a_broker_whose_store_fails_is_not_ready(tmp_path: Path) -> None:
+    config = LaunchConfig(persistent=True, admin=True, frames=False, directory=tmp_path)
+    with launch(config) as broker:
+        ask = Asker(broker.admin_url)
+        assert ask.request("GET", "/ready").status == 200
+        broker.fill_disk()
+        with broker.client() as client, pytest.raises(BrokerSaidError):
+            client.send("/queue/full", "x", persistent="true")
+        answer = ask.request("GET", "/ready")
+        assert answer.status == 503 and "store has failed" in answer.json["reason"]
+        assert ask.request("GET", "/health").status == 200
+        broker.free_disk()
+        with broker.client() as client:
+            client.send("/queue/full", "x", persistent="true")
+        assert ask.request("GET", "/ready").status == 200
 
 
 def by_socket(path: Path, what: str) -> tuple[int, dict[str, str]]:

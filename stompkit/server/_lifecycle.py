@@ -6,17 +6,13 @@ import atexit
 import json
 import os
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
-from ipaddress import ip_address
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IDelayedCall,
-    IListeningPort,
-    IProtocolFactory,
     IReactorCore,
     IReactorFromThreads,
     IReactorTime,
@@ -27,17 +23,16 @@ from twisted.python.failure import Failure
 
 from stompkit.server._assembly import Access, MakeFactory, access, factory
 from stompkit.server._beanstalk_settings import BeanstalkSettings
-from stompkit.server._listening import PROXIED, endpoint_of
+from stompkit.server._listeners import CantListen, Listeners, addresses
 from stompkit.server._lock import DirectoryLock
 from stompkit.server._logs import log_frame
 from stompkit.server._notify import Notifier
 from stompkit.server._protocol import BrokerFactory
-from stompkit.server._settings import Endpoint, Settings
+from stompkit.server._settings import Settings
 from stompkit.server.interfaces import StoreError
 
 if TYPE_CHECKING:
     from stompkit.server.admin import Admin
-    from stompkit.server.beanstalk import BeanstalkFactory
 
 __all__ = ["Lifecycle"]
 
@@ -85,10 +80,7 @@ class Lifecycle:
         self._is_started = False
         self._is_stopping = False
         self._lock_timeout: IDelayedCall | None = None
-        self._ports: list[IListeningPort] = []
-        self._websocket_ports: list[IListeningPort] = []
-        self._beanstalk_ports: list[IListeningPort] = []
-        self._beanstalk: BeanstalkFactory | None = None
+        self._listeners = Listeners(settings, self.factory, clock, self._reactor)
         self._is_listening = False
         self._admin = self._make_admin()
 
@@ -229,27 +221,11 @@ class Lifecycle:
             raise _StartError(f"can't serve the admin's HTTP: {error}") from error
 
     async def _listen(self) -> None:
-        for where, made_by, ports in self._places():
-            try:
-                reactor = cast("IReactorCore", self._reactor)
-                endpoint = endpoint_of(reactor, where.endpoint, where.proxies)
-                port = await endpoint.listen(made_by)
-            except Exception as error:
-                raise _StartError(f"can't listen on {where.endpoint}: {error}") from error
-            ports.append(port)
-            if self._is_stopping:
-                await self._stop_listening()
+        try:
+            if not await self._listeners.listen():
                 return
-        for each, port in zip(self.settings.listening, self._ports, strict=True):
-            _log.info("listening on {address}", address=port.getHost())
-            self._warn_if_open(port)
-            if each.endpoint.startswith(PROXIED) and not each.proxies:
-                self._warn_if_believing(port)
-        for port in self._websocket_ports:
-            _log.info("listening for WebSockets on {address}", address=port.getHost())
-            self._warn_if_open(port)
-        for port in self._beanstalk_ports:
-            _log.info("listening on {address} for beanstalk", address=port.getHost())
+        except CantListen as error:
+            raise _StartError(str(error)) from error
         self._is_listening = True
         if self._announce is not None:
             try:
@@ -266,53 +242,11 @@ class Lifecycle:
     @property
     def state(self) -> str:
         """A line that says what it does: where it listens."""
-        names = [":".join(str(part) for part in each.values()) for each in _addresses(self._ports)]
-        return f"listening on {', '.join(names)}"
-
-    def _places(self) -> Iterator[tuple[Endpoint, IProtocolFactory, list[IListeningPort]]]:
-        """Where to listen, for what, and where to put the port."""
-        for where in self.settings.listening:
-            yield where, self.factory, self._ports
-        for each in self.settings.websockets:
-            # Not before it is wanted: wsproto is an extra.
-            from stompkit.server.websocket import WebSocketFactory
-
-            websockets = WebSocketFactory(
-                self.factory, each, self._clock, closing_clock=self._reactor
-            )
-            yield Endpoint(endpoint=each.endpoint), websockets, self._websocket_ports
-        beanstalk = self.settings.beanstalk
-        if beanstalk.endpoints:
-            # Not before it is wanted: most brokers are without.
-            from stompkit.server.beanstalk import BeanstalkFactory
-
-            self._beanstalk = BeanstalkFactory(self.factory.broker, beanstalk, self._clock)
-            for description in beanstalk.endpoints:
-                yield Endpoint(endpoint=description), self._beanstalk, self._beanstalk_ports
+        return f"listening on {self._listeners}"
 
     def change_beanstalk(self, new: BeanstalkSettings) -> None:
         """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
-        if self._beanstalk is not None:
-            self._beanstalk.hub.configure(new)
-
-    def _warn_if_believing(self, port: IListeningPort) -> None:
-        if _is_reachable(address := port.getHost()):
-            _log.warn(
-                "anybody who can reach port {port} from elsewhere can say that he is at another"
-                " address: list the load balancers in proxies, in [[listen]]",
-                port=address.port,
-            )
-
-    def _warn_if_open(self, port: IListeningPort) -> None:
-        auth = self.settings.auth
-        if auth.is_checked or auth.anonymous:
-            return
-        if _is_reachable(address := port.getHost()):
-            _log.warn(
-                "anybody who can reach port {port} from elsewhere is let in, and may do"
-                " everything: add --auth, or --anonymous if that is meant",
-                port=address.port,
-            )
+        self._listeners.change_beanstalk(new)
 
     def change_access(self, new: Access) -> None:
         """Have others decide on logins and rights from now on."""
@@ -330,13 +264,9 @@ class Lifecycle:
 
         Other listeners, where there are any, are apart: ``websocket``, ``beanstalk``, ``admin``.
         """
-        said: dict[str, object] = {"pid": os.getpid(), "endpoints": _addresses(self._ports)}
-        if self._websocket_ports:
-            said["websocket"] = _addresses(self._websocket_ports)
-        if self._beanstalk_ports:
-            said["beanstalk"] = _addresses(self._beanstalk_ports)
+        said = {"pid": os.getpid(), **self._listeners.announcement()}
         if self._admin is not None:
-            said["admin"] = _addresses(self._admin.ports)
+            said["admin"] = addresses(self._admin.ports)
         return said
 
     # The end.
@@ -360,7 +290,7 @@ class Lifecycle:
         self._stop_waiting()
         if self._announce is not None:
             self._announce.unlink(missing_ok=True)
-        await self._stop_listening()
+        await self._listeners.stop()
         await self._disconnect()
         await self.access.close()
         if self._admin is not None:
@@ -375,14 +305,6 @@ class Lifecycle:
         if self._lock is not None:
             self._lock.release()
 
-    async def _stop_listening(self) -> None:
-        ports = [*self._ports, *self._websocket_ports, *self._beanstalk_ports]
-        self._ports, self._websocket_ports, self._beanstalk_ports = [], [], []
-        for port in ports:
-            stopped = port.stopListening()
-            if stopped is not None:
-                await stopped
-
     async def _disconnect(self) -> None:
         broker = self.factory.broker
         self.factory.disconnect_all("the broker is shutting down", "shutting-down")
@@ -391,23 +313,6 @@ class Lifecycle:
         deadline = self._reactor.seconds() + patience_s
         while broker.connections and self._reactor.seconds() < deadline:
             await deferLater(self._reactor, _PAUSE_S)
-
-
-def _addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:
-    """Where ports are: host and port, or the path of a socket in the file system."""
-    return [
-        {"host": host.host, "port": host.port}
-        if isinstance(host, IPv4Address | IPv6Address)
-        else {"path": os.fsdecode(getattr(host, "name", b"") or b"")}
-        for host in (port.getHost() for port in ports)
-    ]
-
-
-def _is_reachable(address: object) -> TypeGuard[IPv4Address | IPv6Address]:
-    """Whether others than this machine may connect there."""
-    if not isinstance(address, IPv4Address | IPv6Address):
-        return False
-    return not ip_address(address.host.partition("%")[0]).is_loopback
 
 
 def _log_failure(failure: Failure) -> None:

@@ -197,14 +197,17 @@ def test_the_tutorial_works_as_it_says(tmp_path: Path) -> None:
         "PATH": os.pathsep.join(places),
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    with free_ports() as [port]:
+    with free_ports(2) as (stomp, admin):
+
+        def elsewhere(text: str) -> str:
+            return text.replace("61613", str(stomp)).replace("15613", str(admin))
+
         for block in blocks():
             for name in block["names"]:
-                text = block.astext().replace("61613", str(port))
-                (tmp_path / name).write_text(text + "\n", encoding="utf-8")
+                (tmp_path / name).write_text(elsewhere(block.astext()) + "\n", encoding="utf-8")
         try:
             done = subprocess.run(
-                ["bash", "-c", commands.replace("61613", str(port))],
+                ["bash", "-c", elsewhere(commands)],
                 cwd=tmp_path,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -223,5 +226,7 @@ def test_the_tutorial_works_as_it_says(tmp_path: Path) -> None:
     assert len(outputs) == len(printed)
     for output, wanted in zip(outputs, printed, strict=True):
         assert wanted in output, done.stdout
+    assert re.search(r"^/queue/orders +3 ", done.stdout, re.MULTILINE)
+    assert "pizza 0" in done.stdout
     assert "1 passed" in done.stdout
     assert (tmp_path / "report.html").stat().st_size > 0

@@ -12,7 +12,7 @@ from stompkit.server._peeking import Seen, peek
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._problems import Problem
-from stompkit.server.admin._statistics import in_flight
+from stompkit.server.admin._statistics import PERIOD_S, in_flight
 from stompkit.server.admin._views import (
     connection_shape,
     destination_detail,
@@ -22,6 +22,7 @@ from stompkit.server.admin._views import (
     message_shape,
     overview,
     places,
+    rates_shape,
     subscription_shape,
 )
 from stompkit.server.interfaces import StoreError
@@ -31,6 +32,7 @@ __all__ = [
     "get_destination",
     "get_destinations",
     "get_durables",
+    "get_history",
     "get_messages",
     "get_overview",
     "get_subscriptions",
@@ -53,6 +55,12 @@ _KEYS: Final[dict[str, Callable[[Any], Any]]] = {
 def get_overview(context: Context, _: shapes.Nothing) -> shapes.Overview:
     """The broker at a glance."""
     return overview(context)
+
+
+def get_history(context: Context, _: shapes.Nothing) -> shapes.RatesHistory:
+    """The broker's rates over the last five minutes."""
+    history = context.statistics.history
+    return shapes.RatesHistory(interval_s=PERIOD_S, rates=[rates_shape(each) for each in history])
 
 
 def get_destinations(context: Context, query: shapes.DestinationsQuery) -> shapes.DestinationList:

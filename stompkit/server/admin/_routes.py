@@ -47,6 +47,7 @@ def _post(
 
 _ALL: Final = (
     _get("overview", shapes.Nothing, shapes.Overview, queries.get_overview),
+    _get("history", shapes.Nothing, shapes.RatesHistory, queries.get_history),
     _get(
         "destinations",
         shapes.DestinationsQuery,

@@ -104,6 +104,13 @@ class Totals(Struct, kw_only=True):
     dead_lettered: int
 
 
+class RatesHistory(Struct, kw_only=True):
+    """The broker's rates in the last minutes, oldest first, one for each interval."""
+
+    interval_s: float
+    rates: list[Rates]
+
+
 class StoreShape(Struct, kw_only=True):
     """Where messages are kept; ``octets`` on the disk, where that is known."""
 

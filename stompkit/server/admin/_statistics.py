@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -12,11 +13,13 @@ from stompkit.server._broker import Broker
 from stompkit.server._destinations import Destination, Totals
 from stompkit.server._queues import Queue
 
-__all__ = ["INTERVAL_S", "Followed", "Statistics", "Sums", "in_flight"]
+__all__ = ["INTERVAL_S", "PERIOD_S", "Followed", "Statistics", "Sums", "in_flight"]
 
-#: Seconds between two looks, and between two values of the history.
-_PERIOD_S: Final = 1.0
+#: Seconds between two looks, and between two values of a destination's history.
+PERIOD_S: Final = 1.0
 INTERVAL_S: Final = 2.0
+#: Looks of which the rates of the whole broker are kept.
+_RATES_LENGTH: Final = 300
 _HISTORY_LENGTH: Final = 150
 #: Destinations that are looked at in one turn of the reactor.
 _STEP: Final = 1_000
@@ -116,7 +119,8 @@ class Statistics:
         self._max_followed = max_followed
         self.followed: dict[Destination, Followed] = {}
         self.sums = Sums()
-        self.rates = (0.0,) * len(Totals._fields)
+        #: What came in a second, by the fields of :class:`Totals`, as of the last looks.
+        self.history: deque[tuple[float, ...]] = deque(maxlen=_RATES_LENGTH)
         #: The number of the last look, and what is called after each.
         self.serial = 0
         self.watchers: list[Callable[[], None]] = []
@@ -124,10 +128,15 @@ class Statistics:
         self._looked_at = clock.seconds()
         self._remembered_at = clock.seconds()
 
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """What came in the last second, by the fields of :class:`Totals`."""
+        return self.history[-1] if self.history else (0.0,) * len(Totals._fields)
+
     def start(self) -> None:
         """Begin to look."""
         self._looked_at = self._remembered_at = self._clock.seconds()
-        self._timer = self._clock.callLater(_PERIOD_S, self._begin)
+        self._timer = self._clock.callLater(PERIOD_S, self._begin)
 
     def stop(self) -> None:
         """Look no more."""
@@ -158,7 +167,7 @@ class Statistics:
         since = now - self._remembered_at
         self._looked_at = now
         # Looks come a little earlier or later than they should.
-        does_remember = since >= INTERVAL_S - _PERIOD_S / 2
+        does_remember = since >= INTERVAL_S - PERIOD_S / 2
         if does_remember:
             self._remembered_at = now
         self.serial += 1
@@ -191,12 +200,12 @@ class Statistics:
 
     def _end(self, sums: Sums, seconds: float, seen: dict[Destination, Followed]) -> None:
         before, now = self.sums.totals, sums.totals
-        self.rates = tuple(
-            max(0.0, (new - old) / seconds) for old, new in zip(before, now, strict=True)
+        self.history.append(
+            tuple(max(0.0, (new - old) / seconds) for old, new in zip(before, now, strict=True))
         )
         self.sums = sums
         self.followed = seen
-        self._timer = self._clock.callLater(_PERIOD_S, self._begin)
+        self._timer = self._clock.callLater(PERIOD_S, self._begin)
         for watcher in list(self.watchers):
             watcher()
 

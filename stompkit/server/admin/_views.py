@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,7 @@ __all__ = [
     "message_shape",
     "overview",
     "places",
+    "rates_shape",
     "subscription_shape",
     "time_text",
 ]
@@ -59,7 +60,7 @@ def text_of(value: str) -> str:
 def overview(context: Context) -> shapes.Overview:
     """The whole broker; sums are those of the last second."""
     broker, statistics = context.broker, context.statistics
-    sums, rates = statistics.sums, statistics.rates
+    sums = statistics.sums
     totals = sums.totals
     now = context.reactor.seconds()
     return shapes.Overview(
@@ -74,9 +75,7 @@ def overview(context: Context) -> shapes.Overview:
         ready=sums.ready,
         in_flight=sum(len(each.ledger) for each in broker.connections),
         delayed=sums.delayed,
-        rates=shapes.Rates(
-            received=rates[0], delivered=rates[1], settled=rates[2], dead_lettered=rates[4]
-        ),
+        rates=rates_shape(statistics.rates),
         totals=shapes.Totals(
             received=totals.received,
             delivered=totals.delivered,
@@ -86,6 +85,13 @@ def overview(context: Context) -> shapes.Overview:
         store=_store(context),
         memory_octets=_memory(),
         descriptors=_descriptors(),
+    )
+
+
+def rates_shape(rates: Sequence[float]) -> shapes.Rates:
+    """What came in a second, of the fields of ``Totals``."""
+    return shapes.Rates(
+        received=rates[0], delivered=rates[1], settled=rates[2], dead_lettered=rates[4]
     )
 
 

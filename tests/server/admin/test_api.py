@@ -112,6 +112,9 @@ def test_rates_and_history(broker: RunningBroker, connect: Connect, ask: Asker) 
 
     client.send(QUEUE, b"x", receipt=True)
     assert wait_until(has_rate, DEADLINE_S)
+    history = ask.get("history")
+    assert history["interval_s"] == 1
+    assert any(each["received"] > 0 for each in history["rates"])
 
 
 # Changing.

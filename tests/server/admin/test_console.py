@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stompkit.testing._launching.polling import wait_until
 from tests.browser import Chromium
+from tests.server.admin.asking import DEADLINE_S
 from tests.server.admin.consoles import VIEWS, Console, Operated, operated
 from tests.server.processes import CONNECT, tcp
 
@@ -256,6 +258,19 @@ def test_rates_are_drawn(console: Console) -> None:
     console.broker.send("/queue/drawn", *"abcdef")
     points = "document.querySelector('.chart polyline').getAttribute('points')"
     console.wait(f"{points}.split(' ').some(point => Number(point.split(',')[1]) < 100)")
+
+
+def test_charts_begin_before_the_page_is_opened(console: Console) -> None:
+    console.broker.send("/queue/before", *"abcdef")
+
+    def remembered() -> list[float]:
+        return [each["received"] for each in console.broker.get("history")["rates"]]
+
+    assert wait_until(lambda: len(remembered()) > 10 and max(remembered()) > 0, DEADLINE_S)
+    console.open()
+    points = "document.querySelector('.chart polyline').getAttribute('points').split(' ')"
+    console.wait(f"{points}.length > 10")
+    console.wait(f"{points}.some(point => Number(point.split(',')[1]) < 100)")
 
 
 def test_table_is_sorted_and_filtered(console: Console) -> None:

@@ -1,6 +1,6 @@
 // The stream of server-sent events. It is read with fetch(), since an EventSource sends no token.
 
-import { authorised, refused, search } from "./api.js";
+import { authorised, get, refused, search } from "./api.js";
 
 /** After how long without a word the stream counts as broken. */
 const SILENCE_MS = 10_000;
@@ -91,6 +91,7 @@ async function read(control) {
       signal: control.signal,
     });
     if (!response.ok) await refused(response);
+    await recall(control.signal);
     live.dispatchEvent(new Event("open"));
     const parse = parser(deliver);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -112,6 +113,12 @@ async function read(control) {
   tell("lost");
   timer = setTimeout(() => follow(), WAITS_MS[Math.min(failures, WAITS_MS.length - 1)]);
   failures += 1;
+}
+
+/** Take what the broker remembers of its rates, but the latest ones: the stream begins with them. */
+async function recall(signal) {
+  const { rates } = await get("history", {}, signal);
+  live.history = rates.slice(0, -1).slice(-KEPT);
 }
 
 function deliver(type, data) {

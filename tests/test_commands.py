@@ -349,7 +349,11 @@ def test_a_store_goes_through_a_file_into_another(start: Start, tmp_path: Path, 
 
 def test_a_store_can_be_checked_and_compacted(start: Start, tmp_path: Path, data: Path) -> None:
     assert run("store", "check", data) == f"{data}: OK\n"
+    told = json.loads(run("store", "check", "--json", data))
+    assert told == {"file": str(data), "is_ok": True, "problems": []}
     assert "octets before" in run("store", "compact", data)
+    told = json.loads(run("store", "compact", data, "--json"))
+    assert told["octets_before"] >= told["octets_after"] > 0
     assert run("store", "check", data) == f"{data}: OK\n"
     assert bodies(start, tmp_path, "--data", str(data)) == [b"m0", b"m1", b"m2"]
 

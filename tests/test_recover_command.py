@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -89,6 +90,8 @@ def test_what_a_crash_has_left_is_listed_and_published_once(
     run: Run, database: str, notes: str
 ) -> None:
     arguments = ("--notes", notes, "--database", database, "--store", notes, "--older-than", 0)
+    [document] = map(json.loads, run(*arguments, "--list", "--json")[1].splitlines())
+    assert document["event"] == {"users_write": [1, 2]}
     status, output, _ = run(*arguments, "--list")
     assert status == 1
     assert "users_write: 1, 2" in output

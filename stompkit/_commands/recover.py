@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
         with ExitStack() as stack:
             notes = _notes(options, stack)
             if options.list:
-                return _list(notes.stuck(options.older_than))
+                return _list(notes.stuck(options.older_than), is_json=options.json)
             return _recover(notes, options, stack)
     except Exception as error:
         text = str(error) or type(error).__name__
@@ -90,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
         help="leave younger notes alone, of processes that can't be seen from here (default: 60)",
     )
     add("--list", action="store_true", help="tell what is there, and change nothing")
+    add("--json", action="store_true", help="with --list, print each of them as JSON")
     return parser
 
 
@@ -120,14 +122,24 @@ def _store(options: argparse.Namespace, stack: ExitStack) -> EventStore | None:
     return made
 
 
-def _list(stuck: list[Prepared]) -> int:
+def _list(stuck: list[Prepared], *, is_json: bool) -> int:
     for each in stuck:
+        if is_json:
+            document = {
+                "id": each.id,
+                "time": each.time,
+                "is_committed": each.is_committed,
+                "event": each.event,
+            }
+            print(json.dumps(document, ensure_ascii=False, default=str))
+            continue
         when = datetime.fromtimestamp(each.time, UTC).isoformat(" ", "seconds")
         state = "committed" if each.is_committed else "perhaps committed"
         print(f"{each.id}  {when}  {state}")
         for name, keys in each.event.items():
             print(f"  {name}: {', '.join(map(repr, keys))}")
-    print(f"{len(stuck)} to be recovered")
+    if not is_json:
+        print(f"{len(stuck)} to be recovered")
     return 1 if stuck else 0
 
 

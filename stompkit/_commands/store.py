@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from stompkit._commands.check_config import checked
 from stompkit.server.operations import (
     DirectoryLock,
     MessageStore,
@@ -93,14 +95,20 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(name: str, what: str, work: Callable[[argparse.Namespace], int], *names: str) -> None:
+    def add(
+        name: str, what: str, work: Callable[[argparse.Namespace], int], *names: str
+    ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what, description=f"{what[:1].upper()}{what[1:]}.")
         for each in names:
             command.add_argument(each.lower(), metavar=each, help=_ARGUMENTS[each])
         command.set_defaults(work=work)
+        return command
 
-    add("check", "read all of a store and say what is wrong with it", _check, "DIRECTORY")
-    add("compact", "rewrite a store without what is free in it", _compact, "DIRECTORY")
+    for command in (
+        add("check", "read all of a store and say what is wrong with it", _check, "DIRECTORY"),
+        add("compact", "rewrite a store without what is free in it", _compact, "DIRECTORY"),
+    ):
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
     add("export", "write a store to a file", _export, "STORE", "FILE")
     add("import", "read a file into an empty store", _import, "FILE", "STORE")
     return parser
@@ -119,16 +127,20 @@ def _check(options: argparse.Namespace) -> int:
         problems = check_store(Path(options.directory), progress)
     finally:
         progress.end()
-    for problem in problems:
-        print(problem)
-    if not problems:
-        print(f"{options.directory}: OK")
+    if options.json:
+        print(json.dumps(checked(Path(options.directory), problems), ensure_ascii=False))
+    else:
+        print("\n".join(problems) or f"{options.directory}: OK")
     return 1 if problems else 0
 
 
 def _compact(options: argparse.Namespace) -> int:
     before, after = compact(Path(options.directory))
-    print(f"{options.directory}: {before:,} octets before, {after:,} after")
+    if options.json:
+        told = {"file": options.directory, "octets_before": before, "octets_after": after}
+        print(json.dumps(told, ensure_ascii=False))
+    else:
+        print(f"{options.directory}: {before:,} octets before, {after:,} after")
     return 0
 
 

@@ -32,7 +32,7 @@ from stompkit.spark.jobs import JobName, load
 from stompkit.spark.jobs.looking import look
 from stompkit.spool import SpoolReader
 
-CHANGES: Final = effort(4_000, 100_000)
+CHANGES: Final = effort(2_100, 100_000)
 #: One of them is run each time, and all of them in a campaign.
 SEEDS: Final = effort([3], list(range(20)))
 #: After each of so many parts of the workload something is killed.

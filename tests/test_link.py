@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from queue import Queue
 
 import pytest
@@ -17,6 +18,7 @@ from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.proxy import Proxy
 from tests.ports import free_ports
 from tests.replication.brokers import connect
+from tests.server.secured import secured
 
 #: Brokers without these have tests of their own: those of consumers, in tests/replication/broker.
 pytestmark = pytest.mark.stomp_requires("ack", "client-individual", "receipt")
@@ -210,6 +212,31 @@ def test_waiting_for_a_broker_that_never_comes_ends_in_time(unreachable: str) ->
     with pytest.raises(TimeoutError, match="1 messages"):
         link.flush(0.01)
     link.close(timeout_s=0.01)
+
+
+def test_messages_go_over_tls_to_whom_one_trusts(tmp_path: Path) -> None:
+    with secured(tmp_path) as broker:
+        url = f"stomps://{broker.host}:{broker.port}"
+        with BrokerUrl.parse(f"{url}?ca={broker.authorities}").link() as link:
+            inbox = link.subscribe("/queue/secrets")
+            link.send("/queue/secrets", [packet(b"secret" * 50_000)]).result(LONG_S)
+            assert bodies(inbox, 1) == [b"secret" * 50_000]
+        with BrokerUrl.parse(url).link() as link:
+            with pytest.raises(TimeoutError):
+                link.wait_connected(1.0)
+
+
+# Twisted hands certificates of clients over as it always did.
+@pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
+def test_a_broker_can_ask_for_a_certificate(tmp_path: Path) -> None:
+    with secured(tmp_path, asks_for_certificates=True) as broker:
+        endpoint = f"tls:{broker.host}:{broker.port}:trustRoots={broker.authorities}"
+        with Link([f"{endpoint}:certificate={broker.client}"]) as link:
+            link.wait_connected(LONG_S)
+        with Link([f"{endpoint}:certificate={broker.client}:privateKey={broker.client}"]) as link:
+            link.wait_connected(LONG_S)
+        with Link([endpoint]) as link, pytest.raises(TimeoutError):
+            link.wait_connected(1.0)
 
 
 def test_the_url_of_brokers_is_read() -> None:

@@ -17,6 +17,7 @@ import stompkit
 from stompkit.testing import RunningBroker
 from stompkit.testing.plugin import BrokerFactory
 from tests.ports import free_ports
+from tests.server.secured import secured
 
 LONG_S = 60.0
 ROOT = str(Path(stompkit.__file__).parents[1])
@@ -104,6 +105,23 @@ def ours(stomp_broker_factory: BrokerFactory) -> Iterator[Commands]:
 def queue() -> str:
     """A queue of the test's own."""
     return f"/queue/{uuid4().hex}"
+
+
+# By TLS.
+
+
+def test_messages_go_over_tls_to_whom_one_trusts(
+    ours: Commands, queue: str, tmp_path: Path
+) -> None:
+    with secured(tmp_path) as broker:
+        url = f"stomps://{broker.host}:{broker.port}"
+        trusting = ["--mq", f"{url}?ca={broker.authorities}"]
+        ours.run("send", queue, "secret", *trusting)
+        untrusting = ["--mq", url, "--attempts", "1"]
+        assert (
+            "certificate verify failed" in ours.both("send", queue, "x", *untrusting, status=1)[1]
+        )
+        assert ours.run("receive", queue, "--count", "1", *trusting) == b"secret\n"
 
 
 # On each of the brokers.

@@ -13,8 +13,8 @@ import pytest
 
 from stompkit.testing import RunningBroker
 from tests.ports import free_ports
-from tests.server.certificates import Authority
 from tests.server.processes import LOOPBACK, TWIST, Start, announced, processes
+from tests.server.secured import secured
 from tests.test_commands import run
 
 
@@ -97,20 +97,12 @@ def test_a_wrong_passcode_is_told_and_never_shown(
     run("ping", f"file:{tmp_path / 'url'}")
 
 
-def test_a_broker_with_tls_is_asked_by_it(start: Start, tmp_path: Path) -> None:
-    authorities, keys = tmp_path / "authorities", tmp_path / "keys"
-    authorities.mkdir()
-    keys.mkdir()
-    authority = Authority(keys, "ca")
-    (authorities / "ca.pem").write_bytes(authority.file.read_bytes())
-    announce = tmp_path / "announce"
-    endpoint = f"stomps:0:interface=127.0.0.1:certificate={authority.server()}"
-    process = start(TWIST, "--endpoint", endpoint, "--announce", str(announce))
-    [where] = announced(process, announce)
-    host = f"{where['host']}:{where['port']}"
-    run("ping", f"stomps://{host}?ca={authorities}", "--round-trip")
-    assert "certificate verify failed" in run("ping", f"stomps://{host}", status=1)
-    assert "stompkit ping: " in run("ping", f"stomp://{host}", status=1)
+def test_a_broker_with_tls_is_asked_by_it(tmp_path: Path) -> None:
+    with secured(tmp_path) as broker:
+        host = f"{broker.host}:{broker.port}"
+        run("ping", f"stomps://{host}?ca={broker.authorities}", "--round-trip")
+        assert "certificate verify failed" in run("ping", f"stomps://{host}", status=1)
+        assert "stompkit ping: " in run("ping", f"stomp://{host}", status=1)
 
 
 @contextmanager

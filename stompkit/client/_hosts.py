@@ -10,6 +10,8 @@ from typing import Final, cast
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
+from stompkit.client._tls import tls_endpoint
+
 __all__ = ["Address", "Host", "hosts_of"]
 
 #: How users may name a broker.
@@ -60,10 +62,13 @@ def _host(address: Address, reactor: IReactorTime, timeout_s: float) -> Host:
             raise ValueError(f"{address!a}: a port is a number from 1 to {_LAST_PORT}")
         return Host(HostnameEndpoint(reactor, name, port, timeout=timeout_s), name, address)
     try:
-        endpoint = cast(
-            "IStreamClientEndpoint",
-            clientFromString(reactor, address),  # type: ignore[no-untyped-call]  # Twisted's
-        )
+        if address.startswith("tls:") and "endpoint=" not in address:
+            endpoint = tls_endpoint(address, reactor, timeout_s)
+        else:
+            endpoint = cast(
+                "IStreamClientEndpoint",
+                clientFromString(reactor, address),  # type: ignore[no-untyped-call]  # Twisted's
+            )
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"{address!a} is neither host:port nor the description of an endpoint: {error}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,40 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
     with pytest.raises(ValueError, match=r"port|endpoint"):
         Client([address], reactor=reactor)
+
+
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("tls:localhost", "a port from 1"),
+        ("tls:localhost:0", "a port from 1"),
+        ("tls::61614", "takes a host"),
+        ("tls:localhost:61614:x", "'x' has no name"),
+        ("tls:localhost:61614:colour=red", "'colour' is unknown"),
+        ("tls:localhost:61614:port=1", "there twice"),
+        ("tls:localhost:61614:timeout=soon", "soon"),
+        ("tls:localhost:61614:trustRoots=/does/not/exist", "No such file"),
+        ("tls:localhost:61614:trustRoots=.", "no certificates"),
+        ("tls:localhost:61614:certificate=/does/not/exist", "No such file"),
+        ("tls:localhost:61614:certificate=bad/own", "no certificate with its key"),
+        ("tls:localhost:61614:trustRoots=bad", "has no certificate"),
+    ],
+)
+def test_a_description_of_tls_that_is_none_is_refused(
+    address: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad").mkdir()
+    for name in ("bad/x.pem", "bad/own"):
+        Path(name).write_text("no certificate")
+    with pytest.raises(ValueError, match=what):
+        Client([address])
+
+
+def test_a_backslash_of_a_description_takes_the_next_character_as_it_is() -> None:
+    Client(["tls:host=\\:\\:1:port=61614"])
+    with pytest.raises(ValueError, match=r"/a:b=c: No such file"):
+        Client(["tls:localhost:61614:trustRoots=/a\\:b=c"])
 
 
 def test_a_client_needs_a_host() -> None:

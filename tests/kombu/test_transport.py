@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kombu.messaging import Producer
 from stompkit.testing import RunningBroker
 from tests.kombu.conftest import Connect, url_of
 from tests.kombu.consuming import LONG_S, Reader
+from tests.server.secured import secured
 
 
 def publish(connection: Connection, queue: str, *bodies: Any, **options: Any) -> None:
@@ -362,3 +364,20 @@ def test_a_login_that_is_refused_says_so(broker: RunningBroker, connect: Connect
     with pytest.raises(ConnectionError) as refused:
         connect(url).connect()
     assert "wrong" not in str(refused.value)
+
+
+# TLS.
+
+
+def test_messages_go_over_tls_to_whom_one_trusts(tmp_path: Path) -> None:
+    with secured(tmp_path) as broker:
+        where = f"{broker.host}:{broker.port}//"
+        trusted = {"ca_certs": str(broker.authority)}
+        with Connection(f"stomps://{where}", ssl=trusted) as connection:
+            publish(connection, "secrets", "secret")
+        with Connection(f"stomp://{where}", ssl=trusted) as connection:
+            reader = Reader(connection, Queue("secrets"))
+            assert reader.wait(1)[0].decode() == "secret"
+        with Connection(f"stomps://{where}") as connection:
+            with pytest.raises(ConnectionError, match="certificate verify failed"):
+                connection.transport.establish_connection()

@@ -1,0 +1,132 @@
+"""TLS to brokers, on whatever reactor the client has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.interfaces import (
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from zope.interface import implementer
+
+if TYPE_CHECKING:
+    from twisted.internet.ssl import Certificate, PrivateCertificate
+
+__all__ = ["tls_endpoint"]
+
+_KEYS: Final = ("host", "port", "timeout", "bindAddress", "certificate", "privateKey", "trustRoots")
+_LAST_PORT: Final = 65_535
+
+
+def tls_endpoint(
+    description: str, reactor: IReactorTime, timeout_s: float
+) -> IStreamClientEndpoint:
+    """Make the endpoint of a description as Twisted has them: ``tls:HOST:PORT:trustRoots=DIR``.
+
+    It is not Twisted's own, which collects what is written for the next turn of the process's
+    reactor: a client that has another reactor would wait for ever, as that one never runs.
+
+    Raises ``ValueError`` for a description that can't be understood, and for certificates that
+    can't be read.
+    """
+    try:
+        from twisted.internet.ssl import optionsForClientTLS, trustRootFromCertificates
+    except ImportError as error:
+        raise ValueError(f"TLS needs {error.name}: pip install 'stompkit[tls]'") from None
+    given = _arguments(description)
+    host, port = given.get("host", ""), given.get("port", "")
+    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT):
+        raise ValueError("it takes a host, and a port from 1 to 65535")
+    try:
+        roots = given.get("trustRoots")
+        trust: Any = None
+        if roots is not None:
+            trust = trustRootFromCertificates(_authorities(Path(roots)))  # type: ignore[no-untyped-call]  # Twisted's
+        own = _own(given.get("certificate"), given.get("privateKey"))
+    except OSError as error:
+        raise ValueError(f"{error.filename}: {error.strerror}") from error
+    options = optionsForClientTLS(host, trustRoot=trust, clientCertificate=own)
+    source = given.get("bindAddress")
+    bind = None if source is None else (source, 0)
+    patience_s = float(given.get("timeout", timeout_s))
+    plain = HostnameEndpoint(reactor, host, int(port), timeout=patience_s, bindAddress=bind)
+    return _TlsEndpoint(options, plain, reactor)
+
+
+def _arguments(description: str) -> dict[str, str]:
+    """The parts of a description by their names; a backslash takes the next character as it is."""
+    parts = [""]
+    for token in re.findall(r"\\.|.", description, re.DOTALL):
+        if token == ":":
+            parts.append("")
+        else:
+            parts[-1] += token
+    found: dict[str, str] = {}
+    for number, part in enumerate(parts[1:]):
+        named = re.fullmatch(r"(\w+)=(.*)", part, re.DOTALL)
+        if named is None and number > 1:
+            raise ValueError(f"{part!a} has no name")
+        name, value = (named[1], named[2]) if named else (_KEYS[number], part)
+        if name not in _KEYS or name in found:
+            raise ValueError(f"{name!a} is unknown, or there twice; there are {', '.join(_KEYS)}")
+        found[name] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+    return found
+
+
+def _authorities(folder: Path) -> list[Certificate]:
+    """The certificates that are in a directory, in files that end with .pem."""
+    from OpenSSL.crypto import Error
+    from twisted.internet.ssl import Certificate
+
+    found: list[Certificate] = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() == ".pem":
+            try:
+                found.append(Certificate.loadPEM(path.read_bytes()))
+            except Error:
+                raise ValueError(f"{path} has no certificate") from None
+    if not found:
+        raise ValueError(f"{folder} has no certificates in files that end with .pem")
+    return found
+
+
+def _own(certificate: str | None, key: str | None) -> PrivateCertificate | None:
+    """A client's certificate with its key, which may be in the same file."""
+    if certificate is None:
+        return None
+    from OpenSSL.crypto import Error
+    from twisted.internet.ssl import PrivateCertificate
+
+    octets = Path(certificate).read_bytes()
+    if key is not None:
+        octets += b"\n" + Path(key).read_bytes()
+    try:
+        made: PrivateCertificate = PrivateCertificate.loadPEM(octets)  # type: ignore[no-untyped-call]  # Twisted's
+    except Error:
+        raise ValueError(f"{certificate} has no certificate with its key") from None
+    return made
+
+
+@implementer(IStreamClientEndpoint)
+class _TlsEndpoint:
+    """Another endpoint, with TLS over it that goes by a given reactor."""
+
+    def __init__(self, options: Any, plain: HostnameEndpoint, reactor: IReactorTime) -> None:
+        self._options = options
+        self._plain = plain
+        self._reactor = reactor
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Connect; the protocol talks to a transport that encrypts what it writes."""
+        from twisted.protocols.tls import TLSMemoryBIOFactory
+
+        wrapped = TLSMemoryBIOFactory(self._options, True, factory, clock=self._reactor)
+        connecting: Deferred[Any] = self._plain.connect(wrapped)
+        return connecting.addCallback(lambda outer: outer.wrappedProtocol)

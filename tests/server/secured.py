@@ -1,0 +1,46 @@
+"""A broker that speaks TLS, by a certificate that nobody knows who is not told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.server.certificates import Authority
+from tests.server.processes import TWIST, announced, processes
+
+__all__ = ["Secured", "secured"]
+
+
+class Secured(NamedTuple):
+    """Where it is, and who has signed its certificate: a file, and a directory with that file.
+
+    ``client`` is a file with a certificate for clients, and its key.
+    """
+
+    host: str
+    port: int
+    authority: Path
+    authorities: Path
+    client: Path
+
+
+@contextmanager
+def secured(folder: Path, *, asks_for_certificates: bool = False) -> Iterator[Secured]:
+    """Start one, which works with files in an empty folder."""
+    authorities, keys, run = (folder / name for name in ("authorities", "keys", "run"))
+    for each in (authorities, keys, run):
+        each.mkdir()
+    authority = Authority(keys, "ca")
+    file = authorities / "ca.pem"
+    file.write_bytes(authority.file.read_bytes())
+    announce = folder / "announce"
+    endpoint = f"stomps:0:interface=127.0.0.1:certificate={authority.server()}"
+    if asks_for_certificates:
+        endpoint += f":clientCAs={authority.file}"
+    with processes(run) as start:
+        process = start(TWIST, "--endpoint", endpoint, "--announce", str(announce))
+        [where] = announced(process, announce)
+        client = authority.client("alice")
+        yield Secured(where["host"], where["port"], file, authorities, client)

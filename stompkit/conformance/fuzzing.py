@@ -25,6 +25,8 @@ _BATCH: Final = 20
 _BATCHES_BEFORE: Final = 2
 #: How long the sessions of a batch have to end after the last octet, in seconds.
 _ENDING_S: Final = 0.2
+#: The same for one that is suspected: a slow target may need longer before it does harm.
+_SUSPECT_ENDING_S: Final = 2.0
 #: How long one session may take on average, in seconds, before there are fewer of them.
 _SESSION_S: Final = 0.025
 #: How long it may take to find out which session does harm, and what in it, in seconds.
@@ -203,7 +205,7 @@ def fuzz(target: Target) -> None:
         numbers = range(tried, min(tried + _BATCH, count))
         batch = {number: transcript(seed, number, queue) for number in numbers}
         try:
-            _play(target, list(batch.values()))
+            _play(target, list(batch.values()), _ENDING_S)
             bystander.check("them")
             target.connect().close()
         except Failed as error:
@@ -213,7 +215,7 @@ def fuzz(target: Target) -> None:
     target.note(f"{tried} sessions of seed {seed}: --seed {seed} --fuzz {tried} makes the same")
 
 
-def _play(target: Target, transcripts: Sequence[Transcript]) -> None:
+def _play(target: Target, transcripts: Sequence[Transcript], ending_s: float) -> None:
     """Go through sessions at the same time; raises :class:`Failed` where none can be opened."""
     peers = []
     for each in transcripts:
@@ -225,7 +227,7 @@ def _play(target: Target, transcripts: Sequence[Transcript]) -> None:
                 peer.send_raw(piece)
         # It has read all when it sees the end.
         peer.finish_sending()
-    settle(peers, lambda peer: False, _ENDING_S)
+    settle(peers, lambda peer: False, ending_s)
     for peer in peers:
         peer.close()
 
@@ -246,7 +248,7 @@ class _Harm:
         if bystander is None:
             return False
         try:
-            _play(self._target, [each])
+            _play(self._target, [each], _SUSPECT_ENDING_S)
             bystander.check("it")
             self._target.connect().close()
         except Failed as error:

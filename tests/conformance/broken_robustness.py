@@ -27,7 +27,8 @@ class Fragile(Fault):
     """Ends all sessions when something happens that the others say."""
 
     def crash(self) -> None:
-        for each in self.connections:
+        # Those that end take themselves out of the list meanwhile.
+        for each in list(self.connections):
             each.line.end()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,17 +82,15 @@ def _arguments(description: str) -> dict[str, str]:
 
 
 def _authorities(folder: Path) -> list[Certificate]:
-    """The certificates that are in a directory, in files that end with .pem."""
+    """The certificates that are in a directory, in files that end with .pem; others are let be."""
     from OpenSSL.crypto import Error
     from twisted.internet.ssl import Certificate
 
     found: list[Certificate] = []
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() == ".pem":
-            try:
+            with suppress(Error, OSError):
                 found.append(Certificate.loadPEM(path.read_bytes()))
-            except Error:
-                raise ValueError(f"{path} has no certificate") from None
     if not found:
         raise ValueError(f"{folder} has no certificates in files that end with .pem")
     return found

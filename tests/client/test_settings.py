@@ -102,7 +102,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
         ("tls:localhost:61614:trustRoots=.", "no certificates"),
         ("tls:localhost:61614:certificate=/does/not/exist", "No such file"),
         ("tls:localhost:61614:certificate=bad/own", "no certificate with its key"),
-        ("tls:localhost:61614:trustRoots=bad", "has no certificate"),
+        ("tls:localhost:61614:trustRoots=bad", "bad has no certificates"),
     ],
 )
 def test_a_description_of_tls_that_is_none_is_refused(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from stompkit._commands._admin import Admin
-from stompkit._commands._frame_document import frame_document, now
+from stompkit._commands._documents import frame_document, now
 from stompkit._commands._signals import ended_by_signals
 from stompkit._commands._text import Style, amount, shown
 from stompkit.frames import Frame

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from stompkit._commands._documents import checked
 from stompkit.server.operations import SettingsError, read_settings
 
-__all__ = ["checked", "main", "parser"]
+__all__ = ["main", "parser"]
 
 _EPILOG: Final = """\
 All mistakes are told, each in a line with its place: unknown keys, wrong values, and settings that
@@ -37,11 +37,6 @@ def parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="print what was found as JSON, whatever it is"
     )
     return parser
-
-
-def checked(file: Path, problems: Sequence[str]) -> dict[str, object]:
-    """What was found in a file, for JSON."""
-    return {"file": str(file), "is_ok": not problems, "problems": list(problems)}
 
 
 def main(arguments: list[str]) -> int:

@@ -13,17 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from stompkit._commands._frame_document import frame_document, now
-from stompkit._commands.check_config import checked
+from stompkit._commands._documents import checked, frame_document, now
 from stompkit.frames import Frame
 from stompkit.testing import SeenFrame, format_address, parse_address
-from stompkit.testing.proxy import (
-    Direction,
-    FaultScript,
-    FaultScriptError,
-    FrameLog,
-    Proxy,
-)
+from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, FrameLog, Proxy
 
 __all__ = ["main", "parser"]
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from stompkit._commands.check_config import checked
+from stompkit._commands._documents import checked
 from stompkit.server.operations import (
     DirectoryLock,
     MessageStore,

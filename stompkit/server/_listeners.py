@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, TypeGuard, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import (
@@ -39,14 +38,12 @@ class CantListen(Exception):
     """An endpoint can't be listened on; the message says which one, and why."""
 
 
-@dataclass(eq=False)
-class _Listener:
-    """One endpoint, and its port once there is one."""
+class _Listener(NamedTuple):
+    """One endpoint that is listened on."""
 
     spoken: tuple[str, str]
     where: Endpoint
-    factory: IProtocolFactory
-    port: IListeningPort | None = field(default=None)
+    port: IListeningPort
 
 
 class Listeners:
@@ -69,16 +66,13 @@ class Listeners:
 
         Raises :class:`CantListen`.
         """
-        for listener in self._wanted():
-            where = listener.where
+        reactor = cast("IReactorCore", self._reactor)
+        for spoken, where, factory in self._wanted():
             try:
-                endpoint = endpoint_of(
-                    cast("IReactorCore", self._reactor), where.endpoint, where.proxies
-                )
-                listener.port = await endpoint.listen(listener.factory)
+                port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)
             except Exception as error:
                 raise CantListen(f"can't listen on {where.endpoint}: {error}") from error
-            self._listeners.append(listener)
+            self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:
                 await self.stop()
                 return False
@@ -86,9 +80,11 @@ class Listeners:
             self._tell(listener)
         return True
 
-    def _wanted(self) -> list[_Listener]:
+    def _wanted(self) -> Iterator[tuple[tuple[str, str], Endpoint, IProtocolFactory]]:
+        """What to speak, where, and who does."""
         settings = self._settings
-        made = [_Listener(_STOMP, where, self._factory) for where in settings.listening]
+        for where in settings.listening:
+            yield _STOMP, where, self._factory
         for each in settings.websockets:
             # Not before it is wanted: wsproto is an extra.
             from stompkit.server.websocket import WebSocketFactory
@@ -96,18 +92,15 @@ class Listeners:
             factory = WebSocketFactory(
                 self._factory, each, self._clock, closing_clock=self._reactor
             )
-            made.append(_Listener(_WEBSOCKET, Endpoint(endpoint=each.endpoint), factory))
+            yield _WEBSOCKET, Endpoint(endpoint=each.endpoint), factory
         beanstalk = settings.beanstalk
         if beanstalk.endpoints:
             # Not before it is wanted: most brokers are without.
             from stompkit.server.beanstalk import BeanstalkFactory
 
             self._beanstalk = BeanstalkFactory(self._factory.broker, beanstalk, self._clock)
-            made += [
-                _Listener(_BEANSTALK, Endpoint(endpoint=each), self._beanstalk)
-                for each in beanstalk.endpoints
-            ]
-        return made
+            for description in beanstalk.endpoints:
+                yield _BEANSTALK, Endpoint(endpoint=description), self._beanstalk
 
     def change_beanstalk(self, new: BeanstalkSettings) -> None:
         """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
@@ -128,23 +121,20 @@ class Listeners:
         return ", ".join(":".join(str(part) for part in each.values()) for each in places)
 
     def _ports(self, spoken: tuple[str, str]) -> list[IListeningPort]:
-        return [
-            each.port for each in self._listeners if each.spoken is spoken and each.port is not None
-        ]
+        return [each.port for each in self._listeners if each.spoken is spoken]
 
     async def stop(self) -> None:
         """Listen no more, and not later either."""
         self._is_stopped = True
         listeners, self._listeners = self._listeners, []
         for each in listeners:
-            stopped = None if each.port is None else each.port.stopListening()
+            stopped = each.port.stopListening()
             if stopped is not None:
                 await stopped
 
     # What is said about it.
 
     def _tell(self, listener: _Listener) -> None:
-        assert listener.port is not None  # it listens
         address = listener.port.getHost()
         _log.info(listener.spoken[1], address=address)
         if not _is_reachable(address):
@@ -156,7 +146,9 @@ class Listeners:
                 " everything: add --auth, or --anonymous if that is meant",
                 port=address.port,
             )
-        if where.endpoint.startswith(PROXIED) and not where.proxies:
+        # Only these can say whom they believe.
+        is_believing = where.endpoint.startswith(PROXIED) and not where.proxies
+        if listener.spoken is _STOMP and is_believing:
             _log.warn(
                 "anybody who can reach port {port} from elsewhere can say that he is at another"
                 " address: list the load balancers in proxies, in [[listen]]",

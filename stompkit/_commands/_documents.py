@@ -1,18 +1,24 @@
-"""A frame that was seen, as ``tap --json`` and ``proxy --json`` print it."""
+"""What several commands print with --json: frames that were seen, and files that were checked."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-__all__ = ["frame_document", "now"]
+__all__ = ["checked", "frame_document", "now"]
 
 
 def now() -> str:
     """The time in UTC, to the millisecond, as ISO 8601 has it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def checked(file: Path, problems: Sequence[str]) -> dict[str, object]:
+    """What was found wrong with a file, or a directory."""
+    return {"file": str(file), "is_ok": not problems, "problems": list(problems)}
 
 
 def frame_document(
@@ -24,7 +30,7 @@ def frame_document(
     body: bytes | None,
     body_octets: int,
 ) -> dict[str, Any]:
-    """What JSON is made of; ``body`` is ``None`` where only its size is known."""
+    """A frame that was seen; ``body`` is ``None`` where only its size is known."""
     document: dict[str, Any] = {
         "time": time,
         "direction": direction,

@@ -24,7 +24,7 @@ COMPILED = {
         " _handlers _hosts _journal _lanes _messages _names _pattern_tree _pulling _queues"
         " _resolving _sharing _subscribing _subscriptions _timeouts _topics _transactions"
     ),
-    "stompkit/server/_stores": "_record lmdb",
+    "stompkit/server/_stores": "_log _record lmdb",
 }
 #: Where a wheel is built there is nothing else, neither Twisted nor plug-ins of mypy.
 MYPY = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]

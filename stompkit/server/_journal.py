@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 from twisted.logger import Logger
 
 from stompkit.server.interfaces import (
+    BriefRunner,
+    BriefStore,
     Clock,
     CreateLane,
     DropLane,
@@ -39,6 +41,9 @@ _log: Final = Logger()
 _LAZY_S: Final = 0.1
 #: Seconds until a store that has failed is tried again, if nothing else comes up.
 _RETRY_S: Final = 1.0
+#: Turns from one unit to the next of a sender who is the only one to be served: that in which the
+#: unit was handed over and ends, and the one that brings the next.
+_TURNS_OF_ONE: Final = 3
 
 
 class Unit:
@@ -89,6 +94,12 @@ class Journal:
         self._unmade: dict[int, CreateLane] = {}
         self._lazy: list[Operation] = []
         self._busy = False
+        #: What can be asked to do little at once, where there is such.
+        self._brief_store = store if isinstance(store, BriefStore) else None
+        self._brief_runner = runner if isinstance(runner, BriefRunner) else None
+        #: Whom the last units were of, if of one only, and turns that have ended since then.
+        self._last_sender: Connection | None = None
+        self._turns = 0
         self._closed = False
         self._is_abandoned = False
         self._unsynced = False
@@ -169,6 +180,7 @@ class Journal:
 
     def flush(self) -> None:
         """Hand over what there is, unless the store is busy."""
+        self._turns += 1
         self.cut()
         if self._busy or self._closed:
             return
@@ -185,11 +197,27 @@ class Journal:
         self._owed, self._pending = [], []
         lazy, self._lazy = self._lazy, []
         operations = [*lazy, *self._operations(units)]
-        self._runner.run(
+        run = self._runner.run
+        if len(units) == 1 and self._is_alone(units[0].sender):
+            store, runner = self._brief_store, self._brief_runner
+            if store is not None and runner is not None and store.is_brief(operations):
+                run = runner.run_brief
+        run(
             lambda: self._store.apply(operations),
             lambda _: self._did(units, operations),
             lambda error: self._failed(units, lazy, error),
         )
+
+    def _is_alone(self, sender: Connection | None) -> bool:
+        """Whether nobody but the sender of a unit has asked for anything of late.
+
+        What its thread waits for the disk is then no loss to others; and nobody's units come up
+        meanwhile, to share the next commit.
+        """
+        is_alone = sender is self._last_sender and self._turns <= _TURNS_OF_ONE
+        self._last_sender = sender
+        self._turns = 0
+        return is_alone
 
     def _operations(self, units: Sequence[Unit]) -> list[Operation]:
         """What units come to, after the making of the lanes that they need and that failed."""

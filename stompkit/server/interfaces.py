@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 __all__ = [
     "Action",
     "Authenticator",
     "Authoriser",
+    "BriefRunner",
+    "BriefStore",
     "Clock",
     "CreateLane",
     "Credentials",
@@ -303,6 +305,14 @@ class MessageStore(Protocol):
         """Sync and close. The store can be opened again."""
 
 
+@runtime_checkable
+class BriefStore(MessageStore, Protocol):
+    """A store for which few operations can be a matter of one write to the disk."""
+
+    def is_brief(self, operations: Sequence[Operation]) -> bool:
+        """Whether :meth:`apply` would be no more than that for these operations."""
+
+
 class StoreRunner(Protocol):
     """Runs the calls of a store, one after the other, in the order in which they were asked for."""
 
@@ -319,3 +329,16 @@ class StoreRunner(Protocol):
 
     def stop(self) -> None:
         """Wait for what has been asked for; take no more."""
+
+
+@runtime_checkable
+class BriefRunner(StoreRunner, Protocol):
+    """A runner that need not have another thread do what takes no longer than to ask it to."""
+
+    def run_brief(
+        self,
+        work: Callable[[], object],
+        done: Callable[[object], None],
+        failed: Callable[[StoreError], None],
+    ) -> None:
+        """As :meth:`run`, where ``work`` is brief, and nobody else waits for this thread."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.server._stores._environment import Databases, Environment, Transaction
+from stompkit.server._stores._log import ChangeLog
 from stompkit.server._stores._record import (
     KEY,
     NUMBER,
@@ -42,6 +43,7 @@ def check(directory: Path, progress: Callable[[int, int], object]) -> list[str]:
     try:
         with environment.transaction() as (txn, databases):
             found.look(txn, databases, progress)
+        found.look_at_log(environment)
     except StoreError as error:
         # LMDB's own structures are damaged: no way to what is behind.
         found.report(f"not everything can be read: {error}")
@@ -82,6 +84,13 @@ class _Check:
         self._compare()
         self._look_at_marks(txn, databases)
         self._look_at_records(txn, databases)
+
+    def look_at_log(self, environment: Environment) -> None:
+        """See whether what the database has not yet can be read."""
+        try:
+            ChangeLog(environment).read()
+        except StoreError as error:
+            self.report(str(error))
 
     def _look_at_lanes(self, txn: Transaction, databases: Databases) -> None:
         for key, value in txn.cursor(databases.lanes):

@@ -27,9 +27,10 @@ DIRECTORY: Final = "messages.lmdb"
 DATA_FILE: Final = "data.mdb"
 
 #: The version of the layout. Who changes the layout counts it up, and adds to the migrations
-#: what turns the last layout into the new one.
-_VERSION: Final = 1
-_MIGRATIONS: Final[dict[int, Callable[[Transaction], None]]] = {}
+#: what turns the last layout into the new one. Since 2 there can be changes in the log that are
+#: not in the database: what does not know of it must not open the store.
+_VERSION: Final = 2
+_MIGRATIONS: Final[dict[int, Callable[[Transaction], None]]] = {1: lambda _: None}
 _VERSION_KEY: Final = b"version"
 _UUID_KEY: Final = b"uuid"
 
@@ -93,7 +94,7 @@ class Environment:
         """Open the environment, and make what is missing of it."""
         if self._is_open:
             raise StoreError("the store is open already")
-        with self._errors():
+        with self.errors():
             if not self._read_only:
                 _make_directory(self.path)
             elif not (self.path / DATA_FILE).is_file():
@@ -112,13 +113,17 @@ class Environment:
                 self._unload()
 
     @contextmanager
-    def transaction(self, *, write: bool = False) -> Iterator[tuple[Transaction, Databases]]:
-        """A transaction: committed at the end, or else undone."""
+    def transaction(
+        self, *, write: bool = False, keep: bool = True
+    ) -> Iterator[tuple[Transaction, Databases]]:
+        """A transaction: committed at the end, or else undone, as always where not to ``keep``."""
         try:
-            with self._errors():
+            with self.errors():
                 env, databases = self._use()
                 with env.begin(write=write, buffers=True) as txn:
                     yield txn, databases
+                    if not keep:
+                        txn.abort()
         except StoreError as error:
             cause = error.__cause__
             if isinstance(cause, lmdb.Error) and not isinstance(cause, lmdb.MapFullError):
@@ -140,14 +145,27 @@ class Environment:
             self._is_extended = False
             self._unload()
 
+    def uuid(self) -> bytes:
+        """What tells this store from all others."""
+        with self.transaction() as (txn, databases):
+            return bytes(txn.get(_UUID_KEY, b"", db=databases.meta))
+
+    def room(self) -> int:
+        """Octets that the file can grow by within its limit."""
+        with self.errors():
+            env = self._use().env
+            pages: int = env.info()["last_pgno"] + 1
+            octets: int = self._max_octets - pages * env.stat()["psize"]
+        return octets
+
     def sync(self) -> None:
         """Have everything that was written reach the disk."""
-        with self._errors():
+        with self.errors():
             self._use().env.sync(True)
 
     def copy_to(self, descriptor: int) -> None:
         """Write what is stored to a file, without the pages that are free."""
-        with self._errors():
+        with self.errors():
             self._use().env.copyfd(descriptor, compact=True)
 
     def _use(self) -> _Loaded:
@@ -168,7 +186,7 @@ class Environment:
         """Have LMDB open the file."""
         page_octets = os.sysconf("SC_PAGE_SIZE")
         max_octets = self._max_octets
-        with self._errors():
+        with self.errors():
             if self._is_extended:
                 max_octets = 2 * max(max_octets, (self.path / DATA_FILE).stat().st_size)
             env = lmdb.open(
@@ -227,7 +245,7 @@ class Environment:
         return databases
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """Turn what can go wrong into a :class:`StoreError` that says so."""
         try:
             yield

@@ -1,12 +1,17 @@
-"""The durable store: LMDB, a B-tree in one file, whose commits are whole or have not happened."""
+"""The durable store: LMDB, a B-tree in one file, and a log of what it is about to have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from twisted.logger import Logger
+
 from stompkit.server._stores._environment import Databases, Environment, Transaction
+from stompkit.server._stores._log import ChangeLog, note_number, pack_changes
 from stompkit.server._stores._record import (
     KEY,
     NUMBER,
@@ -36,9 +41,25 @@ from stompkit.server.interfaces import (
 
 __all__ = ["LmdbStore"]
 
+_log: Final = Logger()
+
 _MAX_OCTETS: Final = 64 * 1024 * 1024 * 1024
 _TURN_KEY: Final = b"turn"
 _pack_key: Final = KEY.pack
+
+#: A batch of no more operations, with no more octets in messages, goes to the log.
+_LOG_OPERATIONS: Final = 128
+_LOG_OCTETS: Final = 32 * 1024
+#: From so many operations, or octets, in the log on the database gets them with the next batch.
+#: The rest of the log is for what has to be possible while the database can't grow.
+_HELD_OPERATIONS: Final = 512
+_HELD_OCTETS: Final = 256 * 1024
+#: Octets that the database must be able to grow by before anything goes to the log: more than what
+#: is in it can come to, were each message in a page of its own. What is in the log has been
+#: promised, and can't be refused for want of room within the limit any more.
+_ROOM: Final = 16 * 1024 * 1024
+#: Operations that take the log no longer than a write to the disk.
+_BRIEF_OPERATIONS: Final = 8
 
 
 class LmdbStore:
@@ -61,16 +82,61 @@ class LmdbStore:
         full: :class:`StoreFull` for what has a :class:`Put` in it, while all else still works.
         """
         self._environment = Environment(directory, synchronous=synchronous, max_octets=max_octets)
+        self._synchronous = synchronous
         #: Whether something may have been freed that has not become usable yet.
         self._may_have_freed = True
+        #: Small changes that the database has not: see :mod:`stompkit.server._stores._log`.
+        self._changes: ChangeLog | None = None
+        #: What has been written there and is not in the database, with the number of the last
+        #: record that may have been written.
+        self._held: list[Operation] = []
+        self._number = 0
+        #: Whether a record failed: nothing can follow it until the database has all.
+        self._is_torn = False
+        #: Whether the database has room for all that the log may come to have.
+        self._is_roomy = False
+        #: Lanes that were seen to be there.
+        self._seen: set[int] = set()
 
     def open(self) -> None:
         """Open or make the store; refuses one of a version that it does not know."""
         self._environment.open()
+        try:
+            self._open_log()
+        except BaseException:
+            self._close_log()
+            self._environment.close()
+            raise
+
+    def _open_log(self) -> None:
+        """Take in what was written to the log, and make the log ready to be used."""
+        environment = self._environment
+        self._changes = changes = ChangeLog(environment)
+        self._number, self._held = changes.read()
+        self._is_torn = False
+        self._seen.clear()
+        try:
+            self._settle()
+        except StoreFull as error:
+            _log.warn("what is in the log of the store stays there: {error}", error=error)
+        if self._synchronous:
+            # What was taken in by one that does not sync must be there when the log goes on.
+            environment.sync()
+            self._is_roomy = environment.room() >= _ROOM
+            try:
+                changes.open()
+            except OSError as error:
+                # It is a matter of speed, no more.
+                _log.warn("the store has no log: {error}", error=error)
+
+    def _close_log(self) -> None:
+        if self._changes is not None:
+            self._changes.close()
+            self._changes = None
 
     def lanes(self) -> list[LaneState]:
         """All lanes, by their numbers."""
-        with self._environment.transaction() as (txn, databases):
+        with self._all() as (txn, databases):
             return [
                 unpack_lane(value, NUMBER.unpack(key)[0])
                 for key, value in txn.cursor(databases.lanes)
@@ -78,23 +144,163 @@ class LmdbStore:
 
     def records(self) -> Mapping[str, bytes]:
         """All records."""
+        # None of them goes through the log.
         with self._environment.transaction() as (txn, databases):
             cursor = txn.cursor(databases.records)
             return dict(unpack_record(bytes(value)) for _, value in cursor)
 
+    def is_brief(self, operations: Sequence[Operation]) -> bool:
+        """Whether to apply these would be one write to the disk, and next to nothing else."""
+        return (
+            len(operations) <= _BRIEF_OPERATIONS
+            and self._can_hold()
+            and self._are_small(operations)
+        )
+
     def apply(self, operations: Sequence[Operation]) -> None:
         """Do all of it, in order, or nothing."""
+        if self._can_hold() and self._are_small(operations) and self._hold(operations):
+            return
         try:
-            self._apply(operations)
+            self._commit(operations)
         except StoreFull:
-            if not any(isinstance(operation, Put) for operation in operations):
+            if _has_put(operations) or self._is_torn or not self._hold(operations):
+                raise
+
+    # The log.
+
+    def _can_hold(self) -> bool:
+        """Whether the log is there for what comes next, and has not enough."""
+        changes = self._changes
+        return (
+            changes is not None
+            and self._is_roomy
+            and not self._is_torn
+            and len(self._held) < _HELD_OPERATIONS
+            and changes.octets < _HELD_OCTETS
+            and changes.has_room(0)
+        )
+
+    def _are_small(self, operations: Sequence[Operation]) -> bool:
+        """Whether operations gain by the log."""
+        if not 0 < len(operations) <= _LOG_OPERATIONS:
+            return False
+        octets = 0
+        for operation in operations:
+            if isinstance(operation, Put):
+                octets += len(operation.lines) + len(operation.body)
+                if octets > _LOG_OCTETS:
+                    return False
+        return True
+
+    def _hold(self, operations: Sequence[Operation]) -> bool:
+        """Have the log keep operations; not if it has no room for them, or can't be written."""
+        changes = self._changes
+        assert changes is not None
+        with self._environment.errors():
+            octets = pack_changes(operations)
+            if octets is None or not changes.has_room(len(octets)):
+                return False
+        for operation in operations:
+            if isinstance(operation, Put) and operation.lane not in self._seen:
+                self._look_for(operation.lane)
+        self._number += 1
+        try:
+            changes.append(self._number, octets)
+        except OSError as error:
+            # It may have reached the disk. No other record has its number, and once the database
+            # says that it has this one, it is of no value.
+            self._is_torn = True
+            _log.warn("the log of the store can't be written: {error}", error=error)
+            return False
+        self._held += operations
+        return True
+
+    def _look_for(self, lane: int) -> None:
+        """Raise :class:`StoreError` unless there is that lane."""
+        with self._environment.transaction() as (txn, databases):
+            found = txn.get(NUMBER.pack(lane), db=databases.lanes)
+            if found is None:
+                raise _no_lane(lane)
+            # One that can't be read takes no messages either.
+            unpack_lane(found, lane)
+        self._seen.add(lane)
+
+    def _settle(self) -> None:
+        """Have the database take in what is in the log."""
+        if not self._held and not self._is_torn:
+            return
+        try:
+            self._write(())
+        except StoreFull:
+            # It has been promised that this is kept, whatever the limit.
+            with self._environment.extended():
+                self._write(())
+        except StoreError as error:
+            if not isinstance(error.__cause__, (struct.error, ValueError)):
+                raise
+            # What was damaged would be in the way of all else for ever.
+            self._held = [each for each in self._held if self._is_possible(each)]
+            self._write(())
+
+    def _is_possible(self, operation: Operation) -> bool:
+        """Whether an operation can be done; so can each that keeps a message, or else fails."""
+        try:
+            with self._environment.transaction(write=True, keep=False) as (txn, databases):
+                _do(txn, databases, [operation])
+        except StoreFull:
+            return True
+        except StoreError as error:
+            if isinstance(operation, Put):
+                raise
+            _log.error("a change of the store is given up: {error}", error=error)
+            return False
+        return True
+
+    @contextmanager
+    def _all(self) -> Iterator[tuple[Transaction, Databases]]:
+        """A transaction for reading that sees what is in the log, too."""
+        try:
+            self._settle()
+        except StoreFull:
+            # There is no room on the disk: it is taken in for as long as this takes only.
+            with (
+                self._environment.extended(),
+                self._environment.transaction(write=True, keep=False) as (txn, databases),
+            ):
+                _do(txn, databases, self._held)
+                yield txn, databases
+        else:
+            with self._environment.transaction() as (txn, databases):
+                yield txn, databases
+
+    # The database.
+
+    def _commit(self, operations: Sequence[Operation]) -> None:
+        """Have the database take in what is in the log, and operations: these, too, or not."""
+        if not self._held and not self._is_torn:
+            self._write_in_spite(operations)
+            return
+        try:
+            self._write(operations)
+        except StoreError:
+            # Whosever fault it was.
+            self._settle()
+            self._write_in_spite(operations)
+
+    def _write_in_spite(self, operations: Sequence[Operation]) -> None:
+        """Write, with what can be done about a store that is full."""
+        try:
+            self._write(operations)
+        except StoreFull:
+            if not _has_put(operations):
                 # What makes room, or needs hardly any, must be possible in a full store.
                 with self._environment.extended():
-                    self._apply(operations)
+                    self._write(operations)
             elif self._may_have_freed:
                 self._may_have_freed = False
                 self._turn_over()
-                self._apply(operations)
+                self._write(operations)
             else:
                 raise
         self._may_have_freed = True
@@ -110,19 +316,28 @@ class LmdbStore:
                 with self._environment.transaction(write=True) as (txn, databases):
                     txn.put(_TURN_KEY, NUMBER.pack(turn), db=databases.meta)
 
-    def _apply(self, operations: Sequence[Operation]) -> None:
+    def _write(self, operations: Sequence[Operation]) -> None:
+        """Do what is in the log, and operations, within one transaction."""
+        changes = self._changes
+        has_record = bool(self._held) or self._is_torn
         with self._environment.transaction(write=True) as (txn, databases):
-            batch = _Batch(txn, databases)
-            steps = batch.steps
-            for operation in operations:
-                steps[type(operation)](operation)
-            batch.finish()
+            _do(txn, databases, [*self._held, *operations] if self._held else operations)
+            if has_record:
+                note_number(txn, databases, self._number)
+        if has_record and changes is not None:
+            self._held = []
+            self._is_torn = False
+            changes.restart()
+        self._is_roomy = self._environment.room() >= _ROOM
+        for operation in operations:
+            if isinstance(operation, DropLane):
+                self._seen.discard(operation.lane)
 
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int
     ) -> Sequence[StoredMessage]:
         """The first messages of a lane with a place above ``after``, in order."""
-        with self._environment.transaction() as (txn, databases):
+        with self._all() as (txn, databases):
             found = txn.get(NUMBER.pack(lane), db=databases.lanes)
             if found is None:
                 return []
@@ -149,7 +364,32 @@ class LmdbStore:
 
     def close(self) -> None:
         """Sync and close; harmless if it is not open."""
-        self._environment.close()
+        if self._changes is None:
+            return
+        try:
+            self._settle()
+        except StoreFull as error:
+            _log.warn("what is in the log of the store stays there: {error}", error=error)
+        finally:
+            self._close_log()
+            self._environment.close()
+
+
+def _has_put(operations: Sequence[Operation]) -> bool:
+    return any(isinstance(operation, Put) for operation in operations)
+
+
+def _no_lane(number: int) -> StoreError:
+    return StoreError(f"there is no lane {number} to put a message into")
+
+
+def _do(txn: Transaction, databases: Databases, operations: Sequence[Operation]) -> None:
+    """Do operations within a transaction."""
+    batch = _Batch(txn, databases)
+    steps = batch.steps
+    for operation in operations:
+        steps[type(operation)](operation)
+    batch.finish()
 
 
 def _marked(
@@ -245,7 +485,7 @@ class _Batch:
         place = message[1]
         lane = self._lanes.get(number) or self._load(number)
         if lane is None:
-            raise StoreError(f"there is no lane {number} to put a message into")
+            raise _no_lane(number)
         key = _pack_key(number, place)
         if place > lane.last_place:
             lane.last_place = place

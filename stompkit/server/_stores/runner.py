@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from twisted.logger import Logger
@@ -14,6 +16,13 @@ from stompkit.server.interfaces import StoreError
 __all__ = ["InlineRunner", "ThreadRunner"]
 
 _log: Final = Logger()
+
+#: Seconds that a brief call may take in the broker's thread, most of which are the disk's. After
+#: one that took longer none is made there for so many times as long, and after each more that
+#: follows for twice as many, up to the most.
+_BRIEF_S: Final = 0.001
+_REST: Final = 8
+_MOST_REST: Final = 1024
 
 
 class _Call(NamedTuple):
@@ -73,12 +82,45 @@ class ThreadRunner:
     A process that forks, as daemons do, has to do so before that.
     """
 
-    def __init__(self, call_from_thread: Callable[[Callable[[], None]], object]) -> None:
-        """Tell what came of each call by ``call_from_thread``, as that of a reactor."""
+    def __init__(
+        self,
+        call_from_thread: Callable[[Callable[[], None]], object],
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Tell what came of each call by ``call_from_thread``, as that of a reactor.
+
+        ``seconds`` is a clock that tells how long calls take.
+        """
         self._call_from_thread = call_from_thread
+        self._seconds = seconds
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopped = False
+        #: Calls that have been asked for, and nobody has been told of.
+        self._outstanding = 0
+        #: When a brief call may be made in the broker's thread again.
+        self._brief_from = 0.0
+        self._rest = _REST
+
+    def run_brief(
+        self,
+        work: Callable[[], object],
+        done: Callable[[object], None],
+        failed: Callable[[StoreError], None],
+    ) -> None:
+        """Call ``work`` here, if all that was asked for before is done, and the disk is fast."""
+        began = self._seconds()
+        if self._stopped or self._outstanding or began < self._brief_from:
+            self.run(work, done, failed)
+            return
+        tell = _Call(work, done, failed).make()
+        took = self._seconds() - began
+        if took > _BRIEF_S:
+            self._brief_from = began + self._rest * took
+            self._rest = min(2 * self._rest, _MOST_REST)
+        else:
+            self._rest = _REST
+        tell()
 
     def run(
         self,
@@ -96,6 +138,7 @@ class ThreadRunner:
             # Not a daemon: what was asked for is done before the interpreter ends.
             self._thread = threading.Thread(target=self._work, name="stompkit-store", daemon=False)
             self._thread.start()
+        self._outstanding += 1
         self._calls.put(_Call(work, done, failed))
 
     def stop(self) -> None:
@@ -112,7 +155,11 @@ class ThreadRunner:
     def _work(self) -> None:
         """Make one call after the other, until there are to be no more."""
         while (call := self._calls.get()) is not None:
-            tell = call.make()
-            self._call_from_thread(tell)
+            self._call_from_thread(partial(self._tell, call.make()))
             # What a call held, messages perhaps, must not stay until the next comes.
-            del call, tell
+            del call
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        """Tell, in the broker's thread, what came of a call."""
+        self._outstanding -= 1
+        tell()

@@ -202,3 +202,85 @@ def test_stopping_waits_for_everything_that_was_asked_for(broker: Broker) -> Non
     assert made == [0, 1, 2, 3, 4]
     broker.turn(6)
     assert broker.is_idle
+
+
+# What is brief.
+
+
+class Disk:
+    """Calls that take as long as they are said to."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Begin with a disk that takes no time."""
+        self.now = 1_000.0
+        self.takes_s = 0.0
+        self.threads: list[object] = []
+        self.runner = ThreadRunner(broker.call_from_thread, lambda: self.now)
+
+    def work(self) -> object:
+        """Take time."""
+        self.now += self.takes_s
+        return threading.current_thread()
+
+    def is_here(self, broker: Broker) -> bool:
+        """Make a brief call; say whether it was made in this thread."""
+        threads: list[object] = []
+        self.runner.run_brief(self.work, threads.append, threads.append)
+        if not threads:
+            broker.turn()
+        return threads == [threading.current_thread()]
+
+
+@pytest.fixture
+def disk(broker: Broker) -> Iterator[Disk]:
+    """A runner with calls to make."""
+    disk = Disk(broker)
+    yield disk
+    disk.runner.stop()
+
+
+def test_a_brief_call_is_made_at_once_in_the_thread_of_who_asks(broker: Broker, disk: Disk) -> None:
+    assert all(disk.is_here(broker) for _ in range(5))
+    told: list[object] = []
+    disk.runner.run_brief(failing(StoreError("no room")), told.append, told.append)
+    assert str(told[0]) == "no room"
+
+
+def test_a_brief_call_does_not_overtake_others(broker: Broker, disk: Disk) -> None:
+    told: list[object] = []
+    disk.runner.run(lambda: 1, told.append, told.append)
+    disk.runner.run_brief(lambda: 2, told.append, told.append)
+    broker.turn(2)
+    assert told == [1, 2]
+    assert disk.is_here(broker)
+
+
+def test_a_slow_disk_is_left_to_the_other_thread_for_longer_and_longer(
+    broker: Broker, disk: Disk
+) -> None:
+    began = 0.0
+    for rest in (None, 8, 16, 32, 64):
+        if rest is not None:
+            # What the other thread does says nothing.
+            disk.takes_s = 0.0
+            disk.now = began + rest * 0.01 - 0.001
+            assert not disk.is_here(broker)
+            disk.now = began + rest * 0.01 + 0.001
+        began = disk.now
+        disk.takes_s = 0.01
+        assert disk.is_here(broker)
+    disk.now += LONG_S
+    disk.takes_s = 0.0001
+    assert all(disk.is_here(broker) for _ in range(5))
+    # It was fast in between: as the first time.
+    began = disk.now
+    disk.takes_s = 0.01
+    assert disk.is_here(broker)
+    disk.now = began + 8 * 0.01 + 0.001
+    assert disk.is_here(broker)
+
+
+def test_a_stopped_runner_takes_nothing_brief(broker: Broker, disk: Disk) -> None:
+    disk.runner.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        disk.runner.run_brief(lambda: None, lambda _: None, lambda _: None)

@@ -476,7 +476,11 @@ def test_a_compacted_store_is_smaller_and_has_the_same(directory: Path) -> None:
     assert (before, after) == (size, data.stat().st_size)
     assert after < before / 2
     assert stat.S_IMODE(data.stat().st_mode) == 0o600
-    assert {path.name for path in data.parent.iterdir()} == {"data.mdb", "lock.mdb"}
+    assert {path.name for path in data.parent.iterdir()} == {
+        "changes.log",
+        "data.mdb",
+        "lock.mdb",
+    }
     assert check(directory, ignore) == []
     store = LmdbStore(directory)
     store.open()
@@ -509,7 +513,11 @@ def test_a_store_that_can_not_be_compacted_is_left_as_it_is(directory: Path) -> 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert data.read_bytes() == before
-    assert {path.name for path in data.parent.iterdir()} == {"data.mdb", "lock.mdb"}
+    assert {path.name for path in data.parent.iterdir()} == {
+        "changes.log",
+        "data.mdb",
+        "lock.mdb",
+    }
     store = LmdbStore(directory)
     store.open()
     assert contents(store) == left

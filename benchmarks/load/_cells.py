@@ -28,6 +28,8 @@ class Cell:
     body_bytes: int = 100
     window: int = 0
     """Messages of a producer without receipt; 0: no receipts, and nothing is to survive."""
+    survives: bool = True
+    """Whether messages with receipts are to survive."""
     rate: int = 0
     """Messages a second; 0: as fast as it goes."""
     is_half: bool = False
@@ -41,7 +43,7 @@ class Cell:
     @property
     def is_persistent(self) -> bool:
         """Whether messages are to survive."""
-        return self.window > 0
+        return self.window > 0 and self.survives
 
     @property
     def outstanding(self) -> int:
@@ -89,6 +91,15 @@ CELLS: Final = (
     *(_topic(10, size) for size in (1 << 10, 64 << 10)),
     *(_persistent(window) for window in (1, 100, 1_000)),
     _persistent(1_000, 1),
+    Cell(
+        "memory-1",
+        "in memory, a receipt each, 1 without it at a time, nobody consumes",
+        "queue",
+        consumers=0,
+        ack="client-individual",
+        window=1,
+        survives=False,
+    ),
     Cell("latency-1000", "one queue, 1 to 1 clients, 1,000 messages a second", "queue", rate=1_000),
     Cell(
         "latency-half",

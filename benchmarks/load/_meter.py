@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Any
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 from benchmarks._process import busy_s, processes
 from benchmarks.load._peers import Running
 
-__all__ = ["Meter"]
+__all__ = ["Meter", "append_us"]
+
+#: Octets and number of the appends by which a disk is measured.
+_APPEND: Final = bytes(200)
+_APPENDS: Final = 200
 
 
 class Meter:
@@ -29,3 +36,23 @@ class Meter:
         report["broker_cpu_s"] = self._cpu_s() - self._broker_s
         others_s = busy_s() - self._all_s - report["broker_cpu_s"] - report["generator_cpu_s"]
         report["others_cores"] = max(0.0, others_s / took_s)
+
+
+def append_us(directory: Path) -> float:
+    """What it takes to append to a file and have that reach the disk: the median of many.
+
+    It is what a broker can't do without that confirms one persistent message at a time.
+    """
+    path = directory / "append"
+    took: list[float] = []
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        for _ in range(_APPENDS):
+            began = time.perf_counter()
+            os.write(descriptor, _APPEND)
+            os.fdatasync(descriptor)
+            took.append(time.perf_counter() - began)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+    return median(took) * 1e6

@@ -259,8 +259,10 @@ class StompPeer(Peer):
             most = max(1, self.read_bytes // (cell.body_bytes + 100) // cell.producers)
             outstanding, window = min(outstanding, most), min(window, most)
         given += ["--outstanding", str(outstanding)]
+        if cell.window:
+            given += ["--window", str(window)]
         if cell.is_persistent:
-            given += ["--window", str(window), "--send-header", "persistent:true"]
+            given += ["--send-header", "persistent:true"]
         return given + _shape(cell, cell.destinations)
 
 

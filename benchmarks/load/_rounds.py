@@ -14,7 +14,7 @@ from benchmarks._report import progress
 from benchmarks.load._cells import Cell
 from benchmarks.load._extremes import EXTREMES
 from benchmarks.load._generator import GeneratorError, run
-from benchmarks.load._meter import Meter
+from benchmarks.load._meter import Meter, append_us
 from benchmarks.load._peers import Missing, Peer, Running
 from stompkit.testing import BrokerError
 
@@ -134,6 +134,8 @@ class Machine(AbstractContextManager["Machine"]):
             shape = ("--producers", str(cell.parallel), "--unordered")
             run("stomp", *given[1:], *_DRAIN, *shape, most_s=self.most_s)
         running.pause()
+        if cell.is_persistent and cell.window == 1:
+            report["append_us"] = append_us(running.directory)
         return report
 
     def run_extreme(self, peer: Peer, cell: Cell, seconds: float) -> dict[str, Any]:

@@ -43,6 +43,9 @@ def lines(results: list[Result]) -> Iterator[str]:
                 yield _row(name, [say(result, first) for _, say in columns], columns)
                 if result.others_cores > _MOST_OTHERS:
                     yield f"{'':16}meanwhile others kept {result.others_cores:.1f} cores busy"
+            appends = [run["append_us"] for run in result.runs if "append_us" in run]
+            if appends:
+                yield f"{'':16}a synced append to its disk takes {median(appends):,.0f} us"
             if result.fault:
                 yield f"  {name} FAILED: {result.fault}"
             if result.lacks:

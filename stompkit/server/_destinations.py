@@ -72,6 +72,8 @@ class Destination:
         self.is_paused = False
         #: Whether an operator works on its messages, so that it must not be forgotten.
         self.is_held = False
+        #: Messages that are gone, and come back if the store can't do what took them.
+        self.in_doubt = 0
 
     def configure(self, policy: Policy) -> None:
         """Go by other settings from now on."""

@@ -132,6 +132,9 @@ class Journal:
         """Note entries settled by this unit that must come back if it fails."""
         if self._unit is not None:
             self._unit.taken.extend(entries)
+            for entry in entries:
+                # They must find their queue again.
+                entry.home.in_doubt += 1
 
     def apart(self, operation: Operation) -> None:
         """Have an operation done in a unit of its own, ahead of what is going on now."""
@@ -254,9 +257,12 @@ class Journal:
         self.octets -= unit.octets
         for entry in unit.puts:
             entry.home.put_done(entry, error)
-        if error is not None:
-            for entry in unit.taken:
+        for entry in unit.taken:
+            entry.home.in_doubt -= 1
+            if error is not None:
                 entry.home.taken_back(entry)
+            else:
+                entry.home.host.broker.touch(entry.home)
         if unit.sender is not None:
             unit.sender.committed(unit.receipt, error)
         if unit.done is not None:

@@ -144,13 +144,15 @@ class Queue(Destination):
             or self.pullers
             or self.is_paused
             or self.is_held
+            or self.in_doubt
         )
 
     @property
     def is_disposable(self) -> bool:
         """Whether it has no messages, and no subscribers but by patterns."""
         is_used = self.messages or self.browsers or self.blocked or self.pullers
-        return not (is_used or self.is_paused or self.is_held) and all(
+        is_kept = self.is_paused or self.is_held or self.in_doubt
+        return not (is_used or is_kept) and all(
             subscription.pattern is not None for subscription in self.subscriptions
         )
 
@@ -247,7 +249,10 @@ class Queue(Destination):
 
         def read() -> None:
             assert journal is not None  # as above
-            journal.read(lane.number, after, min(left, 1_000), 1 << 24, did, lambda _: None)
+            journal.read(lane.number, after, min(left, 1_000), 1 << 24, did, failed)
+
+        def failed(_: StoreError) -> None:
+            self.host.broker.later(_RETRY_S, read)
 
         def did(stored: Sequence[StoredMessage]) -> None:
             nonlocal left, after

@@ -165,6 +165,75 @@ def test_a_disconnect_is_answered_last(store: FailingStore) -> None:
     assert producer.eof
 
 
+@pytest.mark.parametrize("leave", ["unsubscribe", "close"])
+def test_a_queue_outlives_a_transaction_that_took_its_last_message(
+    store: FailingStore, leave: str
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    broker.client().publish(QUEUE, b"1", receipt="r")
+    consumer = broker.client()
+    consumer.subscribe(QUEUE, id="s", ack="client-individual")
+    [message] = consumer.take("MESSAGE")
+    runner.is_held = True
+    consumer.send("BEGIN", transaction="t")
+    consumer.ack(message, transaction="t")
+    consumer.send("COMMIT", transaction="t", receipt="r")
+    if leave == "close":
+        consumer.close()
+    else:
+        consumer.send("UNSUBSCRIBE", id="s")
+    # The queue has no messages and nobody uses it, but what has taken the last one fails.
+    store.fails = everything
+    runner.go_on()
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    reader = broker.client()
+    reader.subscribe(QUEUE, ack="client-individual")
+    [again_] = reader.take("MESSAGE")
+    assert again_.body == b"1"
+    reader.close()
+    assert left(again(broker, store)) == [b"1"]
+
+
+def test_a_queue_that_a_transaction_has_emptied_is_forgotten_once_that_is_kept(
+    store: FailingStore,
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    broker.client().publish(QUEUE, b"1", receipt="r")
+    consumer = broker.client()
+    consumer.subscribe(QUEUE, id="s", ack="client-individual")
+    [message] = consumer.take("MESSAGE")
+    runner.is_held = True
+    consumer.send("BEGIN", transaction="t")
+    consumer.ack(message, transaction="t")
+    consumer.send("COMMIT", transaction="t", receipt="r")
+    consumer.send("UNSUBSCRIBE", id="s")
+    assert QUEUE in {row.name for row in destinations(broker.broker)}
+    runner.go_on()
+    assert QUEUE not in {row.name for row in destinations(broker.broker)}
+
+
+def test_a_letter_that_the_store_does_not_take_goes_back_to_a_queue_that_nobody_uses(
+    store: FailingStore,
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    broker.client().publish(QUEUE, b"1", receipt="r")
+    consumer = broker.client()
+    consumer.subscribe(QUEUE, id="s", ack="client-individual")
+    [message] = consumer.take("MESSAGE")
+    runner.is_held = True
+    consumer.nack(message, requeue="false")
+    consumer.send("UNSUBSCRIBE", id="s")
+    store.fails = everything
+    runner.go_on()
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    assert left(again(broker, store)) == [b"1"]
+
+
 def test_an_acknowledgement_that_cannot_be_kept_is_not_confirmed_and_made_up_for(
     broker: MemoryBroker, store: FailingStore
 ) -> None:

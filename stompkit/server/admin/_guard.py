@@ -42,7 +42,7 @@ class Guard:
         """
         if self._token is not None:
             return
-        host = _hostname(request.getHeader("host") or "")
+        host = _hostname(_said(request, b"host"))
         if host not in self._hosts and not is_loopback(host):
             refuse(
                 421,
@@ -54,27 +54,31 @@ class Guard:
         """Refuse who does not know the token."""
         if self._token is None:
             return
-        said = request.getHeader("authorization") or ""
-        kind, _, token = said.partition(" ")
+        said = request.getHeader(b"authorization") or b""
+        kind, _, token = said.partition(b" ")
         # Both are compared in any case, so that time tells nothing.
-        is_right = compare_digest(token.strip().encode("utf-8", "replace"), self._token)
-        if not is_right or kind.lower() != "bearer":
+        is_right = compare_digest(token.strip(), self._token)
+        if not is_right or kind.lower() != b"bearer":
             refuse(401, "unauthorised", "it takes a header Authorization: Bearer TOKEN")
 
     @staticmethod
     def check_change(request: HttpRequest) -> None:
         """Refuse what a page of another site could have a browser send."""
-        content_type = (request.getHeader("content-type") or "").partition(";")[0]
+        content_type = _said(request, b"content-type").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             refuse(415, "wrong-content-type", "it takes content-type: application/json")
-        origin = request.getHeader("origin")
-        if origin is not None:
+        if request.getHeader(b"origin") is not None:
             try:
-                netloc = urlsplit(origin).netloc
+                netloc = urlsplit(_said(request, b"origin")).netloc
             except ValueError:
                 netloc = ""
-            if not netloc or netloc.lower() != (request.getHeader("host") or "").lower():
+            if not netloc or netloc.lower() != _said(request, b"host").lower():
                 refuse(403, "wrong-origin", "it comes from a page of another site")
+
+
+def _said(request: HttpRequest, name: bytes) -> str:
+    """The value of a header, whatever its octets; empty for one that is not there."""
+    return (request.getHeader(name) or b"").decode("utf-8", "replace")
 
 
 def _hostname(header: str) -> str:

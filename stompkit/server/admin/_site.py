@@ -41,11 +41,28 @@ _MOST_HEAD_BYTES: Final = 96 * 1024
 
 
 class _Request(Request):
-    """A request whose body is bounded."""
+    """A request whose body is bounded, and not read as a form."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._body_bytes = 0
+        self._content_types: list[bytes] = []
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """Have the request answered; nothing here takes a form, whatever a header says.
+
+        Reading one, Twisted fails where the type of the content has an end of a line in it.
+        """
+        headers = self.requestHeaders
+        self._content_types = list(headers.getRawHeaders(b"content-type") or ())
+        headers.removeHeader(b"content-type")
+        super().requestReceived(command, path, version)
+
+    def process(self) -> None:
+        """Answer, by all headers."""
+        if self._content_types:
+            self.requestHeaders.setRawHeaders(b"content-type", self._content_types)
+        super().process()
 
     def gotLength(self, length: int | None) -> None:
         """Refuse a body that says at once that it is too long."""

@@ -31,10 +31,26 @@ def test_names_of_loopback(ask: Asker, host: str) -> None:
     assert ask.request("GET", "/api/v1/overview", headers={"host": host}).status == 200
 
 
-@pytest.mark.parametrize("said", ["text/plain", "application/x-www-form-urlencoded", ""])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "",
+        "multipart/form-data",
+        "a\x0bb",
+        "a\x0cb",
+    ],
+)
 def test_forms_of_other_pages_are_refused(ask: Asker, said: str) -> None:
     answer = ask.request("POST", "/api/v1/purge", BODY, {"content-type": said})
     assert (answer.status, answer.code) == (415, "wrong-content-type")
+
+
+@pytest.mark.parametrize("name", ["host", "origin", "content-type"])
+def test_headers_that_are_no_utf_8(ask: Asker, name: str) -> None:
+    answer = ask.request("POST", "/api/v1/purge", BODY, {**JSON, name: "caf\xe9"})
+    assert answer.status in (403, 415, 421)
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[", ""])
@@ -129,7 +145,8 @@ def test_with_a_token(tmp_path: Path) -> None:
             assert ask.request("GET", path).status == 200
         for path in ("/api/v1/overview", "/metrics"):
             assert ask.request("GET", path, headers=right).status == 200
-            for wrong in ({}, {"authorization": f"Bearer {TOKEN}x"}, {"authorization": TOKEN}):
+            for said in ("", f"Bearer {TOKEN}x", TOKEN, "Bearer caf\xe9"):
+                wrong = {"authorization": said} if said else {}
                 answer = ask.request("GET", path, headers=wrong)
                 assert (answer.status, answer.code) == (401, "unauthorised")
                 assert answer.headers["www-authenticate"].startswith("Bearer")

@@ -1,0 +1,99 @@
+"""Spools: segments are read or said to be damaged, and what a crash has left is recovered.
+
+The checksum of a block would keep all but whole blocks from being read: where the input wants it,
+it is put right before.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from fuzz._driver import main
+from stompkit.spool import BrokenSpool, Record, SpoolProblem, SpoolReader, SpoolWriter
+from stompkit.spool._blocks import Damaged, decode, encode
+
+__all__ = ["SEEDS", "check"]
+
+#: Shared memory, where there is some: nothing here is to last.
+_SHARED: Final = Path("/dev/shm")
+_BETWEEN: Final = b"STB1"
+_OUTSIDE: Final = 12
+
+_PLAIN: Final = Record(1_000_000, "/queue/a", "m-1", "", "text/plain", (("a", "b"),), b"body")
+_OTHER: Final = Record(2_000_000, "/queue/\u00e9", "m-2", "e-2", "", (), b"\0\xff")
+_ONE: Final = encode(0, [_PLAIN])
+_TWO: Final = encode(1, [_OTHER, _PLAIN])
+SEEDS: Final = tuple(
+    bytes((flags, published)) + octets
+    for flags, published in ((0, 0), (1, 1), (2, 3), (3, 0))
+    for octets in (_ONE, _ONE + _TWO, _ONE + _TWO[:-9], _TWO, b"", encode(0, [_PLAIN, _OTHER] * 3))
+)
+
+
+def check(data: bytes) -> None:
+    """Read blocks; then have a writer open a spool that ends with them, and go on."""
+    flags, published, octets = *data[:2].ljust(2, b"\0"), data[2:]
+    if flags & 1:
+        octets = b"".join(_summed(each) for each in _cut(octets))
+    for each in _cut(octets):
+        _read(each)
+    base = _SHARED if _SHARED.is_dir() else None
+    logging.disable(logging.CRITICAL)
+    folder = Path(tempfile.mkdtemp(prefix="stompkit-fuzz-", dir=base))
+    try:
+        _recover(folder, octets, published % 4 if flags & 2 else 0)
+    finally:
+        shutil.rmtree(folder)
+        logging.disable(logging.NOTSET)
+
+
+def _cut(octets: bytes) -> list[bytes]:
+    before, *others = octets.split(_BETWEEN)
+    return [each for each in (before, *(_BETWEEN + other for other in others)) if each]
+
+
+def _summed(block: bytes) -> bytes:
+    """A block whose length and checksum are what they should be."""
+    rest = block[_OUTSIDE:]
+    return block[:4] + struct.pack("<II", len(rest), crc32(rest)) + rest
+
+
+def _read(octets: bytes) -> None:
+    try:
+        block = decode(octets)
+    except Damaged as error:
+        assert str(error)
+        return
+    assert block.count > 0 and block.octets <= 2 * len(octets)
+    block.checksum()
+    assert block.slice(block.first, block.end) is block
+
+
+def _recover(folder: Path, octets: bytes, published: int) -> None:
+    with SpoolWriter(folder, sync=False) as writer:
+        writer.append([_PLAIN._replace(message_id=f"old-{n}") for n in range(published)])
+    segment = folder / "p0" / f"{0:020}.log"
+    segment.write_bytes(octets)
+    segment.with_name(segment.name + ".idx").unlink()
+    try:
+        with SpoolWriter(folder, sync=False) as writer:
+            (before,) = writer.head
+            assert before >= published
+            writer.append([_PLAIN._replace(message_id="new")])
+            assert writer.head == (before + 1,)
+        reader = SpoolReader(folder)
+        found = [record for block in reader.blocks(0, 0, before + 1) for record in block.records()]
+        assert len(found) == before + 1 and found[-1].message_id == "new"
+        reader.position_at(1.5)
+    except (BrokenSpool, SpoolProblem) as problem:
+        assert str(folder) in str(problem)
+
+
+if __name__ == "__main__":
+    main(__file__)

@@ -16,7 +16,7 @@ from stompkit.server._decoding import Decoder
 from stompkit.server._http_settings import HttpService
 from stompkit.server._rights import Rights
 from stompkit.server._schema import fields, table_of, tables_of
-from stompkit.server._toml import Document, Place, SettingsError, parse
+from stompkit.server._toml import Document, Place, SettingsError, nested, parse
 from stompkit.server._websocket_settings import WebSocketListener
 
 __all__ = [
@@ -190,12 +190,16 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
 def parse_settings(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Settings:
     """Read a file's text, as :func:`read_settings` does; ``name`` is that of the file."""
     document = parse(text, name)
-    document.tables = merged(document.tables, overrides or {})
-    settings = _decoded(document)
-    if settings is not None:
-        check(settings, document)
-    if document.problems:
-        raise SettingsError(document.problems)
+    try:
+        document.tables = merged(document.tables, overrides or {})
+        settings = _decoded(document)
+        if settings is not None:
+            check(settings, document)
+        problems = document.problems
+    except RecursionError:
+        raise nested(name) from None
+    if problems:
+        raise SettingsError(problems)
     assert settings is not None  # or there were problems
     return settings
 

@@ -7,11 +7,17 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["Document", "Place", "SettingsError", "parse"]
+__all__ = ["Document", "Place", "SettingsError", "nested", "parse"]
 
 #: The way to a value: names of tables and keys, and indices of arrays.
 Place = tuple[str | int, ...]
 
+#: What decides where a statement of TOML ends: strings, comments, brackets and ends of lines.
+_TOKEN: Final = re.compile(
+    r'''"""(?:[^"\\]|\\.|""?(?!"))*+"{3,5}|"(?:[^"\\\n]|\\.)*+"'''
+    r"""|'{3}(?:[^']|''?(?!'))*+'{3,5}|'[^'\n]*'|\#[^\n]*|[][{}\n]""",
+    re.DOTALL,
+)
 _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -96,24 +102,15 @@ def _dotted(place: Place) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[Place, int]]:
-    """Where each table and key of a valid document begins.
-
-    A statement may go over several lines; it ends where what has been read of it is a document.
-    """
+    """Where each table and key of a valid document begins."""
     inside: Place = ()
     counts: dict[Place, int] = {}
-    statement, begin = "", 0
-    for number, line in enumerate(text.split("\n"), 1):
-        begin = begin if statement else number
-        statement += line + "\n"
-        try:
-            content = tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
-            continue
-        is_header = statement.lstrip().startswith("[")
-        statement = ""
+    for statement, begin in _statements(text):
+        content = tomllib.loads(statement)
+        if not content:
+            continue  # a comment
         places = list(_places(content))
-        if is_header:
+        if statement.lstrip().startswith("["):
             path = places[-1]
             inside = _counted(path, counts)
             if isinstance(_value_at(content, path), list):
@@ -124,6 +121,26 @@ def _lines(text: str) -> Iterator[tuple[Place, int]]:
         else:
             for place in places:
                 yield (*inside, *place), begin
+
+
+def _statements(text: str) -> Iterator[tuple[str, int]]:
+    """The statements of a valid document, each with the number of the line where it begins.
+
+    One may go over several lines: it ends where no bracket, and no string, is open.
+    """
+    text += "\n"
+    depth = start = 0
+    number = begin = 1
+    for token in _TOKEN.finditer(text):
+        found = token[0]
+        number += found.count("\n")
+        if found in "[{":
+            depth += 1
+        elif found in "]}":
+            depth -= 1
+        elif found == "\n" and not depth:
+            yield text[start : token.end()], begin
+            start, begin = token.end(), number
 
 
 def _places(content: Mapping[str, Any], prefix: Place = ()) -> Iterator[Place]:
@@ -154,7 +171,9 @@ def parse(text: str, name: str) -> Document:
     """Read TOML; raises :class:`SettingsError` for anything else."""
     try:
         return Document(name, text, tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise nested(name) from None
+    except ValueError as error:  # also of a number with too many digits
         reason = str(error)
         found = _TOML_PLACE.search(reason)
         where, column = name, ""
@@ -165,3 +184,8 @@ def parse(text: str, name: str) -> Document:
             else:
                 where, column = f"{name}, line {found[1]}", f" in column {found[2]}"
         raise SettingsError([f"{where}: not TOML: {reason}{column}"]) from None
+
+
+def nested(name: str) -> SettingsError:
+    """What is told of a file that can't be read for its depth."""
+    return SettingsError([f"{name}: tables or arrays are nested too deeply to be read"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from collections.abc import Callable
 from enum import Flag
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -569,12 +571,53 @@ children = ["/queue/b"]
         'name = 1\r\n\r\n\r\n\r\n[ "broker" ]\r\nx = 2\r\n',
         "name.x = 1\n\n\n\n\nbroker.x = 2",
         "name = 1\n\n\n\n\nbroker = { x = 2 }",
+        'name = """\n[ " ""\\""" {"""""\n\n[broker]#"\n\nx = 2',
+        "name = '''\n{ ' '''''\n\n[broker]#'\n\nx = 2",
+        'name = { a = [ \']\', "\\"}",\n\n# ]\n] }\n[broker]\nx = 2',
     ],
 )
 def test_the_line_is_that_of_the_key_whatever_stands_before_it(text: str) -> None:
     told = problems(text)
     [problem] = [each for each in told if "[broker] x" in each]
     assert problem.startswith("f.toml, line 6: [broker] x: unknown")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 3_000 + "]" * 3_000,
+        "a = " + "{a = " * 3_000 + "1" + "}" * 3_000,
+        ".".join(["a"] * 3_000) + " = 1",
+    ],
+)
+def test_what_is_nested_too_deeply_is_told(text: str) -> None:
+    [problem] = problems(text)
+    assert problem == "f.toml: tables or arrays are nested too deeply to be read"
+
+
+def test_a_number_of_very_many_digits_is_told() -> None:
+    [problem] = problems(f"[broker]\nprefetch = {'9' * 5_000}\n")
+    assert problem.startswith("f.toml: not TOML: Exceeds the limit")
+
+
+def test_a_long_list_is_not_read_again_and_again() -> None:
+    def calls(lines: int) -> int:
+        """The calls that it takes to say where the mistake behind a list of so many lines is."""
+        text = "[broker]\nhosts = [\n" + '"x",\n' * lines + "]\nwrong = 1"
+        made = 0
+
+        def count(frame: FrameType, event: str, argument: Any) -> None:
+            nonlocal made
+            made += event == "call"
+
+        sys.setprofile(count)
+        try:
+            problems(text)
+        finally:
+            sys.setprofile(None)
+        return made
+
+    assert calls(400) < 3 * calls(200)
 
 
 @pytest.mark.parametrize("secret", ["checkers = 'SECRET'", "checkers = ['SECRET:SECRET']"])

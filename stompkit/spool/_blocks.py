@@ -78,13 +78,16 @@ class Texts(NamedTuple):
         return [bytes(data[start:end]) for start, end in pairwise(offsets)]
 
     def strings(self) -> list[str]:
-        """All of them, decoded."""
+        """All of them, decoded; raises :class:`Damaged` where they are no UTF-8."""
         offsets = self.offsets.tolist()
         first, last = offsets[0], offsets[-1]
-        text = str(self.data[first:last], "utf-8")
-        if len(text) == last - first:
-            return [text[start - first : end - first] for start, end in pairwise(offsets)]
-        return [octets.decode() for octets in self.octets()]
+        try:
+            text = str(self.data[first:last], "utf-8")
+            if len(text) == last - first:
+                return [text[start - first : end - first] for start, end in pairwise(offsets)]
+            return [octets.decode() for octets in self.octets()]
+        except UnicodeDecodeError as error:
+            raise Damaged(f"a text of the block is no UTF-8: {error}") from None
 
 
 class Headers(NamedTuple):
@@ -201,11 +204,23 @@ def decode(octets: bytes | memoryview) -> Block:
         raise Damaged(f"the block has {len(view)} octets instead of {heading.length}")
     if crc32(view[_OUTSIDE:]) != heading.crc:
         raise Damaged("the checksum of the block does not match")
+    try:
+        return _block(view, heading)
+    except (struct.error, StopIteration, IndexError, TypeError, ValueError):
+        # No writer has made that, since the checksum is right.
+        raise Damaged("the parts of the block do not fit together") from None
+
+
+def _block(view: memoryview, heading: Heading) -> Block:
     parts = _parts(view)
     count = heading.messages
     received = next(parts).cast("q")
+    if len(received) != count:
+        raise ValueError("another number of times than of messages")
     texts = [_texts(next(parts), count) for _ in TEXTS]
     rows = next(parts).cast("I")
+    if len(rows) != count + 1:
+        raise ValueError("another number of rows of headers than of messages")
     names = _texts(next(parts), rows[count])
     values = _texts(next(parts), rows[count])
     return Block(
@@ -250,4 +265,7 @@ def _parts(view: memoryview) -> Iterator[memoryview]:
 
 def _texts(part: memoryview, count: int) -> Texts:
     end = 4 * (count + 1)
-    return Texts(part[:end].cast("I"), part[end:])
+    offsets, data = part[:end].cast("I"), part[end:]
+    if len(offsets) != count + 1 or offsets[count] != len(data):
+        raise ValueError("texts that are not as long as their offsets say")
+    return Texts(offsets, data)

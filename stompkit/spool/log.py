@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from stompkit.spool._blocks import Damaged
 from stompkit.spool._files import part_folder
 from stompkit.spool._head import Head, read_head
 from stompkit.spool._identity import Identity, create, identity_of, is_spool
@@ -154,10 +155,13 @@ class SpoolWriter:
             self._tails.append(Tail(folder, published[number], sync=self._sync))
         self._head = Head(self.folder, self.head, sync=self._sync)
         reader = SpoolReader(self.folder)
-        self._memory.rebuild(
-            reader.blocks(number, max(floor, head - remembered), head)
-            for number, (floor, head) in enumerate(zip(reader.floor(), self.head, strict=True))
-        )
+        try:
+            self._memory.rebuild(
+                reader.blocks(number, max(floor, head - remembered), head)
+                for number, (floor, head) in enumerate(zip(reader.floor(), self.head, strict=True))
+            )
+        except Damaged as error:
+            raise BrokenSpool(self.folder, 0, str(error)) from None
 
     def _write(self, records: list[Record]) -> list[Tail]:
         """Write what belongs to each partition, and say which have got anything."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -301,6 +302,24 @@ def test_no_new_spool_is_made_where_messages_are(tmp_path: Path) -> None:
     (tmp_path / "spool.json").unlink()
     with pytest.raises(BrokenSpool, match=r"spool\.json"):
         SpoolWriter(tmp_path)
+
+
+def test_blocks_that_no_writer_has_made_are_damaged(tmp_path: Path) -> None:
+    """Whatever number in one is another, with a checksum that is right."""
+    fill(tmp_path, 3)
+    [segment] = logs(tmp_path)
+    octets = segment.read_bytes()
+    told = 0
+    for at in range(20, len(octets) - 4, 4):
+        for number in (0xFFFF_FFFF, 7, 0xC3C3_C3C3):
+            rest = octets[12:at] + number.to_bytes(4, "little") + octets[at + 4 :]
+            segment.write_bytes(octets[:8] + crc32(rest).to_bytes(4, "little") + rest)
+            try:
+                with SpoolWriter(tmp_path, sync=False):
+                    pass
+            except BrokenSpool as problem:
+                told += str(tmp_path) in str(problem)
+    assert told > 50
 
 
 def test_others_on_the_machine_can_not_read_messages(tmp_path: Path) -> None:

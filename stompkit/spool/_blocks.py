@@ -60,7 +60,8 @@ class Heading(NamedTuple):
         magic, length, crc, count, first = _HEADING.unpack_from(octets)
         if magic != _MAGIC:
             raise Damaged("no block begins here")
-        if count == 0 or length % 8 != 4 or length < count * 8:
+        # All times of reception are within it, which are looked at without the rest.
+        if count == 0 or length % 8 != 4 or length < FIXED - _OUTSIDE + 8 * (count - 1):
             raise Damaged("the heading of the block makes no sense")
         return cls(_OUTSIDE + length, crc, count, first)
 

@@ -322,6 +322,21 @@ def test_blocks_that_no_writer_has_made_are_damaged(tmp_path: Path) -> None:
     assert told > 50
 
 
+@pytest.mark.parametrize("length", [4, 12, 20, 28])
+def test_a_block_that_has_no_room_for_what_it_says_is_damaged(tmp_path: Path, length: int) -> None:
+    fill(tmp_path, 3)
+    [segment] = logs(tmp_path)
+    octets = bytearray(segment.read_bytes())
+    octets[4:8] = length.to_bytes(4, "little")
+    octets[12:16] = (1).to_bytes(4, "little")
+    segment.write_bytes(octets[: 12 + length])
+    with pytest.raises(BrokenSpool), SpoolWriter(tmp_path, sync=False):
+        pass
+    reader = SpoolReader(tmp_path)
+    with pytest.raises(BrokenSpool):
+        list(reader.blocks(0, 0, 1))
+
+
 def test_others_on_the_machine_can_not_read_messages(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     fill(folder, 1)

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -160,18 +161,15 @@ def minimise(name: str, work: Path) -> int:
     """Keep of all inputs of a target the fewest that take the same branches; gives their number."""
     corpus, kept = work / "corpus" / name, CORPUS / name
     fresh = work / "minimised" / name
-    fresh.mkdir(parents=True, exist_ok=True)
-    for each in fresh.iterdir():
-        each.unlink()
+    shutil.rmtree(fresh, ignore_errors=True)
     log = work / "logs" / f"{name}-minimised.log"
+    for folder in (fresh, log.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     sources = [str(each) for each in (kept, corpus) if each.is_dir()]
     options = ["-set_cover_merge=1", "-use_counters=0"]
     status, _ = _measured([name, *options, str(fresh), *sources], log, {})
     if status:
         raise RuntimeError(f"{name}: minimising has failed with status {status}: see {log}")
-    kept.mkdir(parents=True, exist_ok=True)
-    for each in kept.iterdir():
-        each.unlink()
-    for each in fresh.iterdir():
-        each.rename(kept / each.name)
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(fresh, kept)
     return len(list(kept.iterdir()))

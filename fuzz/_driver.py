@@ -7,6 +7,7 @@ processor counts: a machine that does something else meanwhile finds no hang, no
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -98,7 +99,9 @@ def _fuzz(name: str, arguments: list[str]) -> None:
 
     options = [f"-max_len={target.most_octets}", "-print_final_stats=1", "-timeout=3600"]
     chosen = [each for each in arguments if each.startswith("-")]
-    atheris.Setup([f"fuzz.{name}", *options, *chosen, *folders], one)
+    # The command by which libFuzzer runs itself again, where it compares inputs.
+    command = shlex.join([sys.executable, "-m", "fuzz._driver", name])
+    atheris.Setup([command, *options, *chosen, *folders], one)
     atheris.Fuzz()
 
 

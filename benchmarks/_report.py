@@ -101,9 +101,13 @@ def heading() -> str:
 
 
 def report(
-    parser: argparse.ArgumentParser, path: Path | None, figures: list[Figure], bounds: list[Bound]
+    parser: argparse.ArgumentParser,
+    path: Path | None,
+    figures: list[Figure],
+    bounds: list[Bound],
+    **more: object,
 ) -> int:
-    """Print everything and write it to ``path``; gives the exit status."""
+    """Print everything and write it to ``path``, with ``more``; gives the exit status."""
     progress()
     print(f"{heading()}\n")
     width = max(len(figure.title) for figure in figures)
@@ -124,6 +128,7 @@ def report(
             {"figure": bound.figure.name, "at_most": bound.limit, "holds": bound.holds}
             for bound in bounds
         ],
+        **more,
     }
     if path is not None:
         path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

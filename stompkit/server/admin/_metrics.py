@@ -107,6 +107,8 @@ class _BrokerCollector(Collector):
         yield _gauge("destinations", "Destinations that exist.", found)
         durables = sum(len(each.durables) for each in hosts)
         yield _gauge("durable_subscriptions", "Durable subscriptions that exist.", durables)
+        timers = len(context.reactor.getDelayedCalls())
+        yield _gauge("timers", "Calls that the broker makes when their time has come.", timers)
         failed = now.store.failure is not None
         yield _gauge("store_failed", "Whether the store has failed at last.", failed)
         if now.store.octets is not None:

@@ -1,11 +1,13 @@
 """Pictures of what other programs have measured, out of their JSON, as the documentation has them.
 
-From python -m benchmarks come throughput.svg and latency.svg, from benchmarks.growth growth.svg.
-What was measured is neither repeated nor chosen: all that a file has is drawn. To make them anew::
+From python -m benchmarks come throughput.svg and latency.svg, from benchmarks.growth growth.svg,
+from benchmarks.soak soak.svg. What was measured is neither repeated nor chosen: all that a file has
+is drawn. To make them anew::
 
     python -m benchmarks --json brokers.json
     python -m benchmarks.growth --data /var/tmp --json growth.json
-    python -m benchmarks.pictures --brokers brokers.json --growth growth.json
+    python -m benchmarks.soak --hours 1 --json soak.json
+    python -m benchmarks.pictures --brokers brokers.json --growth growth.json --soak soak.json
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from benchmarks._line_plot import Line, line_plot
 from benchmarks._report import unusable
 from benchmarks.growth import CASES
 from benchmarks.load._plot import latency_plot, throughput_plot
+from benchmarks.soak._picture import soak_plot
 
 __all__ = ["main"]
 
@@ -54,10 +57,11 @@ def main() -> int:
     add = parser.add_argument
     add("--brokers", type=Path, metavar="FILE", help="what python -m benchmarks has written")
     add("--growth", type=Path, metavar="FILE", help="what benchmarks.growth has written")
+    add("--soak", type=Path, metavar="FILE", help="what benchmarks.soak has written")
     add("--into", type=Path, metavar="FOLDER", default=_FOLDER, help="(default: %(default)s)")
     given = parser.parse_args()
-    if given.brokers is None and given.growth is None:
-        parser.error("one of --brokers and --growth is needed")
+    if given.brokers is None and given.growth is None and given.soak is None:
+        parser.error("one of --brokers, --growth and --soak is needed")
     made: dict[str, str] = {}
     try:
         if given.brokers is not None:
@@ -66,6 +70,8 @@ def main() -> int:
             made["latency.svg"] = latency_plot(results)
         if given.growth is not None:
             made["growth.svg"] = growth_plot(_read(given.growth, "figures"))
+        if given.soak is not None:
+            made["soak.svg"] = soak_plot(_read(given.soak, "samples"))
     except ValueError as error:
         raise unusable(str(error)) from None
     given.into.mkdir(parents=True, exist_ok=True)

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -57,9 +58,15 @@ from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
 #: Samples of a run, about, and how often at most.
 _SAMPLES: Final = 360
 _LEAST_INTERVAL_S: Final = 0.25
+_LEAST_S: Final = 5
 #: The broker's clock may be corrected while a message is delayed, in seconds.
 _CORRECTION_S: Final = 0.1
-_SETTINGS: Final = """
+#: What a machine may take for a step that has a deadline, however busy it is, or stopped.
+_STEP_S: Final = 600.0
+_SETTINGS: Final = f"""
+[broker]
+login_timeout_s = {_STEP_S}
+
 [[destination]]
 name = "/queue/soak.memory"
 storage = "memory"
@@ -216,15 +223,18 @@ class Load:
         for actor in self._producers:
             actor.start()
 
-    def stop(self) -> None:
-        """End what sends, wait until all has been taken, and end what takes."""
+    def stop(self, patience_ticks: int) -> None:
+        """End what sends, wait until all has been taken, and end what takes.
+
+        What has not been taken is given up when nothing was for ``patience_ticks``.
+        """
         self.world.is_closing.set()
         for actor in self._producers:
             actor.join()
-        patience, left = PATIENCE_TICKS, -1
+        patience, left = patience_ticks, -1
         while patience and (now := sum(lane.waiting for lane in self.lanes)):
             progress(f"waiting for {now:,} messages")
-            patience, left = (patience - 1, left) if now == left else (PATIENCE_TICKS, now)
+            patience, left = (patience - 1, left) if now == left else (patience_ticks, now)
             time.sleep(TICK_S)
         self.world.is_over.set()
         for actor in self._consumers:
@@ -244,7 +254,7 @@ def launched(directory: Path) -> RunningBroker:
     return launch(
         LaunchConfig(
             arguments=arguments, directory=directory, admin=True, websocket=has_websocket,
-            stop_timeout_s=60.0,
+            start_timeout_s=_STEP_S, stop_timeout_s=_STEP_S,
         )
     )  # fmt: skip
 
@@ -278,25 +288,33 @@ _LEFT: Final = {
     "descriptors": "Open files left",
     "timers": "Timers left",
 }
+#: Of these some may be left for half a minute: what looks now and then whether there is something
+#: to be done looks once more.
+_SPARE: Final = {"left_timers": 5}
 
 
-def left_over(sampler: Sampler, world: World, first: Sample) -> list[Figure]:
+def left_over(sampler: Sampler, world: World, first: Sample, patience_ticks: int) -> list[Figure]:
     """What there is more of than before anybody came, once nothing is, or for good."""
     with Session(world.port) as session:
         headers = {"id": "1", "destination": "/topic/soak.news", "ack": "client-individual"}
         session.call("SUBSCRIBE", headers | _DURABLE)
         session.call("UNSUBSCRIBE", {"id": "1", **_DURABLE})
         session.disconnect()
-    for _ in range(PATIENCE_TICKS):
+    for _ in range(patience_ticks):
         last = sampler.look()
         figures = [
             Figure(f"left_{name}", title, getattr(last, name) - getattr(first, name))
             for name, title in _LEFT.items()
         ]
-        if all(figure.value <= 0 for figure in figures):
+        if all(bound.holds for bound in none_of(figures)):
             break
         time.sleep(TICK_S)
     return figures
+
+
+def none_of(figures: Iterable[Figure]) -> list[Bound]:
+    """Say that there must be none of these."""
+    return [Bound(figure, _SPARE.get(figure.name, 0)) for figure in figures]
 
 
 def run(
@@ -317,8 +335,9 @@ def run(
             progress(f"{left_s / 60:.1f} minutes left, {sampler.summary()}")
             world.is_closing.wait(min(1.0, left_s))
         sampler.stop()
-        load.stop()
-        left = left_over(sampler, world, first)
+        patience_ticks = math.ceil(given.patience / TICK_S)
+        load.stop(patience_ticks)
+        left = left_over(sampler, world, first, patience_ticks)
         tracebacks = broker.log.count("Traceback (most recent call last)")
         log = broker.log
     if given.log:
@@ -331,7 +350,7 @@ def run(
     wrong += left
     series = columns(sampler.samples)
     grown, bounds = judged(series, given.allow)
-    return [*told, *wrong, *grown], [*(Bound(each, 0) for each in wrong), *bounds], series
+    return [*told, *wrong, *grown], [*none_of(wrong), *bounds], series
 
 
 def counted(load: Load, tracebacks: int) -> tuple[list[Figure], list[Figure]]:
@@ -388,6 +407,8 @@ def options() -> argparse.ArgumentParser:
     add("--visits", type=positive, default=10, help="short connections a second (default: 10)")
     add("--allow", type=allowance, action="append", default=[], metavar="NAME=GROWTH",
         help="let a series grow by so much; names are those in the JSON")  # fmt: skip
+    add("--patience", type=positive, default=60, metavar="SECONDS",
+        help="without a message, after which what is missing is lost (default: 60)")  # fmt: skip
     add("--directory", type=Path, help="on the disk that is to be used (default: for temp files)")
     add("--plot", type=Path, metavar="FILE", help="draw the series into FILE, as SVG")
     add("--log", type=Path, metavar="FILE", help="keep the broker's log in FILE")
@@ -400,6 +421,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.hours is not None:
         given.minutes = given.hours * 60
+    if given.minutes * 60 < _LEAST_S:
+        parser.error(f"a run of less than {_LEAST_S} seconds has too few samples to judge it by")
     given.allow = dict(given.allow)
     measure_compiled("benchmarks.soak")
     with tempfile.TemporaryDirectory(prefix="stompkit-soak-", dir=given.directory) as name:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks._client import Client as Sender
+from benchmarks._client import fill
+from benchmarks._process import MIB, memory, process_id
 from stompkit.frames import Frame
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from stompkit.testing._launching.polling import wait_until
@@ -207,6 +210,21 @@ def test_a_client_that_is_gone_in_any_way_gives_back_what_it_had(tmp_path: Path)
                         client.abort("never begun")
                 else:
                     getattr(client, leave)()
+
+
+def test_memory_does_not_grow_with_the_backlog(tmp_path: Path) -> None:
+    """Of 40 MiB more in a queue hardly any are in memory; the window has up to 4."""
+    with started(tmp_path) as broker:
+        sender = Sender(broker.port).log_in()
+        fill(sender, "/queue/a", 5_000, 1_024, 500)
+        before, _ = memory(process_id(broker))
+        fill(sender, "/queue/a", 40_000, 1_024, 500)
+        after, _ = memory(process_id(broker))
+        sender.close()
+        assert after - before < 10 * MIB
+        with broker.client() as client:
+            client.subscribe("/queue/a", ack="client", prefetch_count="10")
+            assert int(client.receive().body[:8]) == 0
 
 
 # Standing by.

@@ -66,6 +66,8 @@ _STEP_S: Final = 600.0
 _SETTINGS: Final = f"""
 [broker]
 login_timeout_s = {_STEP_S}
+linger_s = {_STEP_S}
+drain_timeout_s = {_STEP_S}
 
 [[destination]]
 name = "/queue/soak.memory"

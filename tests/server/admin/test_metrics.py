@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,17 @@ def test_values(broker: RunningBroker, ask: Asker) -> None:
         assert [each.value for each in samples if each.labels == labels] == [value], family
     assert found["stompkit_connections"].samples[0].value == 1
     assert found["stompkit_ready"].samples[0].value == 1
+
+
+def test_timers_are_counted(broker: RunningBroker, ask: Asker) -> None:
+    """A client with heart-beats has one; some of others may have ended meanwhile."""
+    [before] = families(ask)["stompkit_timers"].samples
+    with ExitStack() as stack:
+        for _ in range(20):
+            # So slow that none falls due.
+            stack.enter_context(broker.client(heart_beat="600000,600000"))
+        [after] = families(ask)["stompkit_timers"].samples
+    assert after.value > before.value + 10
 
 
 def test_labels_are_bounded(tmp_path: Path) -> None:

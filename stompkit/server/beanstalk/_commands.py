@@ -60,8 +60,8 @@ def on_put(session: Session, command: Command) -> Answer:
         return _BAD_FORMAT
     message = job_message(broker.new_message(), tube, command.numbers, command.body, broker.now)
     session.host.send(message, session)
-    hub.puts[tube] += 1
-    hub.tidy()
+    hub.jobs += 1
+    hub.count(hub.puts, tube)
     return b"INSERTED %d\r\n" % hub.learn(message, tube).number
 
 
@@ -142,7 +142,7 @@ def _drop_elsewhere(found: Found) -> None:
 
 
 def _deleted(hub: Hub, job: Job) -> bytes:
-    hub.deletes[job.tube] += 1
+    hub.count(hub.deletes, job.tube)
     hub.forget(job)
     return b"DELETED\r\n"
 
@@ -466,7 +466,7 @@ def on_pause_tube(session: Session, command: Command) -> Answer:
     if not hub.exists(command.tube):
         return _NOT_FOUND
     hub.pauses[command.tube] = Pause(seconds, session.broker.now + seconds)
-    hub.pausings[command.tube] += 1
+    hub.count(hub.pausings, command.tube)
     for other in hub.sessions:
         if other.is_waiting:
             other.arm()

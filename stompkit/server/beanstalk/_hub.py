@@ -33,6 +33,8 @@ DEFAULT_TUBE: Final = "default"
 
 #: Messages at the front of a queue among which the most urgent is looked for.
 _MOST_RANKED: Final = 1_000
+#: Tubes of which something is counted before it is looked whether they are still there.
+_COUNTED_TUBES: Final = 1_000
 #: Fewer messages are ranked anew each time.
 _FEW: Final = 32
 
@@ -75,11 +77,14 @@ class Hub:
         self.using: Counter[str] = Counter()
         self.watching: Counter[str] = Counter()
         self.pauses: dict[str, Pause] = {}
-        #: How often each command was given, and of each tube, what happened to it.
+        #: How often each command was given, and of each tube, what happened to it; see count().
         self.commands: Counter[str] = Counter()
         self.puts: Counter[str] = Counter()
         self.deletes: Counter[str] = Counter()
         self.pausings: Counter[str] = Counter()
+        #: Jobs that were put into any tube.
+        self.jobs = 0
+        self._most_counted = _COUNTED_TUBES
         self.timeouts = 0
         self.connections = 0
         self.started = broker.clock.seconds()
@@ -132,12 +137,16 @@ class Hub:
         found = [each for each in (self.queue(tube), self.dead_letters(tube)) if each is not None]
         return any(not each.is_idle for each in found)
 
-    def tidy(self) -> None:
-        """Forget counts of tubes that are gone, once there are very many."""
-        for counts in (self.puts, self.deletes, self.pausings):
-            if len(counts) > self.broker.config.max_destinations:
-                for tube in [each for each in counts if not self.exists(each)]:
-                    del counts[tube]
+    def count(self, counts: Counter[str], tube: str) -> None:
+        """Count something that has happened to a tube; forget tubes that are gone, now and then."""
+        counts[tube] += 1
+        if len(counts) > self._most_counted:
+            for each in [each for each in counts if not self.exists(each)]:
+                del counts[each]
+            for each in list(self.pauses):
+                self.paused_until(each)  # which forgets those that are over
+            # So that looking at all of them costs little for each.
+            self._most_counted = max(_COUNTED_TUBES, 2 * len(counts))
 
     def paused_until(self, tube: str) -> float:
         """When the next job of a tube can be reserved; 0 for at once."""

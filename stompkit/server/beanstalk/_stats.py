@@ -120,7 +120,7 @@ def server_stats(hub: Hub) -> str:
             **jobs,
             **{f"cmd-{each}": hub.commands[each] for each in _COUNTED},
             "job-timeouts": hub.timeouts,
-            "total-jobs": sum(hub.puts.values()),
+            "total-jobs": hub.jobs,
             "max-job-size": hub.settings.max_job_octets,
             "current-tubes": len(tubes),
             "current-connections": len(hub.sessions),

@@ -261,6 +261,39 @@ def test_a_draining_front_end_takes_no_jobs(front: Front) -> None:
     assert worker.ask(b"put 0 0 1 1\r\nx\r\n") == b"DRAINING\r\n"
 
 
+def total_of(worker: MemoryWorker, tube: str, key: str) -> str:
+    return document(worker.ask(b"stats-tube %b\r\n" % tube.encode()))[key]
+
+
+def test_counts_of_tubes_that_are_gone_are_forgotten(front: Front, worker: MemoryWorker) -> None:
+    """A thousand of them are kept; jobs of all tubes are counted on."""
+    for number in range(1_200):
+        worker.ask(b"use tube-%d\r\n" % number)
+        worker.ask(b"pause-tube tube-%d 0\r\n" % number)
+        worker.ask(b"delete %d\r\n" % put(worker, b"x"))
+    worker.ask(b"use tube-1\r\n")
+    for key in ("total-jobs", "cmd-delete", "cmd-pause-tube"):
+        assert total_of(worker, "tube-1", key) == "0"
+    worker.ask(b"use tube-1199\r\n")
+    assert total_of(worker, "tube-1199", "total-jobs") == "1"
+    assert document(worker.ask(b"stats\r\n"))["total-jobs"] == "1200"
+
+
+def test_deletions_in_tubes_that_are_gone_are_forgotten_where_others_have_sent(
+    front: Front, worker: MemoryWorker
+) -> None:
+    producer = front.broker.client()
+    for number in range(1_200):
+        producer.publish(f"/queue/tube-{number}", b"x")
+        worker.ask(b"watch tube-%d\r\n" % number)
+        answer = worker.ask(NOW)
+        assert answer.startswith(b"RESERVED ")
+        worker.ask(b"delete %b\r\n" % answer.split()[1])
+        worker.ask(b"ignore tube-%d\r\n" % number)
+    worker.ask(b"use tube-1\r\n")
+    assert total_of(worker, "tube-1", "cmd-delete") == "0"
+
+
 def test_a_client_that_does_not_read_is_not_served(front: Front, worker: MemoryWorker) -> None:
     put(worker, b"x" * 60_000)
     worker.transport.stop_reading(100_000)

@@ -17,7 +17,9 @@ from stompkit.server._settings import AuthSettings, Settings, StoreSettings
 from stompkit.server._stores._environment import DATA_FILE, DIRECTORY
 from stompkit.server._stores.lmdb import LmdbStore
 from stompkit.server._stores.runner import ThreadRunner
-from stompkit.server.interfaces import Authenticator, Authoriser, MessageStore
+from stompkit.server._throttle import Throttle
+from stompkit.server._throttled import Decider, ThrottledAuthenticator
+from stompkit.server.interfaces import Authenticator, Authoriser, Clock, MessageStore
 
 __all__ = ["Access", "MakeFactory", "access", "factory", "has_lmdb", "store"]
 
@@ -44,20 +46,28 @@ class Access(NamedTuple):
             await close()
 
 
-def access(settings: Settings) -> Access:
+def access(settings: Settings, clock: Clock) -> Access:
     """Make what decides on logins and rights; ValueError or OSError says what is wrong."""
     auth = settings.auth
     rights = RightsAuthoriser(settings.rights) if settings.rights else None
+
+    def throttled(decider: Decider) -> Authenticator:
+        throttle = Throttle(auth.throttle)
+        timeout_s = settings.broker.login_timeout_s
+        return ThrottledAuthenticator(decider, throttle, clock, login_timeout_s=timeout_s)
+
     if auth.http is None:
-        return Access(_authenticator(auth), rights)
+        decider = _authenticator(auth)
+        return Access(None if decider is None else throttled(decider), rights)
     from stompkit.server._http_authoriser import HttpAuthenticator, HttpAuthoriser
 
     authenticator = HttpAuthenticator(auth.http)
     authoriser = HttpAuthoriser(auth.http, otherwise=rights)
-    return Access(authenticator, authoriser, (authenticator.close, authoriser.close))
+    closers = (authenticator.close, authoriser.close)
+    return Access(throttled(authenticator), authoriser, closers)
 
 
-def _authenticator(auth: AuthSettings) -> Authenticator | None:
+def _authenticator(auth: AuthSettings) -> CredAuthenticator | None:
     if not auth.is_checked:
         return None
     return CredAuthenticator(

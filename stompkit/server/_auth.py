@@ -13,7 +13,7 @@ from twisted.cred.checkers import (
     InMemoryUsernamePasswordDatabaseDontUse,
 )
 from twisted.cred.credentials import IAnonymous, IUsernameHashedPassword, IUsernamePassword
-from twisted.cred.error import LoginFailed
+from twisted.cred.error import LoginFailed, UnauthorizedLogin
 from twisted.cred.strcred import ICheckerFactory, InvalidAuthArgumentString
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -21,14 +21,26 @@ from twisted.plugin import getPlugins
 from zope.interface import implementer
 from zope.interface.interface import InterfaceClass
 
+from stompkit.server._throttled import Decided
 from stompkit.server.interfaces import Credentials, User
 
-__all__ = ["CredAuthenticator", "GroupSource", "certificate_user", "checkers_from", "is_name"]
+__all__ = [
+    "CantCheckNow",
+    "CredAuthenticator",
+    "GroupSource",
+    "certificate_user",
+    "checkers_from",
+    "is_name",
+]
 
 _log: Final = Logger()
 
 #: Octets of UTF-8: what the longest e-mail address takes, with room to spare.
 MAX_NAME_BYTES: Final = 320
+
+
+class CantCheckNow(UnauthorizedLogin):
+    """A checker does not know, and says no for that; nobody has guessed wrong."""
 
 
 @runtime_checkable
@@ -75,11 +87,15 @@ class CredAuthenticator:
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""
+        self.decide(credentials, lambda decided: answer(decided.user))
+
+    def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
+        """Find the user, and say whether it could be found out who it is."""
         found = Deferred.fromCoroutine(self._find_or_refuse(credentials))
         found.addCallback(answer)
         found.addErrback(lambda failure: _log.failure("after a login", failure))
 
-    async def _find_or_refuse(self, credentials: Credentials) -> User | None:
+    async def _find_or_refuse(self, credentials: Credentials) -> Decided:
         try:
             return await self._find(credentials)
         except Exception as error:
@@ -90,30 +106,34 @@ class CredAuthenticator:
                 error=type(error).__name__,
                 place=_place(error),
             )
-            return None
+            return Decided(None, is_certain=False)
 
-    async def _find(self, credentials: Credentials) -> User | None:
+    async def _find(self, credentials: Credentials) -> Decided:
         if credentials.login or credentials.passcode:
             return await self._find_by_passcode(credentials)
         if self._certificate_users and credentials.certificate is not None:
             name = certificate_user(credentials.certificate)
             if name is not None:
-                return self._user(name)
-        return User() if self._anonymous else None
+                return Decided(self._user(name))
+        return Decided(User() if self._anonymous else None)
 
-    async def _find_by_passcode(self, credentials: Credentials) -> User | None:
+    async def _find_by_passcode(self, credentials: Credentials) -> Decided:
         name, passcode = credentials.login, credentials.passcode
         # Some directories take an empty passcode for a wish to be anonymous, and say yes.
         if not name or not passcode or not is_name(name):
-            return None
+            return Decided(None)
         login = _Login(name, passcode)
+        is_certain = True
         for checker in self._checkers:
             try:
                 avatar: object = await maybeDeferred(checker.requestAvatarId, login)
+            except CantCheckNow:
+                is_certain = False
+                continue
             except LoginFailed:
                 continue
-            return self._of_avatar(avatar)
-        return None
+            return Decided(self._of_avatar(avatar))
+        return Decided(None, is_certain)
 
     def _of_avatar(self, avatar: object) -> User:
         if avatar == ():

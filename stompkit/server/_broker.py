@@ -21,7 +21,9 @@ from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._hosts import VirtualHost
 from stompkit.server._journal import Journal
+from stompkit.server._peers import counted_as
 from stompkit.server._records import DURABLE_RECORDS, DurableRecord
+from stompkit.server._sparse_log import SparseLog
 from stompkit.server._subscriptions import Subscription
 from stompkit.server.interfaces import (
     Authenticator,
@@ -73,6 +75,8 @@ class Broker:
         #: Called like it while an operator looks on.
         self.frame_watch: Callable[[str, str, Frame], None] | None = None
         self.connections: set[Connection] = set()
+        #: What is said of clients that are turned away.
+        self.refusals = SparseLog(clock)
         #: The time of this turn.
         self.now = clock.seconds()
         self._runner = runner
@@ -210,22 +214,24 @@ class Broker:
             raise Refused(
                 f"too many connections: at most {config.max_connections}", "too-many-connections"
             )
-        if self._addresses[connection.peer] >= config.max_connections_per_address:
+        address = counted_as(connection.peer)
+        if self._addresses[address] >= config.max_connections_per_address:
             raise Refused(
                 f"too many connections from one address: at most"
                 f" {config.max_connections_per_address}",
                 "too-many-connections",
             )
-        self._addresses[connection.peer] += 1
+        self._addresses[address] += 1
         self.connections.add(connection)
 
     def disconnected(self, connection: Connection) -> None:
         """Count a connection out."""
         if connection in self.connections:
             self.connections.remove(connection)
-            self._addresses[connection.peer] -= 1
-            if not self._addresses[connection.peer]:
-                del self._addresses[connection.peer]
+            address = counted_as(connection.peer)
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
 
     def host(self, name: str) -> VirtualHost:
         """The virtual host that a client asks for; raises :class:`Refused` for an unknown one."""

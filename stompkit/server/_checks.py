@@ -244,6 +244,7 @@ def _check_auth(auth: AuthSettings, document: Document) -> None:
         )
     if auth.http is not None:
         _check_http(auth, document)
+    _try(partial(networks, auth.throttle.exempt), document, ("auth", "throttle", "exempt"), "")
     if auth.is_checked or document.has(("auth", "checkers")) or document.has(("auth", "http")):
         return
     if auth.anonymous is False:

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from stompkit.server._auth import is_name
 from stompkit.server._http_service import Answer, ServiceClient
 from stompkit.server._http_settings import Event, HttpService
+from stompkit.server._throttled import Decided
 from stompkit.server.interfaces import (
     Action,
     Authoriser,
@@ -54,6 +55,10 @@ class HttpAuthenticator:
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
         """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""
+        self.decide(credentials, lambda decided: answer(decided.user))
+
+    def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
+        """Find the user, and say whether the service has said anything."""
         question: dict[str, object] = {
             "event": "connect",
             "login": credentials.login,
@@ -64,7 +69,9 @@ class HttpAuthenticator:
         if credentials.certificate is not None:
             question["certificate"] = credentials.certificate
         login = credentials.login or ""
-        self._client.ask(question, lambda reply: answer(_user(reply, login)))
+        self._client.ask(
+            question, lambda reply: answer(Decided(_user(reply, login), reply is not None))
+        )
 
     def close(self) -> Deferred[None]:
         """Close the connections that wait for the next question."""

@@ -86,7 +86,15 @@ class ServiceClient:
 
     def ask(self, question: Mapping[str, object], answer: Callable[[Answer | None], None]) -> None:
         """Call ``answer``, later, with what the service says, ``None`` where it says nothing."""
-        asking = Deferred.fromCoroutine(self._slot_and_exchange(msgspec.json.encode(question)))
+        try:
+            octets = msgspec.json.encode(question)
+        except UnicodeEncodeError:
+            _log.warn(
+                "a question has octets that are no UTF-8, which JSON has no room for: refused"
+            )
+            answer(None)
+            return
+        asking = Deferred.fromCoroutine(self._slot_and_exchange(octets))
         asking.addTimeout(self._service.timeout_s, self._clock)
         asking.addCallbacks(self._well, self._ill)
         asking.addCallback(answer)

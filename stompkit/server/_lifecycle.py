@@ -29,7 +29,7 @@ from stompkit.server._logs import log_frame
 from stompkit.server._notify import Notifier
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._settings import Settings
-from stompkit.server.interfaces import StoreError
+from stompkit.server.interfaces import Clock, StoreError
 
 if TYPE_CHECKING:
     from stompkit.server.admin import Admin
@@ -69,9 +69,10 @@ class Lifecycle:
 
         self._reactor = cast("IReactorTime", reactor)
         self.settings = settings
-        self.access = access(settings)
         clock = self._reactor if clock is None else clock
-        self._clock = clock
+        #: What clients and messages wait for goes by it.
+        self.clock = cast("Clock", clock)
+        self.access = access(settings, self.clock)
         self.factory = factory(settings, self.access, self._reactor, clock, make)
         self._announce = announce
         self.notifier = Notifier(self._reactor)

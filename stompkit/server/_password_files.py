@@ -20,6 +20,7 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from stompkit.server._auth import CantCheckNow
 from stompkit.server._watched import Watched
 
 __all__ = ["DEFAULT_COST", "Cost", "HashedPasswordFile", "IniPasswordFile", "hash_passcode"]
@@ -177,7 +178,7 @@ class HashedPasswordFile:
             return name
         if len(self._slots.waiting) >= self._max_waiting:
             _log.warn("too many logins wait for their passcodes to be checked")
-            raise UnauthorizedLogin
+            raise CantCheckNow
         await self._slots.acquire()
         try:
             is_right = await self._run(lambda: stored.is_of(passcode))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, cast
 from typing import Protocol as TypingProtocol
+from typing import cast
 
 from twisted.internet.interfaces import (
     IAddress,
@@ -17,7 +17,6 @@ from twisted.internet.interfaces import (
     ITCPTransport,
 )
 from twisted.internet.protocol import Factory, Protocol
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -25,6 +24,7 @@ from stompkit.frames import RemoteProtocolError
 from stompkit.server._broker import Broker
 from stompkit.server._config import BrokerConfig
 from stompkit.server._connection import Connection
+from stompkit.server._sparse_log import SparseLog
 from stompkit.server._tls import diagnose_plain, diagnose_tls_failure, peer_certificate
 from stompkit.server.interfaces import (
     Authenticator,
@@ -36,9 +36,6 @@ from stompkit.server.interfaces import (
 )
 
 __all__ = ["BrokerFactory", "BrokerProtocol", "StreamTransport"]
-
-#: Not an attribute of the protocol's class: its events would hold on to the protocol.
-_log: Final = Logger()
 
 
 class StreamTransport(TypingProtocol):
@@ -122,7 +119,9 @@ class BrokerProtocol(Protocol):
         """Give back what the client had."""
         mistake = None if reason is None else diagnose_tls_failure(reason)
         if mistake is not None:
-            _log.info("{peer} lost: {mistake}", peer=self._stream.getPeer(), mistake=mistake)
+            self.refusals.info(
+                "{peer} lost: {mistake}", peer=self._stream.getPeer(), mistake=mistake
+            )
         self._closing = True
         self._cancel()
         self._connection.lost()
@@ -164,6 +163,11 @@ class BrokerProtocol(Protocol):
         """Do nothing: ``connectionLost`` follows."""
 
     # What a transport calls that knows more of the client than a stream does.
+
+    @property
+    def refusals(self) -> SparseLog:
+        """What is said of clients that are turned away."""
+        return self._broker.refusals
 
     @property
     def failure(self) -> RemoteProtocolError | None:
@@ -230,7 +234,7 @@ class BrokerProtocol(Protocol):
         stream = self._stream
         failure = self._connection.failure
         if failure is not None:
-            _log.info(
+            self.refusals.info(
                 "{peer} refused: {code}: {reason}",
                 peer=stream.getPeer(),
                 code=failure.code,

@@ -19,15 +19,14 @@ from twisted.internet.interfaces import (
     ITransport,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, providedBy
 
 from stompkit.server._proxy_header import BadHeader, Header, read_header
+from stompkit.server._sparse_log import SparseLog
+from stompkit.server.interfaces import Clock
 
 __all__ = ["HEADER_TIMEOUT_S", "MOST_WAITING", "ProxiedReactor", "Proxies"]
-
-_log: Final = Logger()
 
 #: Seconds until the header has to be there: a load balancer sends it at once.
 HEADER_TIMEOUT_S: Final = 5.0
@@ -90,6 +89,7 @@ class HeaderFactory(Factory):
         self.inner = inner
         self.clock = clock
         self.waiting = 0
+        self.refusals = SparseLog(cast("Clock", clock))
         self._proxies = proxies
 
     def doStart(self) -> None:
@@ -105,10 +105,10 @@ class HeaderFactory(Factory):
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """Make what waits for a header; nobody else than the load balancers is let in."""
         if self.waiting >= MOST_WAITING:
-            _log.warn("{peer} is turned away: too many wait for their header", peer=addr)
+            self.refusals.warn("{peer} is turned away: too many wait for their header", peer=addr)
             return None
         if not self._is_trusted(addr):
-            _log.warn(
+            self.refusals.warn(
                 "{peer} is turned away: it is none of the proxies of this endpoint", peer=addr
             )
             return None
@@ -184,7 +184,9 @@ class HeaderProtocol(Protocol):
     def _turn_away(self, why: str) -> None:
         self._waits_no_more()
         self._data = b""
-        _log.info("{peer} is turned away: no PROXY header: {why}", peer=self._addr, why=why)
+        self._factory.refusals.info(
+            "{peer} is turned away: no PROXY header: {why}", peer=self._addr, why=why
+        )
         cast("Any", self.transport).abortConnection()
 
     def _waits_no_more(self) -> None:

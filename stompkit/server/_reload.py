@@ -72,10 +72,11 @@ class Reloader:
     def _read(self) -> bool:
         """Whether there were no mistakes, and what can change has."""
         old = self._settings
+        lifecycle = self._lifecycle
         try:
             new = read_settings(self._path, self._overrides)
             is_other = (new.auth, new.rights) != (old.auth, old.rights)
-            decided_by = access(new) if is_other else None
+            decided_by = access(new, lifecycle.clock) if is_other else None
         except SettingsError as error:
             for problem in error.problems:
                 _log.error("{problem}", problem=problem)
@@ -94,7 +95,6 @@ class Reloader:
                 what=what,
             )
         self._settings = new
-        lifecycle = self._lifecycle
         lifecycle.factory.broker.reload(new.config)
         if decided_by is not None:
             lifecycle.change_access(decided_by)

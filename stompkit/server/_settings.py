@@ -16,6 +16,7 @@ from stompkit.server._decoding import Decoder
 from stompkit.server._http_settings import HttpService
 from stompkit.server._rights import Rights
 from stompkit.server._schema import fields, table_of, tables_of
+from stompkit.server._throttle_settings import ThrottleSettings
 from stompkit.server._toml import Document, Place, SettingsError, nested, parse
 from stompkit.server._websocket_settings import WebSocketListener
 
@@ -121,6 +122,9 @@ class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Groups, for ``[[rights]]``: the users in each."""
     http: HttpService | None = None
     """A service that is asked about logins, and about what users do."""
+    throttle: ThrottleSettings = field(default_factory=ThrottleSettings)
+    """How often passcodes, and tokens of the admin's HTTP, may be wrong; past that, logins are
+    refused without a look at the passcode, with the same ERROR, after a while."""
 
     @property
     def is_checked(self) -> bool:

@@ -102,6 +102,7 @@ class Options(UsageOptions, AuthOptionMixin):
     optFlags = [  # noqa: RUF012 (as above)
         ["anonymous", None, "Let clients in that send no login; without --auth: that is meant."],
         ["log-frames", None, "Log each frame, without bodies and passcodes; slow."],
+        ["no-throttle", None, "Hold wrong passcodes against nobody; for tests of clients."],
     ]
     supportedInterfaces = (IUsernamePassword, IUsernameHashedPassword, IAnonymous)
 
@@ -233,6 +234,8 @@ class Options(UsageOptions, AuthOptionMixin):
             said.append({"auth": {"checkers": self["checkers"]}})
         if self["anonymous"]:
             said.append({"auth": {"anonymous": True}})
+        if self["no-throttle"]:
+            said.append({"auth": {"throttle": {"enabled": False}}})
         if self["log-frames"]:
             said.append({"log": {"frames": True}})
         return reduce(merged, said, {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from ipaddress import IPv6Address as IPv6
 from ipaddress import ip_address
-from typing import Final, cast
+from typing import cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import (
@@ -24,7 +24,6 @@ from twisted.internet.interfaces import (
     ITransport,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from wsproto.connection import Connection, ConnectionState
 from wsproto.events import (
@@ -46,8 +45,6 @@ from stompkit.server._websocket_settings import WebSocketListener
 from stompkit.server._websocket_transport import MessageTransport
 
 __all__ = ["WebSocketFactory", "WebSocketProtocol"]
-
-_log: Final = Logger()
 
 
 @implementer(IPushProducer)
@@ -163,7 +160,7 @@ class WebSocketProtocol(Protocol):
             return
         self._handshake = None
         if isinstance(outcome, Refused):
-            _log.info(
+            self._broker.refusals.info(
                 "{peer} gets no WebSocket: {reason}",
                 peer=self._below.getPeer(),
                 reason=outcome.reason,

@@ -671,6 +671,7 @@ def test_what_is_printed_sets_nothing_that_is_the_default() -> None:
             "broker.limits_before_login",
             "store",
             "auth",
+            "auth.throttle",
             "log",
             "admin",
             "beanstalk",

@@ -12,6 +12,8 @@ from stompkit.server._destinations import Destination
 from stompkit.server._hosts import VirtualHost
 from stompkit.server._queues import Queue
 from stompkit.server._settings import Settings
+from stompkit.server._throttle import Outcome, Throttle
+from stompkit.server._throttled import ThrottledAuthenticator
 from stompkit.server.admin._problems import Problem
 from stompkit.server.admin._statistics import Statistics
 
@@ -36,8 +38,18 @@ class Context:
         self.trouble = trouble
         self.reactor = reactor
         self.started = reactor.seconds()
+        #: Counts wrong tokens.
+        self.throttle = Throttle(settings.auth.throttle)
         #: Queues that are being purged or moved.
         self.busy: set[Queue] = set()
+
+    def logins(self) -> dict[str, dict[Outcome, int]]:
+        """What came of the logins of clients, and of the tokens that came here."""
+        found = {"admin": dict(self.throttle.outcomes)}
+        authenticator = self.broker.authenticator
+        if isinstance(authenticator, ThrottledAuthenticator):
+            found["client"] = dict(authenticator.throttle.outcomes)
+        return found
 
     def host(self, name: str) -> VirtualHost:
         """The virtual host of a name; raises :class:`Problem`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Final
 from urllib.parse import urlsplit
 
 from stompkit.server._admin_checks import is_loopback
-from stompkit.server.admin._problems import refuse
+from stompkit.server._throttle import Outcome, Throttle, Verdict
+from stompkit.server.admin._problems import Problem, refuse
 from stompkit.server.admin._request import HttpRequest
 
 __all__ = ["HEADERS", "Guard"]
@@ -27,12 +28,27 @@ HEADERS: Final = {
 }
 
 
+#: Seconds that a refusal comes late, where tokens were wrong too often.
+_MOST_DELAY_S: Final = 1.0
+
+
 class Guard:
     """Lets requests pass, or raises :class:`Problem`."""
 
-    def __init__(self, token: bytes | None, hosts: Sequence[str]) -> None:
-        """Take the token, if there is one, and names to be called by."""
+    def __init__(
+        self,
+        token: bytes | None,
+        hosts: Sequence[str],
+        throttle: Throttle,
+        now: Callable[[], float],
+    ) -> None:
+        """Take the token, if there is one, and names to be called by.
+
+        ``throttle`` says how often a token may be wrong, ``now`` what time it is.
+        """
         self._token = token
+        self._throttle = throttle
+        self._now = now
         self._hosts = {each.lower().rstrip(".") for each in hosts}
 
     def check_host(self, request: HttpRequest) -> None:
@@ -56,10 +72,22 @@ class Guard:
             return
         said = request.getHeader(b"authorization") or b""
         kind, _, token = said.partition(b" ")
+        peer = getattr(request.getClientAddress(), "host", "")
+        if not said:
+            # Nothing is guessed.
+            raise _unauthorised()
+        throttle, now = self._throttle, self._now()
+        attempt = throttle.attempt(peer, "", said.decode("latin-1"))
+        if throttle.judge(attempt, now) is Verdict.REFUSE:
+            throttle.refused()
+            raise _unauthorised(min(throttle.wait_s(attempt, now), _MOST_DELAY_S))
+        throttle.begin(attempt)
         # Both are compared in any case, so that time tells nothing.
         is_right = compare_digest(token.strip(), self._token)
-        if not is_right or kind.lower() != b"bearer":
-            refuse(401, "unauthorised", "it takes a header Authorization: Bearer TOKEN")
+        is_right = is_right and kind.lower() == b"bearer"
+        throttle.end(attempt, Outcome.RIGHT if is_right else Outcome.WRONG, now)
+        if not is_right:
+            raise _unauthorised()
 
     @staticmethod
     def check_change(request: HttpRequest) -> None:
@@ -79,6 +107,11 @@ class Guard:
 def _said(request: HttpRequest, name: bytes) -> str:
     """The value of a header, whatever its octets; empty for one that is not there."""
     return (request.getHeader(name) or b"").decode("utf-8", "replace")
+
+
+def _unauthorised(delay_s: float = 0.0) -> Problem:
+    what = "it takes a header Authorization: Bearer TOKEN"
+    return Problem(401, "unauthorised", what, delay_s=delay_s)
 
 
 def _hostname(header: str) -> str:

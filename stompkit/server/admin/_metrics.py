@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from stompkit.server._destinations import Destination, Totals
 from stompkit.server._queues import Queue
+from stompkit.server._throttle import Outcome
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._statistics import in_flight
 from stompkit.server.admin._views import kind_of, overview, places, text_of
@@ -111,8 +112,18 @@ class _BrokerCollector(Collector):
         yield _gauge("timers", "Calls that the broker makes when their time has come.", timers)
         failed = now.store.failure is not None
         yield _gauge("store_failed", "Whether the store has failed at last.", failed)
+        yield self._logins()
         if now.store.octets is not None:
             yield _gauge("store_bytes", "Octets of the store on the disk.", now.store.octets)
+
+    def _logins(self) -> Metric:
+        text = "Logins, and tokens of the admin's HTTP, by what came of them."
+        counter = CounterMetricFamily("stompkit_logins", text, labels=("by", "outcome"))
+        logins = self._context.logins()
+        for by in ("admin", "client"):
+            for outcome in Outcome:
+                counter.add_metric((by, outcome.value), logins.get(by, {}).get(outcome, 0))
+        return counter
 
     def _rows(self) -> dict[tuple[str, str, str], _Row]:
         """Destinations by their labels; what is too many, or gone, is summed up."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO, Protocol
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
 
 __all__ = ["HttpRequest"]
 
@@ -18,6 +19,7 @@ class HttpRequest(Protocol):
     args: Mapping[bytes, list[bytes]]
     content: BinaryIO
 
+    def getClientAddress(self) -> IAddress: ...
     def getHeader(self, name: bytes) -> bytes | None: ...
     def setHeader(self, name: str, value: str) -> None: ...
     def setResponseCode(self, code: int) -> None: ...

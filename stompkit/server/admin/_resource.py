@@ -28,6 +28,9 @@ __all__ = ["Front"]
 
 _log: Final = Logger()
 
+#: Refusals that come late and have not come yet; one more comes at once, since each of them takes
+#: one of the connections.
+_MOST_HELD: Final = 10
 _JSON: Final = "application/json"
 _PAGES: Final = Path(__file__).with_name("console")
 _FILE: Final = re.compile(r"/([a-z0-9][a-z0-9_-]*\.(html|css|js|svg))")
@@ -58,6 +61,7 @@ class Front(Resource):
             "/api/v1/events": self._events,
         }
         self._schema: bytes | None = None
+        self._held = 0
 
     def render(self, request: HttpRequest) -> bytes | int:
         """Answer, or say why not; whatever goes wrong within is in the log only."""
@@ -66,9 +70,28 @@ class Front(Resource):
         try:
             return self._answered(request)
         except Problem as problem:
+            if problem.delay_s > 0 and self._held < _MOST_HELD:
+                return self._refused_late(request, problem)
             return self._refused(request, problem)
         except Exception:
             return self._failed(request, Failure())  # type: ignore[no-untyped-call]  # Twisted's
+
+    def _refused_late(self, request: HttpRequest, problem: Problem) -> int:
+        self._held += 1
+
+        def answer() -> None:
+            request.write(self._refused(request, problem))
+            request.finish()
+
+        call = self._context.reactor.callLater(problem.delay_s, answer)
+
+        def over(_: object) -> None:
+            self._held -= 1
+            if call.active():
+                call.cancel()
+
+        request.notifyFinish().addBoth(over)
+        return NOT_DONE_YET
 
     def _answered(self, request: HttpRequest) -> bytes | int:
         path = _path(request)

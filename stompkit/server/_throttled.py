@@ -1,0 +1,171 @@
+"""Logins that go by a throttle: who waits, and who is refused after a while."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from twisted.logger import Logger
+
+from stompkit.server._throttle import Attempt, Outcome, Throttle, Verdict
+from stompkit.server.interfaces import Clock, Credentials, User
+
+__all__ = ["Decided", "Decider", "ThrottledAuthenticator"]
+
+_log: Final = Logger()
+
+#: Refused logins that have not been told so yet; one more is told at once.
+_MOST_HELD: Final = 1_000
+#: Logins that wait for others from their addresses; one more is refused.
+_MOST_WAITING: Final = 10_000
+#: Addresses of which the log has been told.
+_MOST_TOLD: Final = 1_000
+
+
+class Decided(NamedTuple):
+    """What came of a login: the user, or ``None`` for one to be turned away."""
+
+    user: User | None
+    is_certain: bool = True
+    """Whether it was found out: not, where what decides is out of order."""
+
+
+class Decider(Protocol):
+    """What finds out who a client is, and says whether it could."""
+
+    def decide(self, credentials: Credentials, answer: Callable[[Decided], None]) -> None:
+        """Call ``answer``, at once or later, from the broker's thread, once."""
+
+
+class _Login(NamedTuple):
+    """A login that waits."""
+
+    attempt: Attempt
+    credentials: Credentials
+    answer: Callable[[User | None], None]
+    until: float
+
+
+class ThrottledAuthenticator:
+    """Asks another one, but not too often."""
+
+    def __init__(
+        self, inner: Decider, throttle: Throttle, clock: Clock, *, login_timeout_s: float
+    ) -> None:
+        """Ask ``inner``; nobody waits any more after ``login_timeout_s``."""
+        self._inner = inner
+        self.throttle = throttle
+        self._clock = clock
+        self._login_timeout_s = login_timeout_s
+        self._held = 0
+        #: Those that wait, by address.
+        self._waiting: dict[bytes, deque[_Login]] = {}
+        self._waiting_count = 0
+        self._going_on: set[bytes] = set()
+        self._told: OrderedDict[bytes, float] = OrderedDict()
+
+    def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
+        """Find the user; see :class:`~stompkit.server.interfaces.Authenticator`."""
+        login, passcode = credentials.login or "", credentials.passcode or ""
+        if not (login or passcode):
+            # Nothing is guessed.
+            self._inner.decide(credentials, lambda decided: answer(decided.user))
+            return
+        now = self._clock.seconds()
+        attempt = self.throttle.attempt(credentials.peer, login, passcode)
+        entry = _Login(attempt, credentials, answer, now + self._login_timeout_s)
+        verdict = self.throttle.judge(attempt, now)
+        if verdict is Verdict.WAIT and self._waiting_count < _MOST_WAITING:
+            self._waiting.setdefault(attempt.address, deque()).append(entry)
+            self._waiting_count += 1
+        elif verdict is Verdict.CHECK:
+            self._check(entry)
+        else:
+            self._refuse(entry, now)
+
+    def _check(self, entry: _Login) -> None:
+        self.throttle.begin(entry.attempt)
+        is_over = False
+
+        def decided(said: Decided) -> None:
+            nonlocal is_over
+            is_over = True
+            if said.user is not None:
+                outcome = Outcome.RIGHT
+            else:
+                outcome = Outcome.WRONG if said.is_certain else Outcome.UNDECIDED
+            self.throttle.end(entry.attempt, outcome, self._clock.seconds())
+            try:
+                entry.answer(said.user)
+            finally:
+                self._go_on(entry.attempt.address)
+
+        try:
+            self._inner.decide(entry.credentials, decided)
+        except Exception:
+            if is_over:
+                raise
+            _log.failure("while a login was looked at")
+            decided(Decided(None, is_certain=False))
+
+    def _go_on(self, address: bytes) -> None:
+        """Look at those that have waited for one from their address."""
+        if address in self._going_on:
+            # Some are answered at once, and this is called from the loop below.
+            return
+        self._going_on.add(address)
+        waiting = self._waiting.get(address)
+        try:
+            while waiting:
+                now = self._clock.seconds()
+                entry = waiting[0]
+                verdict = self.throttle.judge(entry.attempt, now)
+                if now >= entry.until:
+                    # Its connection has ended: there is nobody to be let in.
+                    verdict = Verdict.REFUSE
+                if verdict is Verdict.WAIT:
+                    break
+                waiting.popleft()
+                self._waiting_count -= 1
+                if verdict is Verdict.CHECK:
+                    self._check(entry)
+                else:
+                    self._refuse(entry, now)
+        finally:
+            self._going_on.discard(address)
+            if not waiting:
+                self._waiting.pop(address, None)
+
+    def _refuse(self, entry: _Login, now: float) -> None:
+        """Say no as to a wrong passcode, but late, so that trying again takes its time."""
+        self.throttle.refused()
+        wait_s = self.throttle.wait_s(entry.attempt, now)
+        self._tell(entry, wait_s, now)
+        # Within its time for the login, or it would be told something else.
+        delay_s = min(wait_s, entry.until - now - self._login_timeout_s / 2)
+        if delay_s <= 0 or self._held >= _MOST_HELD:
+            entry.answer(None)
+            return
+        self._held += 1
+        self._clock.callLater(delay_s, lambda: self._release(entry.answer))
+
+    def _release(self, answer: Callable[[User | None], None]) -> None:
+        self._held -= 1
+        answer(None)
+
+    def _tell(self, entry: _Login, wait_s: float, now: float) -> None:
+        """Tell the log, once for each time that an address is refused."""
+        address = entry.attempt.address
+        if self._told.get(address, 0.0) > now:
+            return
+        self._told[address] = now + max(wait_s, self._login_timeout_s)
+        self._told.move_to_end(address)
+        if len(self._told) > _MOST_TOLD:
+            self._told.popitem(last=False)
+        _log.warn(
+            "{peer} has been wrong too often: logins are refused without a look at their"
+            " passcodes, for {seconds} seconds now",
+            peer=entry.credentials.peer or "who came by a socket of the file system",
+            seconds=round(wait_s),
+        )

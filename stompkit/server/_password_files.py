@@ -16,11 +16,11 @@ from twisted.cred.checkers import ICredentialsChecker
 from twisted.cred.credentials import IUsernameHashedPassword, IUsernamePassword
 from twisted.cred.error import UnauthorizedLogin
 from twisted.internet.defer import Deferred, DeferredSemaphore, maybeDeferred
-from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from stompkit.server._auth import CantCheckNow
+from stompkit.server._quiet_threads import run_quietly
 from stompkit.server._watched import Watched
 
 __all__ = ["DEFAULT_COST", "Cost", "HashedPasswordFile", "IniPasswordFile", "hash_passcode"]
@@ -135,9 +135,9 @@ class _RunInThread(Protocol):
 class HashedPasswordFile:
     """A file with lines ``user:scrypt$...:group,group``, read again when it has changed.
 
-    Hashes are computed in threads, a few at a time. A passcode that was right is remembered as a
-    keyed digest until the file changes, so that a thousand clients of one user who come back at
-    once don't have to wait for a thousand hashes.
+    Hashes are computed in threads that come after the reactor's, a few at a time. A passcode that
+    was right is remembered as a keyed digest until the file changes, so that a thousand clients of
+    one user who come back at once don't have to wait for a thousand hashes.
     """
 
     credentialInterfaces = (IUsernamePassword,)
@@ -148,7 +148,7 @@ class HashedPasswordFile:
         *,
         max_concurrent: int = 2,
         max_waiting: int = 1_000,
-        run: _RunInThread = deferToThread,
+        run: _RunInThread = run_quietly,
     ) -> None:
         """Read the file; OSError or ValueError says where it is wrong.
 

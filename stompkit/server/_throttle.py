@@ -167,6 +167,18 @@ class Throttle:
                 return Verdict.WAIT
         return Verdict.CHECK
 
+    def is_friend(self, attempt: Attempt) -> bool:
+        """Whether the user has logged in from there before."""
+        return attempt.pair in self._friends
+
+    def standing(self, attempt: Attempt, now: float) -> float:
+        """How many were wrong, or may be, where it comes from; 0 for the best."""
+        if self.is_friend(attempt):
+            return 0.0
+        if attempt.is_shared:
+            return self._pairs.of(attempt.pair, now) + self._open[attempt.pair]
+        return self._addresses.of(attempt.address, now) + self._open[attempt.address]
+
     def wait_s(self, attempt: Attempt, now: float) -> float:
         """Seconds until a login that no other is in the way of is looked at."""
         wait_s = 0.0
@@ -185,13 +197,13 @@ class Throttle:
         """The counts that a login would add to, and how far they may go."""
         most = self._settings.wrong_passcodes
         goes_by = [(self._pairs, attempt.pair, 1 if self._is_hunted(attempt, now) else most)]
-        if not (attempt.is_shared or attempt.pair in self._friends):
+        if not (attempt.is_shared or self.is_friend(attempt)):
             goes_by.append((self._addresses, attempt.address, most))
         return goes_by
 
     def _is_hunted(self, attempt: Attempt, now: float) -> bool:
         """Whether it is for a user whom many guess at, by somebody who has not been that user."""
-        if attempt.pair in self._friends:
+        if self.is_friend(attempt):
             return False
         most = self._settings.wrong_passcodes_of_user
         return self._users.of(attempt.user, now) > most - 1 + _EPSILON

@@ -19,6 +19,10 @@ _log: Final = Logger()
 _MOST_HELD: Final = 1_000
 #: Logins that wait for others from their addresses; one more is refused.
 _MOST_WAITING: Final = 10_000
+#: Logins that are looked at at a time, besides those of users who were there before.
+_MOST_OPEN: Final = 20
+#: Lines in which addresses wait.
+_LINES: Final = 10
 #: Addresses of which the log has been told.
 _MOST_TOLD: Final = 1_000
 
@@ -48,7 +52,11 @@ class _Login(NamedTuple):
 
 
 class ThrottledAuthenticator:
-    """Asks another one, but not too often."""
+    """Asks another one, but not too often, and not about too many at a time.
+
+    Where some have to wait, those are asked about first whose addresses have the fewest wrong
+    passcodes: however many guess, a stranger who does not is soon let in.
+    """
 
     def __init__(
         self, inner: Decider, throttle: Throttle, clock: Clock, *, login_timeout_s: float
@@ -59,10 +67,14 @@ class ThrottledAuthenticator:
         self._clock = clock
         self._login_timeout_s = login_timeout_s
         self._held = 0
+        self._open = 0
         #: Those that wait, by address.
         self._waiting: dict[bytes, deque[_Login]] = {}
         self._waiting_count = 0
-        self._going_on: set[bytes] = set()
+        #: Addresses of which one may be next, by how many were wrong; and which line each is in.
+        self._lines: tuple[dict[bytes, None], ...] = tuple({} for _ in range(_LINES))
+        self._line_of: dict[bytes, dict[bytes, None]] = {}
+        self._is_going_on = False
         self._told: OrderedDict[bytes, float] = OrderedDict()
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
@@ -76,21 +88,23 @@ class ThrottledAuthenticator:
         attempt = self.throttle.attempt(credentials.peer, login, passcode)
         entry = _Login(attempt, credentials, answer, now + self._login_timeout_s)
         verdict = self.throttle.judge(attempt, now)
-        if verdict is Verdict.WAIT and self._waiting_count < _MOST_WAITING:
-            self._waiting.setdefault(attempt.address, deque()).append(entry)
-            self._waiting_count += 1
-        elif verdict is Verdict.CHECK:
+        is_free = self._open < _MOST_OPEN or self.throttle.is_friend(attempt)
+        if verdict is Verdict.CHECK and is_free:
             self._check(entry)
+        elif verdict is not Verdict.REFUSE and self._waiting_count < _MOST_WAITING:
+            self._wait(entry, now)
         else:
             self._refuse(entry, now)
 
     def _check(self, entry: _Login) -> None:
         self.throttle.begin(entry.attempt)
+        self._open += 1
         is_over = False
 
         def decided(said: Decided) -> None:
             nonlocal is_over
             is_over = True
+            self._open -= 1
             if said.user is not None:
                 outcome = Outcome.RIGHT
             else:
@@ -99,7 +113,8 @@ class ThrottledAuthenticator:
             try:
                 entry.answer(said.user)
             finally:
-                self._go_on(entry.attempt.address)
+                self._line_up(entry.attempt.address, self._clock.seconds())
+                self._go_on()
 
         try:
             self._inner.decide(entry.credentials, decided)
@@ -109,33 +124,56 @@ class ThrottledAuthenticator:
             _log.failure("while a login was looked at")
             decided(Decided(None, is_certain=False))
 
-    def _go_on(self, address: bytes) -> None:
-        """Look at those that have waited for one from their address."""
-        if address in self._going_on:
+    # Waiting.
+
+    def _wait(self, entry: _Login, now: float) -> None:
+        address = entry.attempt.address
+        self._waiting.setdefault(address, deque()).append(entry)
+        self._waiting_count += 1
+        self._line_up(address, now)
+
+    def _line_up(self, address: bytes, now: float) -> None:
+        """Have the first who waits at an address, if anybody does, be one who may be next."""
+        if address in self._waiting and address not in self._line_of:
+            standing = self.throttle.standing(self._waiting[address][0].attempt, now)
+            line = self._lines[min(int(standing), _LINES - 1)]
+            line[address] = None
+            self._line_of[address] = line
+
+    def _go_on(self) -> None:
+        """Look at those who have waited, as far as that can be done now."""
+        if self._is_going_on:
             # Some are answered at once, and this is called from the loop below.
             return
-        self._going_on.add(address)
-        waiting = self._waiting.get(address)
+        self._is_going_on = True
         try:
-            while waiting:
-                now = self._clock.seconds()
-                entry = waiting[0]
+            while line := next(filter(None, self._lines), None):
+                address = next(iter(line))
+                waiting = self._waiting[address]
+                entry, now = waiting[0], self._clock.seconds()
                 verdict = self.throttle.judge(entry.attempt, now)
                 if now >= entry.until:
                     # Its connection has ended: there is nobody to be let in.
                     verdict = Verdict.REFUSE
-                if verdict is Verdict.WAIT:
+                if verdict is Verdict.CHECK and self._open >= _MOST_OPEN:
                     break
+                del line[address], self._line_of[address]
+                if verdict is Verdict.WAIT:
+                    # For another one from there, whose end has it line up again.
+                    continue
                 waiting.popleft()
                 self._waiting_count -= 1
+                if not waiting:
+                    del self._waiting[address]
                 if verdict is Verdict.CHECK:
                     self._check(entry)
                 else:
                     self._refuse(entry, now)
+                self._line_up(address, now)
         finally:
-            self._going_on.discard(address)
-            if not waiting:
-                self._waiting.pop(address, None)
+            self._is_going_on = False
+
+    # Refusing.
 
     def _refuse(self, entry: _Login, now: float) -> None:
         """Say no as to a wrong passcode, but late, so that trying again takes its time."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import os
+import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,7 @@ from stompkit.server._password_files import (
     IniPasswordFile,
     hash_passcode,
 )
+from stompkit.server._quiet_threads import run_quietly
 from stompkit.server.interfaces import Credentials, User
 
 #: As little work as scrypt can do.
@@ -625,3 +629,12 @@ def test_a_changed_ini_file_counts_at_once(tmp_path: Path) -> None:
     written(tmp_path / "i", "[auth]\nalice = new\n")
     assert ask(authenticator, credentials("alice", "new")) == [ALICE]
     assert ask(authenticator, credentials("alice", "old")) == [None]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+@in_reactor
+async def test_hashes_are_computed_when_nobody_else_needs_the_processor(tmp_path: Path) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    niceness = await run_quietly(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+    assert niceness == min(own + 10, 19)
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own

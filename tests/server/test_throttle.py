@@ -378,6 +378,36 @@ def test_those_who_wait_are_let_in_at_once_where_that_takes_no_time() -> None:
     assert all(client.version for client in clients)
 
 
+def test_however_many_guess_a_stranger_is_soon_looked_at() -> None:
+    broker = Guesses(slowly=True, wrong_passcodes=10, forgiven_after_s=1000)
+    for number in range(500):
+        broker.connect("alice", f"guess {number}", f"203.0.113.{number % 10}")
+    for _ in range(30):
+        broker.waiting.pop(0)()
+    client = broker.connect("bob", "right", AWAY)
+    for _ in range(21):
+        broker.waiting.pop(0)()
+    assert client.version
+    assert len(broker.waiting) == 20
+    while broker.waiting:
+        broker.waiting.pop(0)()
+    assert len(broker.looked_at) == 10 * 10 + 1
+    assert not broker.authenticator._waiting and not broker.authenticator._waiting_count
+    assert not any(broker.authenticator._lines) and not broker.authenticator._line_of
+
+
+def test_who_was_there_before_does_not_wait_for_strangers() -> None:
+    broker = Guesses(slowly=True)
+    broker.connect("bob", "right", AWAY)
+    broker.waiting.pop(0)()
+    for number in range(100):
+        broker.connect("alice", f"guess {number}", f"203.0.113.{number}")
+    assert len(broker.waiting) == 20
+    client = broker.connect("bob", "right", AWAY)
+    broker.waiting.pop()()
+    assert client.version
+
+
 def test_a_login_whose_time_is_over_is_not_looked_at() -> None:
     broker = Guesses(slowly=True, wrong_passcodes=1, forgiven_after_s=1000)
     first, second = (broker.connect("alice", f"guess {number}") for number in range(2))

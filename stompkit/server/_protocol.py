@@ -8,7 +8,6 @@ from typing import cast
 
 from twisted.internet.interfaces import (
     IAddress,
-    IDelayedCall,
     IHalfCloseableDescriptor,
     IHalfCloseableProtocol,
     IPushProducer,
@@ -24,6 +23,7 @@ from stompkit.frames import RemoteProtocolError
 from stompkit.server._broker import Broker
 from stompkit.server._config import BrokerConfig
 from stompkit.server._connection import Connection
+from stompkit.server._one_by_one import OneByOne
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._tls import diagnose_plain, diagnose_tls_failure, peer_certificate
 from stompkit.server.interfaces import (
@@ -33,6 +33,7 @@ from stompkit.server.interfaces import (
     MessageStore,
     StoreError,
     StoreRunner,
+    Timer,
 )
 
 __all__ = ["BrokerFactory", "BrokerProtocol", "StreamTransport"]
@@ -63,18 +64,22 @@ class BrokerProtocol(Protocol):
         peer: str = "",
         *,
         connection: type[Connection] = Connection,
-        closing_clock: IReactorTime | None = None,
+        closing_clock: Clock | None = None,
+        login_clock: Clock | None = None,
     ) -> None:
         """Wait for the transport; ``peer`` is the address that the client is counted under.
 
-        ``connection`` and ``closing_clock`` are as in :class:`BrokerFactory`.
+        ``connection`` and ``closing_clock`` are as in :class:`BrokerFactory`; ``login_clock`` is
+        what the deadline for CONNECT goes by, ``clock`` if not given.
         """
         self._broker = broker
         self._clock = clock
-        self._closing_clock = clock if closing_clock is None else closing_clock
+        given = cast("Clock", clock)
+        self._closing_clock = given if closing_clock is None else closing_clock
+        self._login_clock = given if login_clock is None else login_clock
         self.peer = peer
         self._connection = connection(broker, self, clock.seconds())
-        self._timer: IDelayedCall | None = None
+        self._timer: Timer | None = None
         self._paused = False
         self._closing = False
         self._backlog_bytes = 0
@@ -99,7 +104,7 @@ class BrokerProtocol(Protocol):
         self._stream.registerProducer(self, True)
         self._connection.opened()
         if not self._closing:
-            self._timer = self._clock.callLater(
+            self._timer = self._login_clock.callLater(
                 self._broker.config.login_timeout_s, self._login_timeout
             )
         self._broker.flush()
@@ -276,7 +281,8 @@ class BrokerProtocol(Protocol):
         deadline = self._connection.next_deadline()
         if deadline is not None:
             delay = max(0.0, deadline - self._clock.seconds())
-            self._timer = self._clock.callLater(delay, self._on_deadline)
+            clock = cast("Clock", self._clock)
+            self._timer = clock.callLater(delay, self._on_deadline)
 
     def _on_deadline(self) -> None:
         self._timer = None
@@ -330,7 +336,11 @@ class BrokerFactory(Factory):
             authoriser=authoriser,
         )
         self._clock = clock
-        self._closing_clock = closing_clock
+        # Strangers who come by the thousand also go by the thousand.
+        self._login_clock = OneByOne(cast("Clock", clock))
+        self._closing_clock = OneByOne(
+            cast("Clock", clock if closing_clock is None else closing_clock)
+        )
         self._connection = connection
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
@@ -341,6 +351,7 @@ class BrokerFactory(Factory):
             getattr(addr, "host", ""),
             connection=self._connection,
             closing_clock=self._closing_clock,
+            login_clock=self._login_clock,
         )
         protocol.factory = self
         return protocol

@@ -37,12 +37,14 @@ from wsproto.events import (
 )
 from zope.interface import implementer
 
+from stompkit.server._one_by_one import OneByOne
 from stompkit.server._origins import Origins
 from stompkit.server._protocol import BrokerFactory, BrokerProtocol, StreamTransport
 from stompkit.server._websocket_closing import goodbye
 from stompkit.server._websocket_handshake import Handshake, Refused, http_answer
 from stompkit.server._websocket_settings import WebSocketListener
 from stompkit.server._websocket_transport import MessageTransport
+from stompkit.server.interfaces import Clock, Timer
 
 __all__ = ["WebSocketFactory", "WebSocketProtocol"]
 
@@ -57,7 +59,7 @@ class WebSocketProtocol(Protocol):
         listener: WebSocketListener,
         origins: Origins,
         clock: IReactorTime,
-        closing_clock: IReactorTime,
+        closing_clock: Clock,
         *,
         linger_s: float,
         drain_timeout_s: float,
@@ -92,7 +94,7 @@ class WebSocketProtocol(Protocol):
         self._heard = 0.0
         self._is_pinged = False
         self._ping_timer: IDelayedCall | None = None
-        self._end_timer: IDelayedCall | None = None
+        self._end_timer: Timer | None = None
 
     @property
     def _below(self) -> StreamTransport:
@@ -129,7 +131,8 @@ class WebSocketProtocol(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the broker's protocol."""
         self._is_deaf = True
-        for timer in (self._ping_timer, self._end_timer):
+        timers: tuple[Timer | None, ...] = (self._ping_timer, self._end_timer)
+        for timer in timers:
             if timer is not None and timer.active():
                 timer.cancel()
         self._broker.connectionLost(reason)
@@ -372,7 +375,9 @@ class WebSocketFactory(Factory):
         self._listener = WebSocketListener(endpoint="") if listener is None else listener
         self._origins = Origins(self._listener.allow_origins)
         self._clock = clock
-        self._closing_clock = clock if closing_clock is None else closing_clock
+        self._closing_clock = OneByOne(
+            cast("Clock", clock if closing_clock is None else closing_clock)
+        )
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
         """Make the protocol of one client."""

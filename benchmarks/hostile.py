@@ -1,0 +1,304 @@
+"""What thousands of hostile connections cost a client that behaves.
+
+The client sends at a steady rate, half of its messages to a queue in memory and half to one that
+is kept, each with a receipt, and consumes and acknowledges them. The time from SEND to RECEIPT and
+that from SEND to MESSAGE are taken. Rounds without and with the others alternate. Each message has
+to be receipted, and to come once and in its order, or the program ends at once with status 1.
+
+The others are a process of the lowest priority (benchmarks/_crowd.py), which does no more than
+--actions in a second: it opens connections, or sends octets, of all of them together. Of 1,000
+
+* 200 say nothing; 200 send CONNECT an octet at a time, until their time for the login is over;
+* 150 guess passcodes, each time another one; 50 do so in a CONNECT as large as it may be;
+* 50 send octets that are no STOMP; 50 connect and close, or reset, and come again;
+* 100 have logged in and send a thousand heart-beats a second; 100 a body, an octet at a time; and
+  100 have subscribed to a topic, and never read what one of them sends there.
+
+Whoever is closed comes again. They come from 64 addresses, and passcodes are hashed at the default
+cost. What the others have done and used of a processor is part of the figures, so that one can see
+whether they did their work, and whether there was room for it. To try::
+
+    python -m benchmarks.hostile --connections 1000 --rounds 2 --seconds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final, NamedTuple
+
+from benchmarks._client import Client, Refused, message, number_of
+from benchmarks._compiled import measure_compiled
+from benchmarks._crowd import NEIGHBOUR
+from benchmarks._process import allow_open_files, process_id, processes, start
+from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
+from stompkit.server.operations import hash_passcode
+from stompkit.testing import BrokerError, RunningBroker
+
+QUEUES: Final = {"memory": "/queue/brief", "kept": "/queue/kept"}
+LOGIN: Final = "shop:behaves-well"
+#: How many times what it is without others the 99th percentile may be.
+MOST: Final = 2.0
+#: What the last deliveries may take when all is sent, in seconds.
+END_S: Final = 30.0
+#: Files that the processes open besides connections, and connections that are not hostile.
+SPARE: Final = 200
+#: Seconds until all of the others are there, or gone.
+PATIENCE_S: Final = 120.0
+
+CONFIG: Final = """\
+[broker]
+max_connections = {most}
+max_connections_per_address = {most}
+
+[[destination]]
+name = "/queue/brief"
+storage = "memory"
+
+[store]
+path = "{data}"
+
+[auth]
+checkers = ["stompkit:{users}"]
+# For the look whether it has begun to listen.
+anonymous = true
+"""
+
+
+class Round(NamedTuple):
+    """The times of one round in milliseconds, by what was waited for."""
+
+    times_ms: dict[str, list[float]]
+
+    def percentile(self, what: str, n: int) -> float:
+        """A percentile of one kind."""
+        return quantiles(self.times_ms[what], n=100, method="inclusive")[n - 1]
+
+
+#: What is waited for, by where the message is.
+WAITED: Final = tuple(f"{what}_{where}" for where in QUEUES for what in ("receipt", "message"))
+
+
+class Shop:
+    """The client that behaves: one connection that sends, one that consumes."""
+
+    def __init__(self, port: int) -> None:
+        """Log in and subscribe."""
+        self._port = port
+        self._producer = Client(port, login=LOGIN).log_in()
+        self._consumer = Client(port, login=LOGIN).log_in()
+        for where, queue in QUEUES.items():
+            headers = {"id": where, "destination": queue, "ack": "client-individual"}
+            self._consumer.send("SUBSCRIBE", {**headers, "receipt": where})
+            self._consumer.expect("RECEIPT")
+        self._selector = selectors.DefaultSelector()
+        for client in (self._producer, self._consumer):
+            self._selector.register(client.socket, selectors.EVENT_READ, client)
+        self._sent = 0
+        self._next = {where: index for index, where in enumerate(QUEUES)}
+
+    def run(self, rate_per_s: int, seconds: int, body_bytes: int) -> Round:
+        """Send for a while, and wait for all; raises :class:`Refused` and TimeoutError."""
+        first, count = self._sent, rate_per_s * seconds
+        times: dict[str, list[float]] = {what: [] for what in WAITED}
+        sent_at: dict[int, float] = {}
+        places = list(QUEUES)
+        expected, came = 2 * count, 0
+        began = time.perf_counter()
+        ends = began + seconds + END_S
+        while came < expected:
+            now = time.perf_counter()
+            if now > ends:
+                raise TimeoutError(f"{expected - came} of {expected} receipts and messages lost")
+            due = ends
+            if (number := self._sent) < first + count:
+                due = began + (number - first) / rate_per_s
+                if now >= due:
+                    queue = QUEUES[places[number % 2]]
+                    octets = message(queue, number, body_bytes, receipt=str(number))
+                    sent_at[number] = now
+                    self._sent += 1
+                    self._producer.write(octets)
+            for what, number, at in self._read(max(0.0, due - now)):
+                times[f"{what}_{places[number % 2]}"].append((at - sent_at[number]) * 1e3)
+                came += 1
+        return Round(times)
+
+    def _read(self, timeout_s: float) -> Iterator[tuple[str, int, float]]:
+        """What has come: whether it is a receipt or a message, its number, and when it came."""
+        for key, _ in self._selector.select(timeout_s):
+            client: Client = key.data
+            data, now = client.read(), time.perf_counter()
+            acks = []
+            for frame in client.decode(data):
+                if frame.command == "RECEIPT":
+                    yield "receipt", int(frame.headers["receipt-id"]), now
+                    continue
+                number, where = number_of(frame), frame.headers["subscription"]
+                if number != self._next[where] or "redelivered" in frame.headers:
+                    raise Refused(f"message {self._next[where]} is to come, not {number}")
+                self._next[where] += len(QUEUES)
+                acks.append(b"ACK\nid:%s\n\n\0" % frame.headers["ack"].encode())
+                yield "message", number, now
+            if acks:
+                client.write(b"".join(acks))
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._selector.close()
+        self._producer.close()
+        self._consumer.close()
+
+    def left(self) -> int:
+        """End consuming; gives how many messages are left, none if all was acknowledged."""
+        self._consumer.close()
+        browser = Client(self._port, login=LOGIN).log_in()
+        found = 0
+        for where, queue in QUEUES.items():
+            browser.send("SUBSCRIBE", {"id": where, "destination": queue, "browser": "true"})
+            is_over = False
+            while not is_over:
+                frames = [frame.headers.get("browser") for frame in browser.receive()]
+                is_over = "end" in frames
+                found += len(frames) - is_over
+        browser.close()
+        return found
+
+
+@contextlib.contextmanager
+def crowd(port: int, given: argparse.Namespace, into: list[dict[str, float]]) -> Iterator[None]:
+    """Have the others there; adds what they have done to a list."""
+    command = [sys.executable, "-m", "benchmarks._crowd", "--port", str(port)]
+    command += ["--connections", str(given.connections), "--rate", str(given.actions)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise Refused("the others could not come")
+            yield
+            said, _ = process.communicate("\n", timeout=PATIENCE_S)
+            into.append(json.loads(said))
+        finally:
+            process.kill()
+
+
+def wait_until_gone(broker: RunningBroker) -> None:
+    """Wait until a broker has few connections; raises TimeoutError."""
+    files = Path(f"/proc/{process_id(broker)}/fd")
+    ends = time.monotonic() + PATIENCE_S
+    while len(list(files.iterdir())) > SPARE:
+        if time.monotonic() > ends:
+            raise TimeoutError("connections of others are still open")
+        time.sleep(0.1)
+
+
+def measure(
+    broker: RunningBroker, given: argparse.Namespace
+) -> tuple[list[Round], list[Round], list[dict[str, float]]]:
+    """Run all rounds; gives those without and with others, and what these have done."""
+    without, with_others, done = list[Round](), list[Round](), list[dict[str, float]]()
+    shop = Shop(broker.port)
+    pid = process_id(broker)
+    gc.disable()
+    shop.run(given.rate, 1, given.body_bytes)
+    for number in range(given.rounds):
+        progress(f"round {number + 1} of {given.rounds}, without")
+        without.append(shop.run(given.rate, given.seconds, given.body_bytes))
+        progress(f"round {number + 1} of {given.rounds}, others come")
+        with crowd(broker.port, given, done):
+            progress(f"round {number + 1} of {given.rounds}, with others")
+            before, began = processes([pid])[pid].own_s, time.monotonic()
+            with_others.append(shop.run(given.rate, given.seconds, given.body_bytes))
+            used_s, took_s = processes([pid])[pid].own_s - before, time.monotonic() - began
+        done[-1]["broker_cores"] = used_s / took_s
+        wait_until_gone(broker)
+    if left := shop.left():
+        raise Refused(f"{left} messages are left in the queues, and should not be")
+    return without, with_others, done
+
+
+def compared(
+    without: list[Round], with_others: list[Round], done: list[dict[str, float]]
+) -> tuple[list[Figure], list[Bound]]:
+    """What all rounds come to."""
+    figures, bounds = [], []
+    for what in WAITED:
+        word = what.replace("_", ", ")
+        for n in (50, 99):
+            normal_ms, hostile_ms = (
+                median(each.percentile(what, n) for each in rounds)
+                for rounds in (without, with_others)
+            )
+            figures += [
+                Figure(f"{what}_p{n}_without_ms", f"{word}: p{n} without, ms", normal_ms, ",.3f"),
+                Figure(f"{what}_p{n}_with_ms", "  with hostile ones, ms", hostile_ms, ",.3f"),
+            ]
+        ratio = Figure(
+            f"{what}_p99_ratio",
+            f"{word}: p99 in times that without",
+            hostile_ms / normal_ms,
+            ",.2f",
+        )
+        figures.append(ratio)
+        bounds.append(Bound(ratio, MOST))
+
+    def done_of(name: str) -> float:
+        return median(each.get(name, 0.0) for each in done)
+
+    figures += [
+        Figure("open", "Hostile connections open", done_of("open")),
+        Figure("opened_per_s", "  opened per second", done_of("opened")),
+        Figure("closed_per_s", "  closed by the broker per second", done_of("closed")),
+        Figure("acted_per_s", "  other actions per second", done_of("acted")),
+        Figure("crowd_cores", "  processors that they have used", done_of("cores"), ",.2f"),
+        Figure(
+            "broker_cores", "Processors that the broker has used", done_of("broker_cores"), ",.2f"
+        ),
+    ]
+    return figures, bounds
+
+
+def main() -> int:
+    """Read the command line, measure and report; gives the exit status."""
+    parser = make_parser("hostile", str(__doc__))
+    add = parser.add_argument
+    add("--connections", type=positive, default=10_000, help="hostile ones (default: %(default)s)")
+    add("--actions", type=positive, default=2_000, help="of theirs in a second (%(default)s)")
+    add("--rate", type=positive, default=1_000, help="messages per second (default: %(default)s)")
+    add("--seconds", type=positive, default=20, help="of a round (default: %(default)s)")
+    add("--rounds", type=positive, default=5, help="of each kind (default: %(default)s)")
+    add("--body-bytes", type=positive, default=1_024, help="of a message (default: %(default)s)")
+    given = parser.parse_args()
+    measure_compiled("benchmarks.hostile")
+    most = given.connections + SPARE
+    allow_open_files(most + SPARE)
+    with tempfile.TemporaryDirectory(prefix="stompkit-hostile-") as name:
+        folder = Path(name)
+        users, config = folder / "users", folder / "stompkit.toml"
+        lines = (login.partition(":") for login in (LOGIN, NEIGHBOUR))
+        users.write_text("".join(f"{user}:{hash_passcode(word)}\n" for user, _, word in lines))
+        text = CONFIG.format(most=most, data=folder / "data", users=users)
+        config.write_text(text, encoding="utf-8")
+        try:
+            with start(folder / "run", "--config", str(config)) as broker:
+                found: tuple[Any, Any, Any] = measure(broker, given)
+        except (Refused, BrokerError, OSError) as error:
+            raise broken(str(error)) from error
+    figures, bounds = compared(*found)
+    return report(parser, given.json, figures, bounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

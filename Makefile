@@ -26,7 +26,7 @@ AGAIN = echo 'Failed beside others. Again, alone; what passes now is a race, to 
 	retry() { $(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v; }; \
 	retry || retry
 
-.PHONY: help demo test lint types ready frames rest tests compiled results docs clean
+.PHONY: help demo test lint types ready frames rest tests compiled results docs sbom audit clean
 
 help:
 	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
@@ -34,6 +34,8 @@ help:
 	@echo 'make test    everything that has to pass: style, types, tests, compiled too, coverage'
 	@echo 'make results run the conformance suite on all brokers that are here, and publish that'
 	@echo 'make docs    build the documentation as a site, in report/docs'
+	@echo 'make sbom    write down what stompkit runs with (CycloneDX), in report/sbom.json'
+	@echo 'make audit   look up known vulnerabilities of that'
 	@echo 'make clean   remove what demo and test have made'
 	@echo
 	@echo 'Needs Python 3.11 or newer with venv; found: $(or $(PYTHON),none)'
@@ -98,6 +100,14 @@ results: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(SAY) 'The documentation, in report/docs'
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d report/docs.trees docs report/docs
+
+sbom: $(VENV)/.dev
+	$(SAY) 'What stompkit runs with'
+	$(BIN)/python packaging/make_sbom.py report/sbom.json
+
+audit: sbom
+	$(SAY) 'Known vulnerabilities'
+	$(BIN)/python packaging/audit.py report/sbom.json
 
 $(VENV)/bin/python:
 	$(SAY) 'Making a Python environment in $(VENV)'

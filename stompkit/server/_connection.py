@@ -320,10 +320,11 @@ class Connection:
         try:
             self.session.receive_eof()
         except RemoteProtocolError as error:
-            # Only one direction is closed: the other one has room for an ERROR.
             self.session.state = state
             self.refuse(error)
             return
+        # Only one direction is closed: the other one has room for an ERROR, of what it has sent.
+        self.session.state = state
         # As if it had said DISCONNECT, without a receipt.
         self.release()
         self.leave(Frame("DISCONNECT"))

@@ -1,0 +1,166 @@
+"""What a checker keeps: operations, and the copies of messages that they have made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from tests.campaign.history import Asked
+
+__all__ = ["Connection", "Copy", "Operation", "Sighting", "Violation", "excused", "torn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    #: ``lost``, ``undone``, ``invented``, ``torn``, ``order`` or ``doubled``.
+    rule: str
+    text: str
+
+
+@dataclass(slots=True)
+class Connection:
+    """A client's connection."""
+
+    number: int
+    life: int
+    #: The place that it reads in the mode auto, if it does.
+    auto: str
+    is_open: bool = True
+    is_clean: bool = False
+    #: When others were seen to get what this one has, and had not acknowledged.
+    contested: list[tuple[int, Copy]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Operation:
+    """Something asked for; ``at`` and ``done`` are the numbers of events."""
+
+    asked: Asked
+    at: int
+    done: int | None = None
+    code: str = ""
+    copies: list[Copy] = field(default_factory=list)
+    settles: list[Sighting] = field(default_factory=list)
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether the broker has said that nothing of it was taken.
+
+        An acknowledgement that is no part of a transaction is not forgotten when it fails.
+        """
+        asked = self.asked
+        return self.code == "store-full" and bool(
+            asked.sends or asked.durable or asked.is_transaction
+        )
+
+
+@dataclass(slots=True)
+class Copy:
+    """A message in one of the places where it belongs."""
+
+    message: int
+    place: str
+    operation: Operation
+    #: Where it is among the messages of its operation.
+    position: int
+    #: Whether it belongs there for certain; a subscription may have come too late for it.
+    is_certain: bool
+    sightings: list[Sighting] = field(default_factory=list)
+    #: Operations that settle it.
+    settlements: list[Operation] = field(default_factory=list)
+    #: How often it was there in the end, among dead letters or not.
+    drained: int = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What orders the copies of one connection's messages."""
+        return self.operation.at, self.position
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it was ever there."""
+        return bool(self.sightings or self.drained)
+
+    @property
+    def is_accounted_for(self) -> bool:
+        """Whether it is there, or somebody may have taken it."""
+        return (
+            bool(self.drained)
+            or any(sighting.is_auto for sighting in self.sightings)
+            or any(not operation.is_undone for operation in self.settlements)
+        )
+
+    def came_after(self, earlier: Sighting) -> bool:
+        """Whether the broker gave it out again after that."""
+        return bool(self.drained) or any(each.rank > earlier.rank for each in self.sightings)
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"message {self.message} of {self.place}"
+
+
+@dataclass(slots=True)
+class Sighting:
+    """A delivery."""
+
+    copy: Copy
+    connection: Connection
+    is_marked: bool
+    #: For how many times the broker gave it out, as it counts.
+    count: int
+    is_auto: bool
+    #: Whether its client has asked for its end, and whether that was confirmed.
+    is_answered: bool = False
+    is_settled: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What orders the deliveries of a copy, in whatever order they were read."""
+        return self.connection.life, self.count
+
+
+def torn(operation: Operation, autos: Iterable[str]) -> Iterator[Violation]:
+    """What is there of an operation in doubt, and what is not, if it is not all or nothing."""
+    copies = [each for each in operation.copies if each.is_certain and each.place not in autos]
+    seen = [copy for copy in copies if copy.is_seen]
+    unseen = [copy for copy in copies if not copy.is_seen]
+    name = f"operation {operation.asked.operation}, in doubt,"
+    if seen and unseen:
+        yield Violation("torn", f"{name} left {seen[0]}, and not {unseen[0]}")
+    if not operation.asked.is_transaction:
+        return
+    again = [each.copy for each in operation.settles if each.copy.came_after(each)]
+    gone = [each.copy for each in operation.settles if not each.copy.came_after(each)]
+    if seen and again:
+        yield Violation("torn", f"{name} left {seen[0]}, and {again[0]} came again")
+    elif unseen and gone:
+        yield Violation("torn", f"{name} left no {unseen[0]}, and {gone[0]} is gone")
+    elif again and gone:
+        yield Violation("torn", f"{name} took {gone[0]}, and not {again[0]}")
+
+
+def excused(missing: set[int], copies: Iterable[Copy], broken: Counter[str]) -> set[int]:
+    """Which messages may be missing since they were on their way when a connection broke.
+
+    In the mode auto these are lost, by the promise. They are the ones that come next in their
+    queue: of one sender there can be no more gaps than connections that broke.
+    """
+    found: set[int] = set()
+    kept = [each for each in copies if each.is_certain and each.operation.done is not None]
+
+    def sender(copy: Copy) -> tuple[str, int]:
+        return copy.place, copy.operation.asked.connection
+
+    for (place, _), group in groupby(sorted(kept, key=lambda c: (*sender(c), c.key)), sender):
+        gaps = [
+            [copy.message for copy in run]
+            for is_missing, run in groupby(group, lambda copy: copy.message in missing)
+            if is_missing
+        ]
+        if len(gaps) <= broken[place]:
+            found.update(message for gap in gaps for message in gap)
+    return found

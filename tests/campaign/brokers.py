@@ -1,0 +1,116 @@
+"""The brokers of a run: one, or two of which one waits for the data of the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from stompkit.testing import LaunchConfig, RunningBroker, launch
+from tests.ports import free_ports
+
+__all__ = ["Brokers"]
+
+_START_S: Final = 120.0
+
+
+class Brokers:
+    """Brokers with one store; at most one of them is at work."""
+
+    def __init__(
+        self, directory: Path, settings: str, *, has_standby: bool, sync: str = "always"
+    ) -> None:
+        """Prepare; ``settings`` is a configuration without the store."""
+        self.data = directory / "data"
+        self._directory = directory
+        self._settings = directory / "stompkit.toml"
+        self._settings.write_text(settings, encoding="utf-8")
+        self._sync = sync
+        self._has_standby = has_standby
+        self._pool = ThreadPoolExecutor(1)
+        self._standby: Future[RunningBroker] | None = None
+        self._all: list[RunningBroker] = []
+        self._ports: list[int] = []
+        self.active: RunningBroker
+
+    def begin(self) -> None:
+        """Start; returns when a broker answers."""
+        if self._has_standby:
+            with free_ports(2) as ports:
+                self._ports = list(ports)
+        self.active = self._launched(0)
+        self._all.append(self.active)
+        self._prepare_standby()
+
+    def _launched(self, number: int) -> RunningBroker:
+        arguments = ("--config", str(self._settings), "--data", str(self.data))
+        return launch(
+            LaunchConfig(
+                directory=self._directory / str(number),
+                port=self._ports[number % 2] if self._ports else 0,
+                arguments=(*arguments, "--sync", self._sync),
+                start_timeout_s=_START_S,
+            )
+        )
+
+    def _prepare_standby(self) -> None:
+        if self._has_standby:
+            number = len(self._all)
+            self._standby = self._pool.submit(self._launched, number)
+
+    @property
+    def ports(self) -> list[int]:
+        """Where a broker may be found."""
+        return self._ports or [self.active.port]
+
+    @property
+    def pid(self) -> int:
+        """The process of the broker that is at work: it says so in its lock."""
+        found = re.search(r"\d+", (self.data / "lock").read_text(encoding="utf-8"))
+        assert found is not None
+        return int(found[0])
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the one that is at work has not ended."""
+        return self.active.is_running
+
+    @property
+    def log(self) -> str:
+        """All that they have written."""
+        return "".join(broker.log for broker in self._all)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the one that is at work."""
+        os.kill(self.pid, number)
+
+    def limit(self, which: int, soft: int) -> None:
+        """Bound what its process may have; -1 stands for no bound."""
+        _, hard = resource.prlimit(self.pid, which)
+        resource.prlimit(self.pid, which, (hard if soft < 0 else soft, hard))
+
+    def go_on(self) -> None:
+        """Start the one that has ended, or have the other one take over; waits until it answers."""
+        if self._standby is None:
+            self.active.restart(kill=True)
+            return
+        self.active.kill()
+        ended, self.active = self.active, self._standby.result()
+        self._all.append(self.active)
+        ended.stop()
+        self._prepare_standby()
+
+    def end(self) -> None:
+        """End all of them."""
+        for broker in self._all:
+            broker.kill()
+        if self._standby is not None:
+            # It takes over now, and can be ended then.
+            self._standby.result().stop()
+        for broker in self._all:
+            broker.stop()
+        self._pool.shutdown()

@@ -1,0 +1,140 @@
+"""A disk and a clock that fail on request: what tests say to ``disk.c``, and how it is built."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Disk", "NoCompiler", "Number", "built"]
+
+_SOURCE: Final = Path(__file__).with_name("disk.c")
+_INT_BYTES: Final = 4
+
+
+class NoCompiler(Exception):
+    """There is no C compiler."""
+
+
+class Number(IntEnum):
+    """The numbers that say how the disk is; see ``disk.c``."""
+
+    WRITE_ERROR = 0
+    GROW_ERROR = 1
+    SYNC_ERROR = 2
+    SHORT_WRITES = 3
+    EVERY = 4
+    SYNC_DELAY = 5
+    CLOCK = 6
+    DIE_AFTER = 7
+    WRITES = 8
+    STRUCK = 9
+
+
+def built(directory: Path) -> Path:
+    """Compile the library if need be; raises :class:`NoCompiler` where nothing can."""
+    library = directory / "campaign-disk.so"
+    if library.exists() and library.stat().st_mtime > _SOURCE.stat().st_mtime:
+        return library
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise NoCompiler("faults of disks need a C compiler: apt-get install gcc libc6-dev")
+    directory.mkdir(parents=True, exist_ok=True)
+    # Under another name first: several may do this at once.
+    made = directory / f"campaign-disk-{os.getpid()}.so"
+    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", str(made), str(_SOURCE)]
+    subprocess.run([*command, "-ldl", "-lpthread"], check=True)
+    made.replace(library)
+    return library
+
+
+class Disk:
+    """The disk below a directory, for the processes that are started within :meth:`preloaded`."""
+
+    def __init__(self, library: Path, store: Path, beside: Path, *, has_shadow: bool) -> None:
+        """Act on the files below ``store``; ``beside`` is for files of its own.
+
+        With ``has_shadow`` the power can fail.
+        """
+        self._library = library
+        self._store = store
+        self._shadow = beside / "shadow" if has_shadow else None
+        if self._shadow is not None:
+            self._shadow.mkdir(parents=True)
+        self._control = beside / "control"
+        self._control.write_bytes(bytes(_INT_BYTES * len(Number)))
+        with self._control.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+        self._numbers = memoryview(self._memory).cast("i")
+
+    def __getitem__(self, number: Number) -> int:
+        """How it is."""
+        return self._numbers[number]
+
+    def __setitem__(self, number: Number, value: int) -> None:
+        """Have it otherwise, from now on."""
+        self._numbers[number] = value
+
+    @property
+    def can_lose_power(self) -> bool:
+        """Whether :meth:`lose_power` can be called."""
+        return self._shadow is not None
+
+    def heal(self) -> None:
+        """Have nothing fail any more; the clock stays as it is."""
+        for number in Number:
+            if number not in (Number.CLOCK, Number.WRITES, Number.STRUCK):
+                self[number] = 0
+
+    def close(self) -> None:
+        """Let go of the file of numbers."""
+        self._numbers.release()
+        self._memory.close()
+
+    @contextmanager
+    def preloaded(self) -> Iterator[None]:
+        """Have what is started now be on this disk."""
+        mine = {
+            "LD_PRELOAD": str(self._library),
+            "STOMPKIT_DISK": str(self._store),
+            "STOMPKIT_DISK_CONTROL": str(self._control),
+        }
+        if self._shadow is not None:
+            mine["STOMPKIT_DISK_SHADOW"] = str(self._shadow)
+        before = {name: os.environ.get(name) for name in mine}
+        os.environ.update(mine)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def lose_power(self) -> None:
+        """Leave of the files what the disk had; nobody may be at work on them."""
+        assert self._shadow is not None, "a disk that was made without a shadow"
+        there = [path for path in self._shadow.iterdir() if path.suffix != ".new"]
+        assert there, "the store was not written through the library"
+        for path in sorted(self._store.rglob("*"), reverse=True):
+            if path.is_file() and path.name != "lock":
+                path.unlink()
+        for path in there:
+            place = self._store / path.name.replace("%", "/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew with what the files are now, as whoever is started next does."""
+        if self._shadow is not None:
+            for path in self._shadow.iterdir():
+                with suppress(FileNotFoundError):
+                    path.unlink()

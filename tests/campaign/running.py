@@ -1,0 +1,118 @@
+"""Runs a seed from its beginning to its verdict."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tests.campaign.checker import check
+from tests.campaign.drain import drain
+from tests.campaign.faults import FAULTS, fault_of
+from tests.campaign.history import write
+from tests.campaign.plan import Plan
+from tests.campaign.scene import Scene, Script
+
+__all__ = ["Verdict", "plan_of", "run"]
+
+#: How many violations are kept; one of them often makes many.
+_MOST_KEPT: Final = 20
+#: What makes a broker's log worth a look.
+_COMPLAINT: Final = "Traceback"
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What came of a run."""
+
+    seed: int
+    fault: str
+    #: Violations by their rules, and the first of them in words.
+    violations: dict[str, int]
+    texts: list[str]
+    #: What went wrong otherwise: a broker that did not start, clients that got no further.
+    problem: str
+    counts: dict[str, int]
+    #: Errors in the broker's log that it did not expect.
+    tracebacks: int
+    #: How long it took, in seconds.
+    took_s: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all promises were kept."""
+        return not (self.violations or self.problem)
+
+
+def plan_of(seed: int) -> Plan:
+    """What a seed stands for."""
+    plan = Plan(seed=seed, fault=fault_of(seed), quota=0)
+    quota = plan.chance("quota").randint(1_050, 1_400)
+    return Plan(seed=seed, fault=plan.fault, quota=quota)
+
+
+def run(seed: int, report: Path, *, sync: str = "always", plan: Plan | None = None) -> Verdict:
+    """Run a seed; what failed leaves its history and the broker's log in ``report``."""
+    plan = plan_of(seed) if plan is None else plan
+    begun = time.perf_counter()
+    directory = Path(tempfile.mkdtemp(prefix=f"stompkit-campaign-{seed}-"))
+    problem, log = "", ""
+    scene = Scene(plan, FAULTS[plan.fault].needs, directory, report, sync)
+    try:
+        with scene:
+            try:
+                _play(scene)
+            finally:
+                log = scene.brokers.log
+    except Exception:
+        problem = traceback.format_exc(limit=-6)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    finding = check(scene.recorder.events)
+    violations = finding.violations if not problem else []
+    verdict = Verdict(
+        seed=seed,
+        fault=plan.fault,
+        violations=dict(Counter(violation.rule for violation in violations)),
+        texts=[f"{each.rule}: {each.text}" for each in violations[:_MOST_KEPT]],
+        problem=problem,
+        counts=dict(finding.counts),
+        tracebacks=log.count(_COMPLAINT),
+        took_s=round(time.perf_counter() - begun, 2),
+    )
+    if not verdict.is_good or verdict.tracebacks:
+        write(report / f"campaign-{seed}.jsonl", scene.recorder.events)
+        (report / f"campaign-{seed}.log").write_text(log, encoding="utf-8")
+    return verdict
+
+
+def _play(scene: Scene) -> None:
+    for until in _script(scene):
+        scene.wait(until)
+    scene.wait(scene.reached(1.0))
+    chance = scene.plan.chance("end")
+    scene.load.leave(all_of_them=chance.random() < 0.3)
+    draw = chance.random()
+    if draw < 0.3:
+        scene.stop()
+    elif draw < 0.6 and scene.disk is not None and scene.disk.can_lose_power:
+        scene.crash(power=True)
+    else:
+        scene.crash()
+    drain(scene.brokers.active.port, scene.recorder)
+
+
+def _script(scene: Scene) -> Script:
+    fault = FAULTS[scene.plan.fault]
+    moments = scene.moments(fault.rounds)
+    late = scene.plan.chance("late").randrange(fault.rounds + 1)
+    for number, share in enumerate(moments):
+        yield scene.reached(share)
+        if number == late:
+            scene.load.let_late_one_try()
+        yield from fault.round(scene)

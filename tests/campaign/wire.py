@@ -1,0 +1,82 @@
+"""One connection to a broker that never blocks: frames in and out, and whether it is over."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+
+from stompkit.frames import Frame, LocalProtocolError, RemoteProtocolError, Role, Session, encode
+
+__all__ = ["Wire"]
+
+_READ_BYTES = 1 << 18
+_NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class Wire:
+    """A client's end of a connection on this machine."""
+
+    def __init__(self, port: int, headers: Mapping[str, str]) -> None:
+        """Begin to connect and to log in; failing to is how it ends, as everything is."""
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.connect_ex(("127.0.0.1", port))
+        self._session = Session(Role.CLIENT)
+        self._out = bytearray(self._session.connect({"host": "campaign", **headers}, 0.0))
+        self._frames: list[Frame] = []
+        self.is_over = False
+
+    def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        """Have a frame written when there is room."""
+        self._out += encode(Frame(command, headers, body), "1.2")
+
+    @property
+    def has_output(self) -> bool:
+        """Whether something waits for room."""
+        return bool(self._out)
+
+    def write(self) -> None:
+        """Write what the socket takes."""
+        try:
+            while self._out:
+                del self._out[: self.socket.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            # What has come can still be read; reading tells of the end.
+            self._out.clear()
+            self.is_over = self.is_over or isinstance(error, ConnectionRefusedError)
+
+    def read(self) -> None:
+        """Read what is there, or note the end."""
+        try:
+            data = self.socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.is_over = True
+        # A frame that is cut in the middle is what faults are for; nothing else is.
+        with suppress(LocalProtocolError):
+            try:
+                while frames := self._session.receive(data, 0.0):
+                    data = b""
+                    self._frames += frames
+            except RemoteProtocolError as error:
+                raise AssertionError(f"the broker does not keep to the protocol: {error}") from None
+
+    def take(self) -> list[Frame]:
+        """The frames that have come since the last time."""
+        frames, self._frames = self._frames, []
+        return frames
+
+    def close(self, *, reset: bool = False) -> None:
+        """Close the socket, with a reset if that is wanted."""
+        if reset:
+            with suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.socket.close()

@@ -26,13 +26,16 @@ AGAIN = echo 'Failed beside others. Again, alone; what passes now is a race, to 
 	retry() { $(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v; }; \
 	retry || retry
 
-.PHONY: help demo test lint types ready frames rest tests compiled results docs sbom audit clean
+.PHONY: help demo test lint types ready frames rest tests compiled results campaign docs sbom \
+	audit clean
 
 help:
 	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
 	@echo '             over the broker and Spark to a replica and an event store, and back'
 	@echo 'make test    everything that has to pass: style, types, tests, compiled too, coverage'
 	@echo 'make results run the conformance suite on all brokers that are here, and publish that'
+	@echo 'make campaign'
+	@echo '             a broker at work, and faults of all kinds: 1,000 runs, or what is left of them'
 	@echo 'make docs    build the documentation as a site, in report/docs'
 	@echo 'make sbom    write down what stompkit runs with (CycloneDX), in report/sbom.json'
 	@echo 'make audit   look up known vulnerabilities of that'
@@ -96,6 +99,10 @@ compiled: $(VENV)/.dev
 results: $(VENV)/.dev
 	$(SAY) 'Results of the conformance suite'
 	$(BIN)/python docs/make_results.py --run
+
+campaign: $(VENV)/.dev
+	$(SAY) 'A campaign of faults'
+	$(BIN)/python -m tests.campaign $(CAMPAIGN)
 
 docs: $(VENV)/.dev
 	$(SAY) 'The documentation, in report/docs'

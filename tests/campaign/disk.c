@@ -36,6 +36,8 @@
 /* One write in this many is written back, in whole or in part, before anybody asks for it. */
 #define WRITTEN_BACK_EARLY 4
 #define SECTOR 512
+/* At the end of the name of what the disk does not know yet. */
+#define NOT_YET ".not-yet"
 
 /* Places of the numbers. */
 enum {
@@ -172,7 +174,7 @@ static void put(int fd, const char *data, size_t size, off_t offset)
 
 static void place(char *path, const char *name, int is_new)
 {
-    if (snprintf(path, 2 * LONGEST, "%s/%s%s", shadow, name, is_new ? ".new" : "") >= 2 * LONGEST)
+    if (snprintf(path, 2 * LONGEST, "%s/%s%s", shadow, name, is_new ? NOT_YET : "") >= 2 * LONGEST)
         abort();
     /* The shadow is flat. */
     for (char *at = path + strlen(shadow) + 1; *at; at++)

@@ -16,6 +16,8 @@ __all__ = ["Disk", "NoCompiler", "Number", "built"]
 
 _SOURCE: Final = Path(__file__).with_name("disk.c")
 _INT_BYTES: Final = 4
+#: At the end of the name of what the disk does not know yet.
+_NOT_YET: Final = ".not-yet"
 
 
 class NoCompiler(Exception):
@@ -121,7 +123,7 @@ class Disk:
     def lose_power(self) -> None:
         """Leave of the files what the disk had; nobody may be at work on them."""
         assert self._shadow is not None, "a disk that was made without a shadow"
-        there = [path for path in self._shadow.iterdir() if path.suffix != ".new"]
+        there = [path for path in self._shadow.iterdir() if path.suffix != _NOT_YET]
         assert there, "the store was not written through the library"
         for path in sorted(self._store.rglob("*"), reverse=True):
             if path.is_file() and path.name != "lock":

@@ -37,6 +37,8 @@ class Plan:
     fault: str
     #: Messages with their receipt until it is enough.
     quota: int
+    #: How often something happens; 0 for as often as is usual for the fault.
+    rounds: int = 0
 
     def chance(self, what: str) -> random.Random:
         """Random numbers for one purpose."""

@@ -14,12 +14,12 @@ from msgspec import Struct
 
 from tests.campaign.checker import check
 from tests.campaign.drain import drain
-from tests.campaign.faults import FAULTS, fault_of
+from tests.campaign.faults import FAULTS, Fault, fault_of
 from tests.campaign.history import write
 from tests.campaign.plan import Plan
 from tests.campaign.scene import Scene, Script
 
-__all__ = ["Verdict", "plan_of", "run"]
+__all__ = ["Verdict", "plan_of", "run", "run_seed"]
 
 #: How many violations are kept; one of them often makes many.
 _MOST_KEPT: Final = 20
@@ -56,17 +56,25 @@ def plan_of(seed: int) -> Plan:
     return Plan(seed=seed, fault=plan.fault, quota=quota)
 
 
-def run(seed: int, report: Path, *, sync: str = "always", plan: Plan | None = None) -> Verdict:
-    """Run a seed; what failed leaves its history and the broker's log in ``report``."""
-    plan = plan_of(seed) if plan is None else plan
-    begun = time.perf_counter()
+def run_seed(seed: int, report: Path, *, sync: str = "always") -> Verdict:
+    """Run a seed."""
+    return run(plan_of(seed), report, sync=sync)
+
+
+def run(plan: Plan, report: Path, *, sync: str = "always", fault: Fault | None = None) -> Verdict:
+    """Run a plan; what failed leaves its history and the broker's log in ``report``.
+
+    ``fault`` is another one than that of the plan's name.
+    """
+    fault = FAULTS[plan.fault] if fault is None else fault
+    seed, begun = plan.seed, time.perf_counter()
     directory = Path(tempfile.mkdtemp(prefix=f"stompkit-campaign-{seed}-"))
     problem, log = "", ""
-    scene = Scene(plan, FAULTS[plan.fault].needs, directory, report, sync)
+    scene = Scene(plan, fault.needs, directory, report, sync)
     try:
         with scene:
             try:
-                _play(scene)
+                _play(scene, fault)
             finally:
                 log = scene.brokers.log
     except Exception:
@@ -91,8 +99,8 @@ def run(seed: int, report: Path, *, sync: str = "always", plan: Plan | None = No
     return verdict
 
 
-def _play(scene: Scene) -> None:
-    for until in _script(scene):
+def _play(scene: Scene, fault: Fault) -> None:
+    for until in _script(scene, fault):
         scene.wait(until)
     scene.wait(scene.reached(1.0))
     chance = scene.plan.chance("end")
@@ -107,10 +115,10 @@ def _play(scene: Scene) -> None:
     drain(scene.brokers.active.port, scene.recorder)
 
 
-def _script(scene: Scene) -> Script:
-    fault = FAULTS[scene.plan.fault]
-    moments = scene.moments(fault.rounds)
-    late = scene.plan.chance("late").randrange(fault.rounds + 1)
+def _script(scene: Scene, fault: Fault) -> Script:
+    rounds = scene.plan.rounds or fault.rounds
+    moments = scene.moments(rounds)
+    late = scene.plan.chance("late").randrange(rounds + 1)
     for number, share in enumerate(moments):
         yield scene.reached(share)
         if number == late:

@@ -798,3 +798,34 @@ def test_many_messages_that_are_due_at_once_come_after_a_failure_in_their_order(
     seconds(broker, 3)
     assert waiting(broker) == [(len(bodies), 0)]
     assert left(broker) == bodies
+
+
+def end(client: MemoryClient) -> None:
+    client.end()
+
+
+def disconnect(client: MemoryClient) -> None:
+    client.send("DISCONNECT", receipt="bye")
+
+
+@pytest.mark.parametrize("leave", [end, disconnect])
+def test_who_leaves_ahead_of_an_answer_is_refused_and_keeps_nobody_from_going_on(
+    store: FailingStore, leave: Callable[[MemoryClient], None]
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    leaving, other = broker.client(), broker.client()
+    runner.is_held = True
+    leaving.publish(QUEUE, b"1")
+    leaving.publish(QUEUE, b"2", receipt="2")
+    leave(leaving)
+    other.publish(QUEUE, b"3", receipt="3")
+    store.fails = everything
+    runner.go_on()
+    assert refusal(leaving).headers["stompkit-code"] == "store-full"
+    assert refusal(other).headers["stompkit-code"] == "store-full"
+    store.fails = lambda _: False
+    later = broker.client()
+    later.publish(QUEUE, b"kept", receipt="r")
+    assert [frame.headers["receipt-id"] for frame in later.take("RECEIPT")] == ["r"]
+    assert left(again(broker, store)) == [b"kept"]

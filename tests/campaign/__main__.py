@@ -1,0 +1,131 @@
+"""Runs seeds that have not been run, or reports what came of them; see the package."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from tests.campaign.disk import NoCompiler, built
+from tests.campaign.faults import FAULTS, fault_of
+from tests.campaign.report import write_report
+from tests.campaign.results import Results
+from tests.campaign.running import Verdict, run_seed
+
+_RESULTS = Path("report") / "campaign.jsonl"
+
+
+def _seeds(text: str) -> range:
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last if dash else first) + 1)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.campaign",
+        description="Has clients work with a broker to which things happen, and looks whether it "
+        "keeps its promises. What has been run is in a file, and not run again.",
+    )
+    add = parser.add_argument
+    add("do", nargs="?", choices=("run", "report"), default="run", help="(default: %(default)s)")
+    add("--seeds", type=_seeds, default=range(1, 1_001), metavar="A-B", help="(default: 1-1000)")
+    add("--jobs", type=int, default=2, help="runs side by side (default: %(default)s)")
+    add("--only", choices=sorted(FAULTS), metavar="FAULT", help="one of " + ", ".join(FAULTS))
+    add("--minutes", type=float, help="begin no more runs after so many")
+    add("--again", action="store_true", help="run seeds also that have been run")
+    add("--results", type=Path, default=_RESULTS, metavar="FILE", help="(default: %(default)s)")
+    add("--sync", default="always", help="the broker's, to see what it is good for")
+    add("--into", type=Path, default=Path("docs"), help="report: the folder of the page")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Do as the command line says; 1 if a run has found something, 2 if none could be made."""
+    options = _options()
+    results = Results(options.results)
+    if options.do == "report":
+        return write_report(results, options.into)
+    folder = options.results.parent
+    try:
+        built(folder)
+    except NoCompiler as error:
+        print(error, file=sys.stderr)
+        return 2
+    seeds = [
+        seed
+        for seed in options.seeds
+        if options.only in (None, fault_of(seed)) and (options.again or seed not in results)
+    ]
+    deadline = None if options.minutes is None else time.monotonic() + options.minutes * 60
+    runs = _Runs(results, len(seeds), folder)
+    with suppress(KeyboardInterrupt):
+        runs.make(seeds, options.jobs, deadline, options.sync)
+    return runs.end(options.seeds)
+
+
+class _Runs:
+    """Runs, several at a time, and what is said of them."""
+
+    def __init__(self, results: Results, total: int, folder: Path) -> None:
+        self._results = results
+        self._total = total
+        self._folder = folder
+        self._made = self._receipted = 0
+        self._begun = time.monotonic()
+
+    def make(self, seeds: Iterable[int], jobs: int, deadline: float | None, sync: str) -> None:
+        """Run seeds until there are no more, or the time is over."""
+        left = iter(seeds)
+        with ProcessPoolExecutor(jobs) as pool:
+            running: set[Future[Verdict]] = set()
+            while True:
+                if deadline is None or time.monotonic() < deadline:
+                    for seed in islice(left, jobs - len(running)):
+                        running.add(pool.submit(run_seed, seed, self._folder, sync=sync))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in done:
+                    self._tell(each.result())
+
+    def _tell(self, verdict: Verdict) -> None:
+        self._results.add(verdict)
+        self._made += 1
+        self._receipted += verdict.counts.get("receipted", 0)
+        passed_s = time.monotonic() - self._begun
+        print(
+            f"{self._made}/{self._total}  {self._receipted:,} messages  {passed_s / 60:.1f} min"
+            f"  seed {verdict.seed} {verdict.fault}: {verdict.took_s:.1f} s",
+            end="\n" if not verdict.is_good or not sys.stdout.isatty() else "\033[K\r",
+            flush=True,
+        )
+        if not verdict.is_good:
+            print("\n".join(_lines(verdict, self._folder)), flush=True)
+
+    def end(self, seeds: range) -> int:
+        """Sum up; gives the exit status."""
+        bad = [each for each in self._results if each.seed in seeds and not each.is_good]
+        known = [each for each in self._results if each.seed in seeds]
+        receipted = sum(each.counts.get("receipted", 0) for each in known)
+        print(f"\n{len(known)} of {len(seeds)} seeds, {receipted:,} messages with their receipts")
+        if bad:
+            print(f"{len(bad)} have found something: {', '.join(str(each.seed) for each in bad)}")
+        return 1 if bad else 0
+
+
+def _lines(verdict: Verdict, folder: Path) -> Iterator[str]:
+    """What a bad verdict says, and how to see it again."""
+    yield from (f"  {text}" for text in verdict.texts)
+    if verdict.problem:
+        yield verdict.problem
+    yield f"  its history is in {folder / f'campaign-{verdict.seed}.jsonl'}; to run it again:"
+    yield f"  python -m tests.campaign --seeds {verdict.seed} --again"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -41,7 +41,8 @@ class Number(IntEnum):
 
 def built(directory: Path) -> Path:
     """Compile the library if need be; raises :class:`NoCompiler` where nothing can."""
-    library = directory / "campaign-disk.so"
+    # Whole, since what preloads it may be somewhere else.
+    library = directory.absolute() / "campaign-disk.so"
     if library.exists() and library.stat().st_mtime > _SOURCE.stat().st_mtime:
         return library
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -49,7 +50,7 @@ def built(directory: Path) -> Path:
         raise NoCompiler("faults of disks need a C compiler: apt-get install gcc libc6-dev")
     directory.mkdir(parents=True, exist_ok=True)
     # Under another name first: several may do this at once.
-    made = directory / f"campaign-disk-{os.getpid()}.so"
+    made = library.with_name(f"campaign-disk-{os.getpid()}.so")
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", str(made), str(_SOURCE)]
     subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     made.replace(library)

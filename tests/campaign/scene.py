@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stompkit.testing.proxy import Proxy
 from tests.campaign.brokers import Brokers
-from tests.campaign.disk import Disk, built
+from tests.campaign.disk import Disk, Number, built
 from tests.campaign.load import Load
 from tests.campaign.plan import SETTING, Plan, settings
 from tests.campaign.recorder import Recorder
@@ -80,6 +80,7 @@ class Scene:
         try:
             self._stack.callback(self.brokers.end)
             self.brokers.begin()
+            assert self.disk is None or self.disk[Number.WRITES], "the broker is on another disk"
             if self._has_proxy:
                 [port] = self.brokers.ports
                 self.proxy = Proxy("127.0.0.1", port, seed=self.plan.seed)

@@ -17,7 +17,7 @@ from tests.effort import effort
 
 SEEDS = effort((1,), range(1, 6))
 #: Messages of a run, and how often something happens; 0 for as often as in the campaign.
-QUOTA = effort(200, 1_200)
+QUOTA = effort(120, 1_200)
 ROUNDS = effort(1, 0)
 
 

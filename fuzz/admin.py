@@ -16,6 +16,8 @@ from fuzz._input import pieces
 from fuzz._logs import no_errors
 from stompkit.server._admin_settings import AdminSettings
 from stompkit.server._settings import Settings
+from stompkit.server._throttle import Throttle
+from stompkit.server._throttle_settings import ThrottleSettings
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._events import Streams
 from stompkit.server.admin._guard import Guard
@@ -111,7 +113,8 @@ def _site(broker: MemoryBroker, *, is_guarded: bool) -> tuple[AdminSite, Statist
     settings = AdminSettings(max_body_bytes=500, max_streams=2)
     statistics = Statistics(broker.broker, clock, settings.max_followed)
     context = Context(broker.broker, Settings(admin=settings), statistics, lambda: None, clock)
-    guard = Guard(_TOKEN.encode() if is_guarded else None, ())
+    throttle = Throttle(ThrottleSettings())
+    guard = Guard(_TOKEN.encode() if is_guarded else None, (), throttle, clock.seconds)
     front = Front(context, guard, Streams(context, settings))
     return AdminSite(front, settings, clock), statistics
 

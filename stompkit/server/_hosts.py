@@ -282,7 +282,15 @@ class VirtualHost:
         made = DurableQueue(record, self.policy(topic), self)
         self.take_durable(made)
         self._save(made, record)
+        journal = self.broker.journal
+        if journal is not None:
+            journal.undo_with(lambda: self._forget_refused(made))
         return made
+
+    def _forget_refused(self, queue: DurableQueue) -> None:
+        """Remove a durable subscription that its client was refused, unless others share it now."""
+        if self.durables.get(queue.record.key) is queue and not queue.subscriptions:
+            self.remove_durable(queue)
 
     def take_durable(self, queue: DurableQueue) -> None:
         """Have a durable subscription collect what is sent from now on."""

@@ -51,10 +51,11 @@ class Unit:
 
     ``puts`` are the entries that can be delivered once the unit is done; ``taken`` those that a
     transaction has settled, and that go back to their queues if it can't be done. ``sender`` is
-    the connection to tell, with the receipt that it wants, and ``done`` what else to call.
+    the connection to tell, with the receipt that it wants, and ``done`` what else to call;
+    ``undo`` is called only if the unit can't be done, which is not tried again then.
     """
 
-    __slots__ = ("done", "octets", "operations", "puts", "receipt", "sender", "taken")
+    __slots__ = ("done", "octets", "operations", "puts", "receipt", "sender", "taken", "undo")
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -65,6 +66,7 @@ class Unit:
         self.sender: Connection | None = None
         self.receipt: str | None = None
         self.done: Callable[[StoreError | None], None] | None = None
+        self.undo: Callable[[], None] | None = None
 
 
 class Journal:
@@ -135,6 +137,11 @@ class Journal:
             for entry in entries:
                 # They must find their queue again.
                 entry.home.in_doubt += 1
+
+    def undo_with(self, undo: Callable[[], None]) -> None:
+        """Have something called if what is going on now can't be kept, once its sender knows."""
+        if self._unit is not None:
+            self._unit.undo = undo
 
     def apart(self, operation: Operation) -> None:
         """Have an operation done in a unit of its own, ahead of what is going on now."""
@@ -267,6 +274,8 @@ class Journal:
             unit.sender.committed(unit.receipt, error)
         if unit.done is not None:
             unit.done(error)
+        if error is not None and unit.undo is not None:
+            unit.undo()
 
     # When the store fails.
 
@@ -323,7 +332,7 @@ class Journal:
 
     def _give_up(self, unit: Unit, error: StoreError) -> None:
         """Refuse a unit with messages; one without them is tried again, and its sender told."""
-        if unit.puts or unit.taken:
+        if unit.puts or unit.taken or unit.undo is not None:
             for each in unit.operations:
                 if isinstance(each, CreateLane):
                     self._unmade[each.lane] = each

@@ -215,6 +215,52 @@ def test_a_queue_that_a_transaction_has_emptied_is_forgotten_once_that_is_kept(
     assert QUEUE not in {row.name for row in destinations(broker.broker)}
 
 
+@pytest.mark.parametrize("receipt", [{"receipt": "r"}, {}])
+def test_a_durable_subscription_that_was_refused_collects_nothing(
+    broker: MemoryBroker, store: FailingStore, receipt: dict[str, str]
+) -> None:
+    subscriber, producer = broker.client(), broker.client()
+    store.fails = everything
+    subscriber.subscribe(TOPIC, **DURABLY, **receipt)
+    assert refusal(subscriber).headers["stompkit-code"] == "store-full"
+    store.fails = lambda _: False
+    producer.publish(TOPIC, b"1", receipt="r")
+    assert producer.take("RECEIPT")
+    broker.clock.advance(LONG_S)
+    assert [row for row in destinations(broker.broker) if row.name.startswith("/durable/")] == []
+    later = again(broker, store)
+    later.broker.flush()
+    assert [row for row in destinations(later.broker) if row.name.startswith("/durable/")] == []
+    # Who asks again gets one, from then on.
+    client = later.client()
+    client.subscribe(TOPIC, **DURABLY, receipt="s")
+    assert client.take("RECEIPT")
+    later.client().publish(TOPIC, b"2")
+    assert [message.body for message in client.take("MESSAGE")] == [b"2"]
+
+
+def test_a_durable_subscription_that_is_shared_by_now_outlives_the_refusal_of_the_first(
+    store: FailingStore,
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    clients = [broker.client(), broker.client()]
+    runner.is_held = True
+    failing = iter((True,))
+    store.fails = lambda _: next(failing, False)
+    for client in clients:
+        client.subscribe(TOPIC, **DURABLY, receipt="r")
+    runner.go_on()
+    first, second = clients
+    assert refusal(first)
+    assert second.take("RECEIPT")
+    second.close()
+    broker.client().publish(TOPIC, b"1", receipt="r")
+    later = again(broker, store).client()
+    later.subscribe(TOPIC, **DURABLY)
+    assert [message.body for message in later.take("MESSAGE")] == [b"1"]
+
+
 def test_a_letter_that_the_store_does_not_take_goes_back_to_a_queue_that_nobody_uses(
     store: FailingStore,
 ) -> None:
@@ -536,10 +582,11 @@ def test_a_durable_subscription_that_was_ended_does_not_come_back_when_there_is_
     def makes_a_record(operations: Sequence[Operation]) -> bool:
         return any(isinstance(o, SetRecord) and o.value is not None for o in operations)
 
-    store.fails = makes_a_record
     reader = broker.client()
     reader.subscribe(TOPIC, receipt="r", **DURABLY)
-    assert refusal(reader).headers["stompkit-code"] == "store-full"
+    store.fails = makes_a_record
+    # That it was used until now can't be noted.
+    reader.close()
     reader = broker.client()
     reader.send("UNSUBSCRIBE", DURABLY, receipt="r")
     assert reader.take("RECEIPT")
@@ -551,6 +598,9 @@ def test_a_durable_subscription_that_was_ended_does_not_come_back_when_there_is_
 def test_only_the_last_of_the_values_of_a_record_that_failed_is_written(
     broker: MemoryBroker, store: FailingStore
 ) -> None:
+    reader = broker.client()
+    reader.subscribe(TOPIC, receipt="r", **DURABLY)
+    reader.close()
     store.fails = everything
     for _ in range(3):
         reader = broker.client()

@@ -1,0 +1,39 @@
+"""Log lines that strangers cause: so many in a second, and a count of all others."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+
+from stompkit.server import BrokerConfig
+from stompkit.server._sparse_log import MOST_PER_S, SparseLog
+from stompkit.server.interfaces import Clock as DomainClock
+from stompkit.testing.memory import MemoryBroker
+
+
+def test_what_is_too_much_is_counted() -> None:
+    clock = Clock()
+    log = SparseLog(cast("DomainClock", clock))
+    with capturedLogs() as events:
+        for number in range(MOST_PER_S + 7):
+            (log.warn if number % 2 else log.info)("client {number}", number=number)
+        assert len(events) == MOST_PER_S
+        clock.advance(1)
+        assert formatEvent(events[-1]).startswith("7 more clients")
+        log.info("another")
+        assert formatEvent(events[-1]) == "another"
+    assert not clock.getDelayedCalls()
+
+
+def test_a_flood_of_refusals_leaves_few_lines() -> None:
+    broker = MemoryBroker(BrokerConfig(max_connections=1))
+    broker.connect()
+    with capturedLogs() as events:
+        for _ in range(1_000):
+            assert broker.connect().error is not None
+        broker.clock.advance(1)
+    lines = [formatEvent(event) for event in events]
+    assert sum("too-many-connections" in line for line in lines) == MOST_PER_S
+    assert any(line.startswith("950 more clients") for line in lines)

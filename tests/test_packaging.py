@@ -128,7 +128,7 @@ def test_sdist_has_what_its_tests_need(built: Path) -> None:
         "conformance/pytest.ini",
         "docs/examples/stompkit.toml",
         "tests/integration/clients/stompjs/package-lock.json",
-        "tests/integration/crashes/power.c",
+        "tests/campaign/disk.c",
         "tests/test_packaging.py",
         "tox.ini",
     }

@@ -124,8 +124,8 @@ class Disk:
     def lose_power(self) -> None:
         """Leave of the files what the disk had; nobody may be at work on them."""
         assert self._shadow is not None, "a disk that was made without a shadow"
+        assert self[Number.WRITES], "the store was not written through the library"
         there = [path for path in self._shadow.iterdir() if path.suffix != _NOT_YET]
-        assert there, "the store was not written through the library"
         for path in sorted(self._store.rglob("*"), reverse=True):
             if path.is_file() and path.name != "lock":
                 path.unlink()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
+from tests.campaign.disk import Disk, NoCompiler, built
 from tests.effort import effort
 from tests.integration.crashes.load import Account, Load, drain
 
@@ -18,7 +18,6 @@ SEEDS = effort((1,), (1, 2, 3, 4))
 KILLS = 50
 POWER_LOSSES = 15
 LONGEST_ROUND_S = 0.15
-POWER = Path(__file__).parent / "crashes" / "power.c"
 
 
 def started(directory: Path, sync: str = "always") -> RunningBroker:
@@ -55,31 +54,23 @@ def test_a_broker_that_is_killed_has_lost_nothing_that_it_confirmed(
 
 
 @pytest.fixture
-def power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have brokers started with a disk whose power can fail; gives the store's file."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
-    library = tmp_path / "power.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(POWER), "-ldl"]
-    subprocess.run(command, check=True)
-    path = tmp_path / "data" / "messages.lmdb" / "data.mdb"
-    monkeypatch.setenv("STOMPKIT_POWER_FILE", str(path))
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    return path
-
-
-def fail(power: Path) -> None:
-    """Leave of the store what the disk had when the power failed."""
-    durable = power.with_name("data.mdb.durable")
-    assert durable.exists(), "the store was not written through the library"
-    durable.replace(power)
-    (power.parent / "lock.mdb").unlink()
+def disk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
+    """Have brokers started with a disk whose power can fail."""
+    try:
+        library = built(tmp_path_factory.getbasetemp())
+    except NoCompiler as error:
+        pytest.skip(str(error))
+    beside = tmp_path / "disk"
+    beside.mkdir()
+    disk = Disk(library, tmp_path / "data", beside, has_shadow=True)
+    with disk.preloaded():
+        yield disk
+    disk.close()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_machine_that_loses_its_power_has_lost_nothing_that_was_confirmed(
-    tmp_path: Path, power: Path, seed: int
+    tmp_path: Path, disk: Disk, seed: int
 ) -> None:
     chance = random.Random(seed)
     account = Account()
@@ -89,13 +80,19 @@ def test_a_machine_that_loses_its_power_has_lost_nothing_that_was_confirmed(
             load.run(chance.uniform(0.0, LONGEST_ROUND_S))
             broker.kill()
             load.collect()
-        fail(power)
+        disk.lose_power()
     assert len(account.promised) > POWER_LOSSES, "hardly anything was sent"
     with started(tmp_path) as broker:
         check(account, drain(broker.port, account))
 
 
-def test_without_syncing_the_power_takes_messages_along(tmp_path: Path, power: Path) -> None:
+def contents(directory: Path) -> dict[Path, bytes]:
+    """All files of a store but locks."""
+    files = directory.rglob("*")
+    return {path: path.read_bytes() for path in files if path.is_file() and "lock" not in path.name}
+
+
+def test_without_syncing_the_power_takes_messages_along(tmp_path: Path, disk: Disk) -> None:
     """Show that the disk of these tests forgets what was not synced."""
     account = Account()
     with started(tmp_path, sync="never") as broker:
@@ -104,4 +101,6 @@ def test_without_syncing_the_power_takes_messages_along(tmp_path: Path, power: P
         broker.kill()
         load.collect()
     assert account.promised
-    assert power.read_bytes() != power.with_name("data.mdb.durable").read_bytes()
+    before = contents(tmp_path / "data")
+    disk.lose_power()
+    assert contents(tmp_path / "data") != before

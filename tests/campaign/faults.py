@@ -16,8 +16,13 @@ from typing import Final, NamedTuple
 from stompkit.testing.proxy import Proxy
 from tests.campaign.disk import Disk, Number
 from tests.campaign.scene import Needs, Scene, Script, Until
+from tests.campaign.wire import Wire
 
 __all__ = ["FAULTS", "Fault", "fault_of"]
+
+
+#: A message that takes more memory than there is.
+_MUCH_BYTES: Final = 32 << 20
 
 
 class Fault(NamedTuple):
@@ -81,7 +86,19 @@ def _memory(scene: Scene) -> Script:
     scene.recorder.note("out of memory")
     more = scene.chance.choice((0, 1 << 18, 1 << 20))
     scene.limit(resource.RLIMIT_AS, scene.address_space + more)
-    yield scene.while_(scene.chance.uniform(0.1, 0.6))
+    greedy = Wire(scene.brokers.ports[0], {})
+
+    def feed() -> bool:
+        """Send what there is no room for."""
+        greedy.read()
+        if greedy.take():
+            greedy.send("SEND", {"destination": "/queue/greedy"}, bytes(_MUCH_BYTES))
+        greedy.write()
+        return greedy.is_over
+
+    yield Until(feed, 2.0)
+    yield scene.while_(scene.chance.uniform(0.0, 0.5))
+    greedy.close()
     scene.limit(resource.RLIMIT_AS, -1)
     scene.revive()
 

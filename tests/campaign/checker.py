@@ -235,7 +235,7 @@ class _Checker:
             copy = Copy(event.message, event.place, nothing, 0, is_certain=False)
         sighting = Sighting(copy, connection, event.is_redelivered, event.count, event.is_auto)
         self._check_repetition(copy, sighting)
-        self._check_holders(number, copy, connection)
+        self._check_holders(number, copy, sighting)
         if not event.is_redelivered:
             line = self._lines.setdefault((event.connection, event.place), _Line())
             if line.overtaken(copy):
@@ -258,13 +258,15 @@ class _Checker:
             elif first.count == second.count or (since < life and first.count > second.count):
                 self._violated("doubled", f"{copy} came again, not marked as that")
 
-    def _check_holders(self, number: int, copy: Copy, connection: Connection) -> None:
+    def _check_holders(self, number: int, copy: Copy, new: Sighting) -> None:
         """Note who seems to have the same message; if it is still connected, both have it."""
+        connection = new.connection
         for old in copy.sightings:
             other = old.connection
             if (
                 other is not connection
                 and other.life == connection.life
+                and old.rank < new.rank
                 and other.is_open
                 and not (old.is_answered or old.is_auto)
             ):

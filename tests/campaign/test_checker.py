@@ -98,6 +98,10 @@ KEPT: dict[str, Story] = {
     "given back, and read in another order": (
         *sent(1), given(1, D, count=2), *acked(1, D, 2), given(1),
     ),
+    "given back, and read when others had it": (
+        *sent(1), given(1, D, count=2), given(1), *sent(2, B, by=D), there(2, B),
+        Closed(C, True), *acked(1, D, 2),
+    ),
     "in doubt, and not there": (asked(1),),
     "in doubt, and there": (asked(1), there(1)),
     "refused": (asked(1), Refused(1, "store-full")),

@@ -5,7 +5,7 @@
     python -m fuzz --targets frames,stomp --seconds 60
     python -m fuzz.frames FILE...                      try inputs again, as one that was found
     python -m fuzz --keep                              take what runs have found into fuzz/corpus
-    python -m fuzz --record report/fuzz/summary.json   add a run up in fuzz/results.json
+    python -m fuzz --record report/fuzz/summaries/*    add runs up in fuzz/results.json
 
 An exception that is none of those that are documented, an input that takes a second of the
 processor's time (five while branches are counted), and memory beyond the limits are findings. The
@@ -20,9 +20,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import msgspec
-
-from fuzz._campaign import Outcome, campaign, minimise
+from fuzz._campaign import Outcome, campaign, minimise, summary_path
 from fuzz._results import record
 from fuzz._targets import TARGETS
 
@@ -66,9 +64,7 @@ def main() -> int:
             print(f"{name:<12}{minimise(name, given.work):>6} inputs kept")
         return 0
     summary = campaign(names, given.work, seconds=given.seconds, jobs=given.jobs, told=_tell)
-    path = given.work / "summary.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
-    print(f"The summary is in {path}")
+    print(f"The summary is in {summary_path(given.work, summary)}")
     return 1 if summary.has_findings else 0
 
 

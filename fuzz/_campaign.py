@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ import msgspec
 
 from fuzz._targets import CORPUS
 
-__all__ = ["Finding", "Outcome", "Summary", "campaign", "minimise"]
+__all__ = ["Finding", "Outcome", "Summary", "campaign", "minimise", "summary_path"]
 
 #: What one process may take of memory, in MiB, and in one allocation.
 _RSS_MB: Final = 1_024
@@ -78,23 +78,30 @@ def campaign(
 ) -> Summary:
     """Run targets for so many seconds of the processor each, ``jobs`` at a time.
 
-    ``told`` is called with what came of each, by one thread after the other. Inputs, logs and
-    findings are in ``work``.
+    ``told`` is called with what came of each. Inputs, logs and findings are in ``work``, and so is
+    the summary, which has each target as soon as it has ended.
     """
-
-    def run(name: str) -> tuple[str, Outcome]:
-        outcome = _run(name, work, seconds)
-        told(name, outcome)
-        return name, outcome
-
-    with ThreadPoolExecutor(jobs) as pool:
-        outcomes = dict(pool.map(run, names))
-    return Summary(
+    summary = Summary(
         id=f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}",
         python=platform.python_version(),
         atheris=version("atheris"),
-        targets=outcomes,
+        targets={},
     )
+    path = summary_path(work, summary)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = {pool.submit(_run, name, work, seconds): name for name in names}
+        for each in as_completed(runs):
+            name, outcome = runs[each], each.result()
+            summary.targets[name] = outcome
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+            told(name, outcome)
+    return summary
+
+
+def summary_path(work: Path, summary: Summary) -> Path:
+    """Where the summary of a run is."""
+    return work / "summaries" / f"{summary.id}.json"
 
 
 def _run(name: str, work: Path, seconds: float) -> Outcome:

@@ -29,8 +29,8 @@ class Total(msgspec.Struct, kw_only=True):
 class Results(msgspec.Struct, kw_only=True):
     """All runs."""
 
-    #: Their ids: none is added twice.
-    runs: list[str] = []
+    #: Which targets of each run have been added, by its id: none is added twice.
+    runs: dict[str, list[str]] = {}
     targets: dict[str, Total] = {}
 
 
@@ -45,11 +45,13 @@ def record(path: Path, file: Path = RESULTS, page: Path = PAGE) -> str:
     """Add the summary of a run, and show it on the page; gives a sentence about it."""
     summary = msgspec.json.decode(path.read_bytes(), type=Summary)
     results = load_results(file)
-    if summary.id in results.runs:
-        return f"{path}: the run {summary.id} is recorded already."
     before = "\n".join(table(results))
-    results.runs.append(summary.id)
-    for name, outcome in summary.targets.items():
+    done = results.runs.setdefault(summary.id, [])
+    fresh = {name: each for name, each in summary.targets.items() if name not in done}
+    if not fresh:
+        return f"{path}: the run {summary.id} is recorded already."
+    done += fresh
+    for name, outcome in fresh.items():
         total = results.targets.setdefault(name, Total())
         total.executions += outcome.executions
         total.cpu_seconds = round(total.cpu_seconds + outcome.cpu_seconds, 1)

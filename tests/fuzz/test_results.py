@@ -35,11 +35,16 @@ def test_runs_are_added_up_once(tmp_path: Path) -> None:
     assert "1.00 hours" in record(first, file, page)
     assert "1.50 hours" in record(second, file, page)
     assert "already" in record(second, file, page)
+    # It was recorded while it was going on.
+    second.write_bytes(
+        msgspec.json.encode(summary("2", frames=outcome(5, 8, found), names=outcome(3, 4)))
+    )
+    assert "2.00 hours" in record(second, file, page)
     results = load_results(file)
     frames = results.targets["frames"]
     assert (frames.executions, frames.cpu_seconds, frames.branches) == (15, 3_600.0, 8)
     assert results.targets["spool"].executions == 1
-    assert list(results.targets) == ["frames", "spool"]
+    assert list(results.targets) == ["frames", "names", "spool"]
     assert page.read_text() == "\n".join(["before", *table(results), "after"])
 
 

@@ -113,6 +113,7 @@ def check(data: bytes) -> None:
                 pass
             elif not step_of_stream(broker, client.transport, what):
                 text = what.encode("latin-1") + text
+            bystander.beat()
             held = text
         if held:
             clients[now].write(held)

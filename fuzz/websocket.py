@@ -105,6 +105,7 @@ def check(data: bytes) -> None:
         bystander = Bystander(broker)
         transport = _open(broker, chosen(_LISTENERS, listener), half_close=not settings & 64)
         for what, text in steps(rest):
+            bystander.beat()
             if what in _OPCODES and what:
                 transport.deliver(_framed(_OPCODES[what], text))
             elif what == "z":

@@ -8,7 +8,7 @@ share one commit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from twisted.logger import Logger
@@ -69,6 +69,27 @@ class Unit:
         self.undo: Callable[[], None] | None = None
 
 
+class _Call:
+    """Units that the store has been asked to do together."""
+
+    __slots__ = ("is_done", "operations", "store", "units")
+
+    def __init__(
+        self, store: MessageStore, units: Sequence[Unit], operations: Sequence[Operation]
+    ) -> None:
+        """Take the units, and what they come to."""
+        self.store = store
+        self.units = units
+        self.operations = operations
+        #: Whether they are done: known in the store's thread before anybody else hears of it.
+        self.is_done = False
+
+    def make(self) -> None:
+        """Have the store do it."""
+        self.store.apply(self.operations)
+        self.is_done = True
+
+
 class Journal:
     """Hands units to the store, in order, and says when they are done."""
 
@@ -96,6 +117,9 @@ class Journal:
         self._unmade: dict[int, CreateLane] = {}
         self._lazy: list[Operation] = []
         self._busy = False
+        #: What the store was asked for last, and the units that are done one by one after it.
+        self._call: _Call | None = None
+        self._rest: deque[Unit] = deque()
         #: What can be asked to do little at once, where there is such.
         self._brief_store = store if isinstance(store, BriefStore) else None
         self._brief_runner = runner if isinstance(runner, BriefRunner) else None
@@ -207,13 +231,14 @@ class Journal:
         self._owed, self._pending = [], []
         lazy, self._lazy = self._lazy, []
         operations = [*lazy, *self._operations(units)]
+        self._call = call = _Call(self._store, units, operations)
         run = self._runner.run
         if len(units) == 1 and self._is_alone(units[0].sender):
             store, runner = self._brief_store, self._brief_runner
             if store is not None and runner is not None and store.is_brief(operations):
                 run = runner.run_brief
         run(
-            lambda: self._store.apply(operations),
+            call.make,
             lambda _: self._did(units, operations),
             lambda error: self._failed(units, lazy, error),
         )
@@ -284,6 +309,9 @@ class Journal:
         if self.failure is None:
             _log.error("the store has failed: {error}", error=error)
         self.failure = error
+        if self._closed:
+            # close() has seen to it.
+            return
         if len(units) == 1 and not lazy:
             self._give_up(units[0], error)
             self._busy = False
@@ -291,20 +319,22 @@ class Journal:
             return
         marks = Unit()
         marks.operations = lazy
-        self._one_by_one(deque([marks, *units] if lazy else units))
+        self._rest = deque([marks, *units] if lazy else units)
+        self._one_by_one()
 
-    def _one_by_one(self, units: deque[Unit]) -> None:
-        while units and not self._is_abandoned:
-            if not self._do_first(units):
+    def _one_by_one(self) -> None:
+        while self._rest and not self._is_abandoned:
+            if self._closed or not self._do_first():
                 return
         self._busy = False
         self._sync_later()
         self._wake()
 
-    def _do_first(self, units: deque[Unit]) -> bool:
+    def _do_first(self) -> bool:
         """Do the first of several units; says whether it is done now, or else goes on later."""
-        unit = units.popleft()
+        unit = self._rest.popleft()
         operations = self._operations([unit])
+        self._call = call = _Call(self._store, [unit], operations)
         # A runner that answers at once must not have the stack grow with each unit.
         is_done = is_later = False
 
@@ -312,7 +342,7 @@ class Journal:
             nonlocal is_done
             is_done = True
             if is_later:
-                self._one_by_one(units)
+                self._one_by_one()
 
         def did(_: object) -> None:
             self._unsynced = True
@@ -323,10 +353,11 @@ class Journal:
 
         def failed(error: StoreError) -> None:
             self.failure = error
-            self._give_up(unit, error)
-            go_on()
+            if not self._closed:
+                self._give_up(unit, error)
+                go_on()
 
-        self._runner.run(lambda: self._store.apply(operations), did, failed)
+        self._runner.run(call.make, did, failed)
         is_later = True
         return is_done
 
@@ -435,18 +466,46 @@ class Journal:
         self.cut()
         self._closed = True
         self._cancel_timers()
-        units = self._owed + self._pending
-        self._owed, self._pending = [], []
-        steps = [*self._lazy, *self._operations(units)]
+        marks = Unit()
+        marks.operations = self._lazy
+        units = [marks, *self._owed, *self._pending]
+        self._owed, self._pending, self._lazy = [], [], []
+        call, rest = self._call, list(self._rest)
+        self._rest.clear()
+        outcomes: list[tuple[Unit, StoreError | None]] = []
+
+        def finish() -> None:
+            # In the store's thread, after what was asked for before: that may have failed, and
+            # nobody will hear of it any more.
+            again = [] if call is None or call.is_done or not self._busy else list(call.units)
+            outcomes.extend(self._do_last([*again, *rest, *units]))
 
         def did(_: object) -> None:
-            for unit in units:
-                self._finish(unit, None)
+            for reason in [error for _, error in outcomes if error is not None][:1]:
+                self._lost(reason)
+            for unit, error in outcomes:
+                self._finish(unit, error)
 
-        if steps:
-            self._runner.run(lambda: self._store.apply(steps), did, self._lost)
+        self._runner.run(finish, did, self._lost)
         self._runner.run(self._store.close, lambda _: None, self._lost)
         self._runner.stop()
+
+    def _do_last(self, units: Sequence[Unit]) -> Iterator[tuple[Unit, StoreError | None]]:
+        """Do units, together or else one by one; gives what came of each."""
+        operations = self._operations(units)
+        try:
+            if operations:
+                self._store.apply(operations)
+        except StoreError as error:
+            if len(units) == 1:
+                yield units[0], error
+                return
+        else:
+            for unit in units:
+                yield unit, None
+            return
+        for unit in units:
+            yield from self._do_last([unit])
 
     def _cancel_timers(self) -> None:
         for timer in (self._timer, self._sync_timer):

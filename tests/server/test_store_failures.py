@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
 
 import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server._stores.lmdb import LmdbStore
+from stompkit.server._stores.runner import ThreadRunner
 from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.inspection import destinations
 from stompkit.server.interfaces import Operation, Put, SetRecord
@@ -150,6 +153,41 @@ def test_many_frames_share_a_commit_while_the_store_is_busy(store: FailingStore)
     runner.go_on()
     assert len(producer.take("RECEIPT")) == 100
     assert store.applied == 2
+
+
+@pytest.mark.parametrize("heard", [0, 1, 2])
+def test_a_broker_that_stops_while_the_store_fails_leaves_nothing_undone(
+    store: FailingStore, heard: int
+) -> None:
+    """However far it has come with the frames of a batch that failed, one by one."""
+    told: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    broker = MemoryBroker(CONFIG, store=store, runner=ThreadRunner(told.put))
+
+    producer, consumer = broker.client(), broker.client()
+    for body in numbered(1, 7):
+        producer.publish(QUEUE, body, receipt="r")
+        while not producer.take("RECEIPT"):
+            told.get(timeout=LONG_S)()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    messages = consumer.take("MESSAGE")
+    assert len(messages) == 7
+    has_failed = Event()
+
+    def is_together(operations: Sequence[Operation]) -> bool:
+        if len(operations) > 1:
+            has_failed.set()
+        return len(operations) > 1
+
+    store.fails = is_together
+    consumer.write(
+        b"".join(b"ACK\nid:%s\n\n\0" % each.headers["ack"].encode() for each in messages[:5])
+    )
+    assert has_failed.wait(LONG_S)
+    for _ in range(heard):
+        told.get(timeout=LONG_S)()
+    store.fails = lambda _: False
+    broker.broker.close()
+    assert left(MemoryBroker(CONFIG, store=store, clock=broker.clock)) == numbered(6, 7)
 
 
 def test_a_disconnect_is_answered_last(store: FailingStore) -> None:

@@ -23,6 +23,8 @@ _log: Final = Logger()
 _BRIEF_S: Final = 0.001
 _REST: Final = 8
 _MOST_REST: Final = 1024
+#: Seconds after which a thread that has nothing to do looks whether anybody is left to ask for it.
+_LOOK_S: Final = 1.0
 
 
 class _Call(NamedTuple):
@@ -136,7 +138,12 @@ class ThreadRunner:
             raise RuntimeError("the runner has been stopped")
         if self._thread is None:
             # Not a daemon: what was asked for is done before the interpreter ends.
-            self._thread = threading.Thread(target=self._work, name="stompkit-store", daemon=False)
+            self._thread = threading.Thread(
+                target=self._work,
+                args=(threading.current_thread(),),
+                name="stompkit-store",
+                daemon=False,
+            )
             self._thread.start()
         self._outstanding += 1
         self._calls.put(_Call(work, done, failed))
@@ -152,9 +159,21 @@ class ThreadRunner:
             self._thread.join()
             self._thread = None
 
-    def _work(self) -> None:
-        """Make one call after the other, until there are to be no more."""
-        while (call := self._calls.get()) is not None:
+    def _work(self, asker: threading.Thread) -> None:
+        """Make one call after the other, until there are to be no more.
+
+        That is so, too, when the thread of who asks has ended without a word, by an exception that
+        nobody has caught: the process, which holds a lock, is not to stay for this thread.
+        """
+        while True:
+            try:
+                call = self._calls.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if asker.is_alive():
+                    continue
+                return
+            if call is None:
+                return
             self._call_from_thread(partial(self._tell, call.make()))
             # What a call held, messages perhaps, must not stay until the next comes.
             del call

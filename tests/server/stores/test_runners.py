@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -202,6 +204,28 @@ def test_stopping_waits_for_everything_that_was_asked_for(broker: Broker) -> Non
     assert made == [0, 1, 2, 3, 4]
     broker.turn(6)
     assert broker.is_idle
+
+
+#: Asks for something, and ends by an exception that nobody catches.
+DIES = """
+from stompkit.server._stores import ThreadRunner
+
+runner = ThreadRunner(lambda call: call())
+runner.run(lambda: None, lambda _: print("done", flush=True), lambda _: None)
+raise MemoryError
+"""
+
+
+def test_the_thread_does_not_outlive_a_broker_that_has_died() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", DIES],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONG_S,
+    )
+    assert (result.returncode, result.stdout) == (1, "done\n")
+    assert "MemoryError" in result.stderr
 
 
 # What is brief.

@@ -132,8 +132,8 @@ def test_connections_are_held_until_somebody_has_looked(broker: RunningBroker) -
 
 def test_connections_that_open_too_slowly_become_fewer(broker: RunningBroker) -> None:
     given = ("--port", str(broker.port), "--messages", "1000000", "--parallel", "2")
-    with held(*given, "--most", "0.01") as report:
-        assert 2 <= report["messages"] < 1_000_000
+    with held(*given, "--most", "0.05") as report:
+        assert 1 <= report["messages"] < 1_000_000
 
 
 def is_closed_by(port: int) -> bool:

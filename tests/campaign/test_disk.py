@@ -142,7 +142,9 @@ def test_what_was_removed_is_back_if_the_directory_was_not_synced(machine: Machi
     left = machine.left(
         """
 for name in ("a", "b"):
-    os.fsync(opened(name))
+    file = opened(name)
+    os.write(file, b"x")
+    os.fsync(file)
 os.unlink(os.path.join(here, "a"))
 sync_names()
 os.unlink(os.path.join(here, "b"))

@@ -40,7 +40,7 @@ def test_promises_are_kept(fault: str, seed: int, report: Path) -> None:
     assert verdict.problem == ""
     assert verdict.texts == []
     assert verdict.counts["receipted"] >= QUOTA
-    assert verdict.counts["settled"] > 0
+    assert verdict.counts["delivered"] > 0
 
 
 def _twice(scene: Scene) -> Script:

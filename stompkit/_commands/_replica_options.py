@@ -209,7 +209,7 @@ def _selection(own: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, An
 def _file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 

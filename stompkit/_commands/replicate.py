@@ -209,7 +209,7 @@ def _settings(options: argparse.Namespace) -> JobSettings:
     if options.config is not None:
         try:
             found = tomllib.loads(options.config.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise JobProblem(
                 f"{options.config}: {getattr(error, 'strerror', None) or error}"
             ) from None

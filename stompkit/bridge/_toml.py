@@ -65,7 +65,7 @@ def load(path: str | os.PathLike[str]) -> BridgeSettings:
     """Read a file; raises :class:`BridgeProblem` with all of its mistakes."""
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BridgeProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     try:
         return parse(found)

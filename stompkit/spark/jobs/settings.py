@@ -338,7 +338,7 @@ def load(path: str | os.PathLike[str]) -> PipelineSettings:
     """Read a file; raises :class:`PipelineProblem` with all of its mistakes."""
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PipelineProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     try:
         return parse(found)

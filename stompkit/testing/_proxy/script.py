@@ -82,7 +82,7 @@ class FaultScript:
         """Read a text; raises FaultScriptError that tells all mistakes, each with its place."""
         try:
             document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise FaultScriptError([_not_toml(name, str(error))]) from None
         return _Reading(text, name, document).script()
 

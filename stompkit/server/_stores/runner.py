@@ -97,6 +97,8 @@ class ThreadRunner:
         self._seconds = seconds
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        #: Who has asked last.
+        self._asker = threading.current_thread()
         self._stopped = False
         #: Calls that have been asked for, and nobody has been told of.
         self._outstanding = 0
@@ -136,14 +138,10 @@ class ThreadRunner:
         """
         if self._stopped:
             raise RuntimeError("the runner has been stopped")
-        if self._thread is None:
+        self._asker = threading.current_thread()
+        if self._thread is None or not self._thread.is_alive():
             # Not a daemon: what was asked for is done before the interpreter ends.
-            self._thread = threading.Thread(
-                target=self._work,
-                args=(threading.current_thread(),),
-                name="stompkit-store",
-                daemon=False,
-            )
+            self._thread = threading.Thread(target=self._work, name="stompkit-store", daemon=False)
             self._thread.start()
         self._outstanding += 1
         self._calls.put(_Call(work, done, failed))
@@ -159,7 +157,7 @@ class ThreadRunner:
             self._thread.join()
             self._thread = None
 
-    def _work(self, asker: threading.Thread) -> None:
+    def _work(self) -> None:
         """Make one call after the other, until there are to be no more.
 
         That is so, too, when the thread of who asks has ended without a word, by an exception that
@@ -169,7 +167,7 @@ class ThreadRunner:
             try:
                 call = self._calls.get(timeout=_LOOK_S)
             except queue.Empty:
-                if asker.is_alive():
+                if self._asker.is_alive():
                     continue
                 return
             if call is None:

@@ -277,7 +277,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "slow-disk": Fault("slow disk", _slow, _POWER),
     "clock": Fault("the clock jumps", _clock, _DISK, 4),
     "descriptors": Fault("no more file descriptors", _descriptors),
-    "memory": Fault("no more memory", _memory),
+    "memory": Fault("no more memory", _memory, Needs(may_end=True)),
     "cut": Fault("connections cut, also in frames", _cut, _PROXY, 6),
     "delay": Fault("slow network", _delay, _PROXY),
     "partition": Fault("network that transports nothing", _partition, _PROXY),

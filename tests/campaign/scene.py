@@ -47,6 +47,8 @@ class Needs(NamedTuple):
     power: bool = False
     proxy: bool = False
     standby: bool = False
+    may_end: bool = False
+    """Whether the broker may end of itself, also some time after what has been done to it."""
 
 
 class Scene:
@@ -72,6 +74,7 @@ class Scene:
             self._stack.callback(self.disk.close)
             self._stack.enter_context(self.disk.preloaded())
         self._has_proxy = needs.proxy
+        self._may_end = needs.may_end
         self.proxy: Proxy | None = None
         self.load: Load
 
@@ -117,7 +120,13 @@ class Scene:
 
     def wait(self, until: Until) -> None:
         """Take turns until that has happened, or the time for it is over."""
-        is_done = self.load.turn_until(until.is_enough, until.at_most_s)
+
+        def is_over() -> bool:
+            if self._may_end:
+                self.revive()
+            return until.is_enough()
+
+        is_done = self.load.turn_until(is_over, until.at_most_s)
         if is_done or not until.claim:
             return
         assert self.brokers.is_alive, "the broker has ended of itself"

@@ -203,12 +203,8 @@ def test_a_disconnect_is_answered_last(store: FailingStore) -> None:
     assert producer.eof
 
 
-@pytest.mark.parametrize("leave", ["unsubscribe", "close"])
-def test_a_queue_outlives_a_transaction_that_took_its_last_message(
-    store: FailingStore, leave: str
-) -> None:
-    runner = HeldRunner()
-    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+def emptied_by_a_transaction(broker: MemoryBroker, runner: HeldRunner) -> MemoryClient:
+    """Have a client take the only message of a queue, by a COMMIT that the store has not done."""
     broker.client().publish(QUEUE, b"1", receipt="r")
     consumer = broker.client()
     consumer.subscribe(QUEUE, id="s", ack="client-individual")
@@ -217,6 +213,16 @@ def test_a_queue_outlives_a_transaction_that_took_its_last_message(
     consumer.send("BEGIN", transaction="t")
     consumer.ack(message, transaction="t")
     consumer.send("COMMIT", transaction="t", receipt="r")
+    return consumer
+
+
+@pytest.mark.parametrize("leave", ["unsubscribe", "close"])
+def test_a_queue_outlives_a_transaction_that_took_its_last_message(
+    store: FailingStore, leave: str
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    consumer = emptied_by_a_transaction(broker, runner)
     if leave == "close":
         consumer.close()
     else:
@@ -239,14 +245,7 @@ def test_a_queue_that_a_transaction_has_emptied_is_forgotten_once_that_is_kept(
 ) -> None:
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)
-    broker.client().publish(QUEUE, b"1", receipt="r")
-    consumer = broker.client()
-    consumer.subscribe(QUEUE, id="s", ack="client-individual")
-    [message] = consumer.take("MESSAGE")
-    runner.is_held = True
-    consumer.send("BEGIN", transaction="t")
-    consumer.ack(message, transaction="t")
-    consumer.send("COMMIT", transaction="t", receipt="r")
+    consumer = emptied_by_a_transaction(broker, runner)
     consumer.send("UNSUBSCRIBE", id="s")
     assert QUEUE in {row.name for row in destinations(broker.broker)}
     runner.go_on()

@@ -328,7 +328,8 @@ class LmdbStore:
             self._held = []
             self._is_torn = False
             changes.restart()
-        self._is_roomy = self._environment.room() >= _ROOM
+        if self._synchronous:
+            self._is_roomy = self._environment.room() >= _ROOM
         for operation in operations:
             if isinstance(operation, DropLane):
                 self._seen.discard(operation.lane)

@@ -31,6 +31,7 @@ from stompkit.server.interfaces import (
     StoreFull,
 )
 from stompkit.server.operations import check_store, compact
+from tests.server.stores.preloaded import preload
 
 MIB = 1024 * 1024
 
@@ -552,15 +553,7 @@ os._exit(0)
 def test_what_the_log_does_not_take_goes_to_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
-    source, library = tmp_path / "failing.c", tmp_path / "failing.so"
-    source.write_text(FAILING_WRITES)
-    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(command, check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("STOMPKIT_FAIL", str(tmp_path / "fail"))
+    preload(FAILING_WRITES, tmp_path, monkeypatch)
     result = subprocess.run(
         [sys.executable, "-c", APPLY_IN_SPITE, str(tmp_path / "data"), how],
         capture_output=True,

@@ -26,6 +26,7 @@ from stompkit.server.interfaces import (
     StoreError,
     StoreFull,
 )
+from tests.server.stores.preloaded import preload
 
 MIB = 1024 * 1024
 BODY = b"x" * 1_000
@@ -300,15 +301,7 @@ print(*(message.place for message in store.read(1, 0, 10, 1000)))
 def test_a_store_goes_on_after_a_commit_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
-    source, library = tmp_path / "failing.c", tmp_path / "failing.so"
-    source.write_text(FAILING_WRITES)
-    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(command, check=True)
-    monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("STOMPKIT_FAIL", str(tmp_path / "fail"))
+    preload(FAILING_WRITES, tmp_path, monkeypatch)
     result = run(APPLY_IN_SPITE, tmp_path / "data")
     assert result.stdout.splitlines() == ["failed 3", "failed 4", "failed 5", "1 2 6 7"]
     monkeypatch.delenv("LD_PRELOAD")

@@ -1,0 +1,27 @@
+"""Libraries that are preloaded into programs, so that what they ask of the system fails."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+__all__ = ["preload"]
+
+
+def preload(source: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have programs that are started from now on go by a source in C, compiled in a directory.
+
+    ``STOMPKIT_FAIL`` in their environment is the path of a file there, which is not made.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler: apt-get install gcc libc6-dev")
+    path, library = directory / "failing.c", directory / "failing.so"
+    path.write_text(source)
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(path), "-ldl"]
+    subprocess.run(command, check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("STOMPKIT_FAIL", str(directory / "fail"))

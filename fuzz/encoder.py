@@ -7,6 +7,7 @@ from typing import Final
 from fuzz._driver import main
 from fuzz._input import chosen
 from stompkit.frames import (
+    AFTER_LOGIN,
     COMMANDS,
     VERSIONS,
     Frame,
@@ -72,7 +73,8 @@ def check(data: bytes) -> None:
         return
     # Colons in values are raw before a version is known, and in CONNECT.
     reader = (tolerance & Tolerance.INVALID_UTF8) | Tolerance.RAW_COLON
-    decoder = FrameDecoder(version, tolerance=reader)
+    # An encoder has no limits; without a version a decoder has those for strangers.
+    decoder = FrameDecoder(version, tolerance=reader, limits=AFTER_LOGIN)
     got = decoder.feed(wire + _NEXT)
     got += decoder.feed(b"")
     if body:

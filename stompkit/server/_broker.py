@@ -116,9 +116,14 @@ class Broker:
 
     def open(self) -> None:
         """Open the store and learn what it has; blocks. Raises ``StoreError``."""
-        store, journal = self.store, self.journal
-        if store is None or journal is None:
+        store, journal, runner = self.store, self.journal, self._runner
+        if store is None or journal is None or runner is None:
             return
+        # A thread that it needs is to be there before there may be no room for one any more.
+        failures: list[StoreError] = []
+        runner.run(lambda: None, lambda _: None, failures.append)
+        for failure in failures:
+            raise failure
         store.open()
         queues: dict[str, dict[str, list[LaneState]]] = defaultdict(lambda: defaultdict(list))
         for lane in store.lanes():

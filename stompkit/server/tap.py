@@ -23,6 +23,7 @@ from stompkit.server._collector import CollectorSettings
 from stompkit.server._lifecycle import Lifecycle
 from stompkit.server._logs import LogSwitch
 from stompkit.server._origins import Origins
+from stompkit.server._out_of_memory import MemoryWatch
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._reload import Reloader
 from stompkit.server._settings import (
@@ -312,6 +313,7 @@ class BrokerService(Service):
         self._log = log
         self._reloader = reloader
         self._collector = CollectorSettings()
+        self._memory = MemoryWatch()
         self._is_started = False
 
     @property
@@ -347,6 +349,7 @@ class BrokerService(Service):
         if self._reloader is not None:
             self._reloader.install()
         self._collector.apply()
+        self._memory.apply()
         self._lifecycle.start()
 
     def stopService(self) -> Deferred[None]:
@@ -355,7 +358,11 @@ class BrokerService(Service):
         if self._reloader is not None:
             self._reloader.remove()
         self._collector.undo()
-        return Deferred.fromCoroutine(self._lifecycle.stop())
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self._lifecycle.stop()
+        self._memory.undo()
 
 
 def makeService(

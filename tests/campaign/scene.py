@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,7 +190,9 @@ class Scene:
     def limit(self, which: int, soft: int) -> None:
         """Bound what the broker may have, or with -1 bound it no more."""
         if self.brokers.is_alive:
-            self.brokers.limit(which, soft)
+            # It may end while one looks.
+            with suppress(ProcessLookupError):
+                self.brokers.limit(which, soft)
 
     @property
     def descriptors(self) -> int:

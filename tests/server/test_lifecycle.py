@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +100,28 @@ def test_messages_survive_the_death_of_the_process(brokers: Brokers, command: li
     with Client(where) as client:
         bodies = [client.subscribe("/queue/a"), client.receive(), client.receive()]
     assert [body.rpartition(b"\n")[2] for body in bodies] == [b"m0", b"m1", b"m2"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes are Linux's")
+@both
+def test_a_broker_without_memory_ends_at_once_and_the_next_has_what_was_confirmed(
+    brokers: Brokers, command: list[str]
+) -> None:
+    process, where = brokers.running("--data", str(brokers.data), command=command)
+    with Client(where) as client:
+        assert client.send("/queue/a", "m0").startswith(b"RECEIPT\n")
+        pid = process.popen.pid
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[0])
+        bound = pages * resource.getpagesize() + (1 << 20)
+        resource.prlimit(pid, resource.RLIMIT_AS, (bound, resource.RLIM_INFINITY))
+        with suppress(OSError):
+            # The broker may be gone before it has all of it.
+            client.send("/queue/a", "x" * (32 << 20))
+        assert process.ended() == 1
+    assert "no memory is left" in process.log
+    _, where = brokers.running("--data", str(brokers.data), command=command)
+    with Client(where) as client:
+        assert client.subscribe("/queue/a").endswith(b"\nm0")
 
 
 def test_what_is_not_acknowledged_at_the_end_is_delivered_again(brokers: Brokers) -> None:

@@ -141,8 +141,13 @@ class ThreadRunner:
         self._asker = threading.current_thread()
         if self._thread is None or not self._thread.is_alive():
             # Not a daemon: what was asked for is done before the interpreter ends.
-            self._thread = threading.Thread(target=self._work, name="stompkit-store", daemon=False)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="stompkit-store", daemon=False)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                failed(StoreError(f"{error}: the system has none, or no memory for it"))
+                return
+            self._thread = thread
         self._outstanding += 1
         self._calls.put(_Call(work, done, failed))
 

@@ -228,6 +228,38 @@ def test_the_thread_does_not_outlive_a_broker_that_has_died() -> None:
     assert "MemoryError" in result.stderr
 
 
+#: Has no room for the stack of a thread, and has it again.
+CRAMPED = """
+import resource
+from pathlib import Path
+from stompkit.server._stores import ThreadRunner
+
+told = lambda what: print(what, flush=True)
+runner = ThreadRunner(lambda call: call())
+before = resource.getrlimit(resource.RLIMIT_AS)
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 20), before[1]))
+runner.run(lambda: None, told, told)
+resource.setrlimit(resource.RLIMIT_AS, before)
+runner.run(lambda: "made", told, told)
+runner.stop()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_a_call_fails_where_there_can_be_no_thread_for_it() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", CRAMPED],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LONG_S,
+    )
+    refused, made = result.stdout.splitlines()
+    assert "thread" in refused
+    assert made == "made"
+
+
 # What is brief.
 
 

@@ -10,7 +10,7 @@ from configparser import Error as ConfigError
 from configparser import ParsingError, RawConfigParser
 from hmac import compare_digest
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from twisted.cred.checkers import ICredentialsChecker
 from twisted.cred.credentials import IUsernameHashedPassword, IUsernamePassword
@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from stompkit.server._auth import CantCheckNow
-from stompkit.server._quiet_threads import run_quietly
+from stompkit.server._scrypt import Scrypt, compute_beside, processes_beside
 from stompkit.server._watched import Watched
 
 __all__ = ["DEFAULT_COST", "Cost", "HashedPasswordFile", "IniPasswordFile", "hash_passcode"]
@@ -32,8 +32,6 @@ _KEY_BYTES: Final = 32
 #: More than this would let one line of the file take the machine's memory at each login.
 _MAX_SCRYPT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PARALLELISM: Final = 16
-
-T = TypeVar("T")
 
 
 class Cost(NamedTuple):
@@ -61,9 +59,9 @@ class _Hash(NamedTuple):
     salt: bytes
     key: bytes
 
-    def is_of(self, passcode: bytes) -> bool:
-        """Whether this is the hash of a passcode. Takes the time and memory of the cost."""
-        return compare_digest(_scrypt(passcode, self.salt, self.cost, len(self.key)), self.key)
+    def work(self, passcode: bytes) -> Scrypt:
+        """What gives the key if it is computed for the right passcode."""
+        return Scrypt(passcode, self.salt, *self.cost, len(self.key))
 
     def __str__(self) -> str:
         log2_n, r, p = self.cost
@@ -95,16 +93,7 @@ class _Hash(NamedTuple):
 def hash_passcode(passcode: str, cost: Cost = DEFAULT_COST) -> str:
     """The second field of a line in a password file, with a new salt each time."""
     salt = secrets.token_bytes(_SALT_BYTES)
-    return str(_Hash(cost, salt, _scrypt(passcode.encode(), salt, cost, _KEY_BYTES)))
-
-
-def _scrypt(passcode: bytes, salt: bytes, cost: Cost, key_bytes: int) -> bytes:
-    log2_n, r, p = cost
-    # OpenSSL counts small buffers beside the large one.
-    allowed = 2 * cost.memory_bytes + 1024 * 1024
-    return hashlib.scrypt(
-        passcode, salt=salt, n=1 << log2_n, r=r, p=p, maxmem=allowed, dklen=key_bytes
-    )
+    return str(_Hash(cost, salt, Scrypt(passcode.encode(), salt, *cost, _KEY_BYTES)()))
 
 
 def _encoded(data: bytes) -> str:
@@ -127,15 +116,11 @@ class _Users:
         self.decoy = _Hash(cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
-class _RunInThread(Protocol):
-    def __call__(self, work: Callable[[], bool], /) -> Deferred[bool]: ...
-
-
 @implementer(ICredentialsChecker)
 class HashedPasswordFile:
     """A file with lines ``user:scrypt$...:group,group``, read again when it has changed.
 
-    Hashes are computed in threads that come after the reactor's, a few at a time. A passcode that
+    Hashes are computed in processes that come after the broker's, a few at a time. A passcode that
     was right is remembered as a keyed digest until the file changes, so that a thousand clients of
     one user who come back at once don't have to wait for a thousand hashes.
     """
@@ -146,18 +131,19 @@ class HashedPasswordFile:
         self,
         path: Path,
         *,
-        max_concurrent: int = 2,
+        max_concurrent: int | None = None,
         max_waiting: int = 1_000,
-        run: _RunInThread = run_quietly,
+        compute: Callable[[Scrypt], Deferred[bytes]] = compute_beside,
     ) -> None:
         """Read the file; OSError or ValueError says where it is wrong.
 
-        Of ``max_waiting`` logins that wait for a thread, one more is turned away.
+        ``max_concurrent`` hashes are computed at a time: if not given, on all processors but one.
+        Of ``max_waiting`` logins that wait for their turn, one more is turned away.
         """
         self._file = Watched([path], lambda: _read_hashed(path))
-        self._slots = DeferredSemaphore(max_concurrent)
+        self._slots = DeferredSemaphore(max_concurrent or processes_beside())
         self._max_waiting = max_waiting
-        self._run = run
+        self._compute = compute
         self._secret = secrets.token_bytes(32)
 
     def requestAvatarId(self, credentials: IUsernamePassword) -> Deferred[bytes | tuple[()]]:
@@ -181,10 +167,10 @@ class HashedPasswordFile:
             raise CantCheckNow
         await self._slots.acquire()
         try:
-            is_right = await self._run(lambda: stored.is_of(passcode))
+            key = await self._compute(stored.work(passcode))
         finally:
             self._slots.release()
-        if entry is None or not is_right:
+        if not compare_digest(key, stored.key) or entry is None:
             raise UnauthorizedLogin
         users.proofs[name] = proof
         return name

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +33,7 @@ from stompkit.server._password_files import (
     IniPasswordFile,
     hash_passcode,
 )
-from stompkit.server._quiet_threads import run_quietly
+from stompkit.server._scrypt import Scrypt
 from stompkit.server.interfaces import Credentials, User
 
 #: As little work as scrypt can do.
@@ -400,12 +397,12 @@ def written(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def at_once(work: Callable[[], bool]) -> Deferred[bool]:
+def at_once(work: Scrypt) -> Deferred[bytes]:
     return succeed(work())
 
 
 def of_file(path: Path, **settings: Any) -> CredAuthenticator:
-    return CredAuthenticator([HashedPasswordFile(path, run=at_once, **settings)])
+    return CredAuthenticator([HashedPasswordFile(path, compute=at_once, **settings)])
 
 
 def test_two_hashes_of_a_passcode_differ_and_show_nothing_of_it() -> None:
@@ -417,7 +414,7 @@ def test_two_hashes_of_a_passcode_differ_and_show_nothing_of_it() -> None:
 
 
 @in_reactor
-async def test_a_passcode_is_checked_against_its_hash_in_a_thread(tmp_path: Path) -> None:
+async def test_a_passcode_is_checked_against_its_hash_in_a_process(tmp_path: Path) -> None:
     path = tmp_path / "users"
     path.write_text(
         f"# users\n\nalice:{hash_passcode('é', CHEAP)}:ops\n  bob:{hash_passcode('b', CHEAP)}  \n"
@@ -512,9 +509,9 @@ class Slow:
         """Begin with nothing to do."""
         self.waiting: list[Callable[[], None]] = []
 
-    def __call__(self, work: Callable[[], bool]) -> Deferred[bool]:
+    def __call__(self, work: Scrypt) -> Deferred[bytes]:
         """Note what to do."""
-        done: Deferred[bool] = Deferred()
+        done: Deferred[bytes] = Deferred()
         self.waiting.append(lambda: done.callback(work()))
         return done
 
@@ -527,7 +524,7 @@ def test_an_unknown_name_takes_the_same_work_as_a_wrong_passcode(tmp_path: Path)
     path = tmp_path / "users"
     path.write_text(f"alice:{GOOD}\n")
     slow = Slow()
-    authenticator = CredAuthenticator([HashedPasswordFile(path, run=slow)])
+    authenticator = CredAuthenticator([HashedPasswordFile(path, compute=slow)])
     for name in ("alice", "nobody"):
         answers = ask(authenticator, credentials(name, "wrong"))
         assert answers == []
@@ -539,7 +536,7 @@ def test_only_so_many_passcodes_are_checked_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "users"
     path.write_text(f"alice:{GOOD}\n")
     slow = Slow()
-    checker = HashedPasswordFile(path, max_concurrent=2, max_waiting=1, run=slow)
+    checker = HashedPasswordFile(path, max_concurrent=2, max_waiting=1, compute=slow)
     authenticator = CredAuthenticator([checker])
     answers = [ask(authenticator, credentials("alice", "x")) for _ in range(4)]
     # Two are being checked, one waits, and for the last there is no room.
@@ -559,7 +556,7 @@ def test_a_passcode_found_right_is_not_computed_again_until_the_file_changes(
     path = tmp_path / "users"
     written(path, f"alice:{GOOD}\nbob:{hash_passcode('x', CHEAP)}\n")
     slow = Slow()
-    authenticator = CredAuthenticator([HashedPasswordFile(path, run=slow)])
+    authenticator = CredAuthenticator([HashedPasswordFile(path, compute=slow)])
     ask(authenticator, credentials("alice", "x"))
     slow.finish()
     assert ask(authenticator, credentials("alice", "x")) == [ALICE]
@@ -570,14 +567,14 @@ def test_a_passcode_found_right_is_not_computed_again_until_the_file_changes(
     assert ask(authenticator, credentials("alice", "x")) == []
 
 
-def test_a_thread_that_breaks_frees_its_place(tmp_path: Path, logged: Logged) -> None:
+def test_a_computation_that_breaks_frees_its_place(tmp_path: Path, logged: Logged) -> None:
     path = tmp_path / "users"
     path.write_text(f"alice:{GOOD}\n")
 
-    def broken(work: Callable[[], bool]) -> Deferred[bool]:
+    def broken(work: Scrypt) -> Deferred[bytes]:
         return fail(MemoryError())
 
-    checker = HashedPasswordFile(path, max_concurrent=1, run=broken)
+    checker = HashedPasswordFile(path, max_concurrent=1, compute=broken)
     authenticator = CredAuthenticator([checker])
     assert ask(authenticator, credentials("alice", "x")) == [None]
     assert ask(authenticator, credentials("alice", "x")) == [None]
@@ -629,12 +626,3 @@ def test_a_changed_ini_file_counts_at_once(tmp_path: Path) -> None:
     written(tmp_path / "i", "[auth]\nalice = new\n")
     assert ask(authenticator, credentials("alice", "new")) == [ALICE]
     assert ask(authenticator, credentials("alice", "old")) == [None]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
-@in_reactor
-async def test_hashes_are_computed_when_nobody_else_needs_the_processor(tmp_path: Path) -> None:
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    niceness = await run_quietly(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-    assert niceness == min(own + 10, 19)
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own

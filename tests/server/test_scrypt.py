@@ -1,0 +1,129 @@
+"""scrypt beside the broker: processes that come after it, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_twisted import ensureDeferred  # type: ignore[import-untyped]
+from twisted.logger import LogEvent, capturedLogs, formatEvent
+
+from stompkit.server import _scrypt
+from stompkit.server._scrypt import Scrypt, compute_beside
+
+#: Takes some 50 ms.
+WORK = Scrypt(b"sesame", b"salt and pepper", 14, 8, 1, 32)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+#: For tests that wait for something that the reactor does.
+in_reactor: Callable[[Test], Test] = ensureDeferred
+
+
+@pytest.fixture
+def logged() -> Iterator[Sequence[LogEvent]]:
+    """What is logged meanwhile."""
+    with capturedLogs() as events:
+        yield events
+
+
+def workers() -> set[int]:
+    """The processes of this one that compute."""
+    found = set()
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in map(int, children.read_text(encoding="ascii").split()):
+            if b"_scrypt_worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(pid)
+    return found
+
+
+@linux
+@in_reactor
+async def test_keys_are_computed_in_processes_that_come_after_all_others() -> None:
+    own = os.sched_getscheduler(0)
+    assert await compute_beside(WORK) == WORK()
+    assert await compute_beside(WORK._replace(passcode=b"", key_bytes=64)) != WORK()
+    assert {os.sched_getscheduler(pid) for pid in workers()} == {os.SCHED_IDLE}
+    assert os.sched_getscheduler(0) == own
+
+
+@linux
+@in_reactor
+async def test_one_that_gets_no_time_is_replaced_by_one_that_is_only_nice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await compute_beside(WORK)
+    idle = workers()
+    for pid in idle:
+        # It gets no turn at all.
+        os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(_scrypt, "_PATIENCE_S", 0.01)
+    answers = [compute_beside(WORK) for _ in range(8)]
+    assert [await each for each in answers] == [WORK()] * 8
+    others = workers() - idle
+    assert others
+    least = min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in others} == {least}
+    _scrypt.end_all()
+
+
+@linux
+@in_reactor
+async def test_nothing_of_a_passcode_can_be_seen_of_the_process() -> None:
+    await compute_beside(WORK)
+    assert workers()
+    for pid in workers():
+        for part in ("cmdline", "environ"):
+            assert WORK.passcode not in Path(f"/proc/{pid}/{part}").read_bytes()
+
+
+@linux
+@in_reactor
+async def test_a_process_that_was_killed_is_replaced() -> None:
+    await compute_beside(WORK)
+    killed = workers()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    # Each of them may be seen to have ended before it is asked, or not.
+    for _ in range(len(killed) + 1):
+        try:
+            assert await compute_beside(WORK) == WORK()
+        except OSError:
+            continue
+        break
+    else:
+        pytest.fail("the next one does not compute, either")
+    assert workers() - killed
+
+
+@in_reactor
+async def test_work_that_kills_it_fails_and_the_next_does_not() -> None:
+    with pytest.raises(OSError, match="has ended"):
+        await compute_beside(WORK._replace(p=0))
+    assert await compute_beside(WORK) == WORK()
+
+
+@in_reactor
+async def test_where_no_process_can_be_started_it_is_computed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, logged: Sequence[LogEvent]
+) -> None:
+    _scrypt.end_all()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "")
+        assert await compute_beside(WORK) == WORK()
+    assert "no process can be started" in (formatEvent(logged[0]) or "")
+
+
+@linux
+@in_reactor
+async def test_they_end_with_the_broker() -> None:
+    await compute_beside(WORK)
+    assert workers()
+    _scrypt.end_all()
+    assert not workers()
+    assert await compute_beside(WORK) == WORK()

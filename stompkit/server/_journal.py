@@ -229,18 +229,22 @@ class Journal:
         self._busy = True
         units = self._owed + self._pending
         self._owed, self._pending = [], []
-        lazy, self._lazy = self._lazy, []
-        operations = [*lazy, *self._operations(units)]
-        self._call = call = _Call(self._store, units, operations)
         run = self._runner.run
-        if len(units) == 1 and self._is_alone(units[0].sender):
+        may_be_brief = len(units) == 1 and self._is_alone(units[0].sender)
+        if self._lazy:
+            marks = Unit()
+            marks.operations, self._lazy = self._lazy, []
+            units.insert(0, marks)
+        operations = self._operations(units)
+        self._call = call = _Call(self._store, units, operations)
+        if may_be_brief:
             store, runner = self._brief_store, self._brief_runner
             if store is not None and runner is not None and store.is_brief(operations):
                 run = runner.run_brief
         run(
             call.make,
             lambda _: self._did(units, operations),
-            lambda error: self._failed(units, lazy, error),
+            lambda error: self._failed(units, error),
         )
 
     def _is_alone(self, sender: Connection | None) -> bool:
@@ -304,7 +308,7 @@ class Journal:
 
     # When the store fails.
 
-    def _failed(self, units: list[Unit], lazy: list[Operation], error: StoreError) -> None:
+    def _failed(self, units: list[Unit], error: StoreError) -> None:
         """Find out whose fault it was, by doing one unit after the other."""
         if self.failure is None:
             _log.error("the store has failed: {error}", error=error)
@@ -312,14 +316,12 @@ class Journal:
         if self._closed:
             # close() has seen to it.
             return
-        if len(units) == 1 and not lazy:
+        if len(units) == 1:
             self._give_up(units[0], error)
             self._busy = False
             self._wake()
             return
-        marks = Unit()
-        marks.operations = lazy
-        self._rest = deque([marks, *units] if lazy else units)
+        self._rest = deque(units)
         self._one_by_one()
 
     def _one_by_one(self) -> None:

@@ -190,6 +190,30 @@ def test_a_broker_that_stops_while_the_store_fails_leaves_nothing_undone(
     assert left(MemoryBroker(CONFIG, store=store, clock=broker.clock)) == numbered(6, 7)
 
 
+def test_deliveries_are_counted_though_the_store_fails_as_the_broker_stops(
+    store: FailingStore,
+) -> None:
+    """What is noted of them on the way with something else is as little lost as that."""
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    producer = broker.client()
+    producer.publish(QUEUE, b"1", receipt="r")
+    runner.is_held = True
+    for _ in range(3):
+        consumer = broker.client()
+        consumer.subscribe(QUEUE, ack="client")
+        assert consumer.take("MESSAGE")
+        consumer.close()
+    producer.publish(QUEUE, b"2", receipt="r")
+    failing = iter((True,))
+    store.fails = lambda _: next(failing, False)
+    broker.broker.close()
+    consumer = MemoryBroker(CONFIG, store=store, clock=broker.clock).client()
+    consumer.subscribe(QUEUE, ack="client")
+    counts = [each.headers.get("delivery-count") for each in consumer.take("MESSAGE")]
+    assert counts == ["4", None]
+
+
 def test_a_disconnect_is_answered_last(store: FailingStore) -> None:
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)

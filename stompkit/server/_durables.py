@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from stompkit.server._hosts import VirtualHost
 
-__all__ = ["DurableQueue", "durable_key", "durable_name"]
+__all__ = ["DurableQueue", "durable_key", "durable_name", "stored_durable_name"]
 
 
 #: Headers of SUBSCRIBE that name a durable subscription of a client that has said client-id.
@@ -60,6 +60,18 @@ def durable_name(key: str) -> str:
     return f"/durable/{quote(client_id, safe='')}/{name}"
 
 
+def stored_durable_name(record: DurableRecord) -> str:
+    """What the store has the messages of a durable subscription under.
+
+    No other one has the same, nor has what the name stood for before.
+    """
+    name = durable_name(record.key)
+    if not record.generation:
+        return name
+    # A colon would be quoted in what comes first in the name.
+    return f"/durable/{record.generation}:{name.removeprefix('/durable/')}"
+
+
 class DurableQueue(Queue):
     """The messages of a topic, or of all that match a pattern, for one durable subscription."""
 
@@ -75,6 +87,13 @@ class DurableQueue(Queue):
         self.record = record
         self.pattern = Pattern(record.topic) if is_pattern(record.topic) else None
         self.selector = Selector(record.selector) if record.selector else None
+        #: What its name stood for before, which goes on collecting until the store has the change.
+        self.replaced: DurableQueue | None = None
+
+    @property
+    def stored_as(self) -> str:
+        """The name of its lanes."""
+        return stored_durable_name(self.record)
 
     @property
     def settings_name(self) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from stompkit.server._config import DestinationConfig, Policy
 from stompkit.server._destinations import Destination, Totals
-from stompkit.server._durables import DurableQueue, durable_name
+from stompkit.server._durables import DurableQueue, stored_durable_name
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
@@ -49,6 +49,8 @@ class VirtualHost:
         #: Subscriptions to patterns, which get destinations that are made later as well.
         self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
+        #: What their names stood for before, until the store has the change.
+        self._replaced: set[DurableQueue] = set()
         #: Those of them that are subscribed to patterns.
         self._durable_patterns: PatternTree[DurableQueue] = PatternTree()
         #: What has happened at destinations that are gone.
@@ -90,6 +92,7 @@ class VirtualHost:
         """
         self.destinations.clear()
         self.durables.clear()
+        self._replaced.clear()
         self._durable_patterns.clear()
         self._evicted_at = float("-inf")
         self._is_checking = False
@@ -250,7 +253,8 @@ class VirtualHost:
     def durable(self, key: str, topic: str, selector: str, *, is_shared: bool) -> DurableQueue:
         """The durable subscription of that name; made, or made again if it was another one.
 
-        Raises :class:`Refused` where somebody uses it already and it is not to be shared.
+        Raises :class:`Refused` where somebody uses it already and it is not to be shared. One that
+        was another one is there again, as it was, if the store can't keep the change.
         """
         found = self.durables.get(key)
         record = DurableRecord(
@@ -270,27 +274,77 @@ class VirtualHost:
                     "the durable subscription is in use with another destination or selector",
                     "durable-subscription-in-use",
                 )
+            generation = found.record.generation
+            if not same:
+                # Whatever is left in the store of others of the name has another number.
+                generation = max(generation + 1, self.broker.new_lane())
+            record = msgspec.structs.replace(record, generation=generation)
             if same:
                 self._save(found, record)
+                if found.replaced is not None:
+                    self._await_change(found, lambda: self._forget_unkept(found))
                 return found
-            self.remove_durable(found)
         limit = self.broker.config.max_durable_subscriptions
-        if len(self.durables) >= limit:
+        if len(self.durables if found is None else self._replaced) >= limit:
             raise Refused(
                 f"too many durable subscriptions: at most {limit}", "too-many-subscriptions"
             )
+        if not is_pattern(topic):
+            # Where there can be no such topic, nothing has changed.
+            self.destination(topic)
         made = DurableQueue(record, self.policy(topic), self)
+        if found is not None:
+            made.replaced = found
+            self._replaced.add(found)
         self.take_durable(made)
         self._save(made, record)
-        journal = self.broker.journal
-        if journal is not None:
-            journal.undo_with(lambda: self._forget_refused(made))
+        self._await_change(made, lambda: self._forget_refused(made))
         return made
 
+    def _await_change(self, queue: DurableQueue, undo: Callable[[], None]) -> None:
+        """Have what the name stood for before end once the store has the change."""
+        journal = self.broker.journal
+        if journal is None:
+            self._end_replaced(queue)
+        else:
+            journal.undo_with(undo, lambda: self._end_replaced(queue))
+
+    def _end_replaced(self, queue: DurableQueue) -> None:
+        """Drop what a durable subscription has taken the place of."""
+        while queue.replaced is not None:
+            ended = queue.replaced
+            queue.replaced, ended.replaced = ended.replaced, None
+            self._end_durable(ended)
+
+    def _forget_unkept(self, queue: DurableQueue) -> None:
+        """Remove one that a client was refused to share, unless the store has it for another."""
+        if queue.replaced is not None:
+            self._forget_refused(queue)
+
     def _forget_refused(self, queue: DurableQueue) -> None:
-        """Remove a durable subscription that its client was refused, unless others share it now."""
-        if self.durables.get(queue.record.key) is queue and not queue.subscriptions:
-            self.remove_durable(queue)
+        """Remove a durable subscription that its client was refused, unless others share it now.
+
+        What its name stood for before is there again.
+        """
+        key = queue.record.key
+        now = self.durables.get(key)
+        if now is not queue:
+            # Yet another one may have taken its place meanwhile, and can be refused, too.
+            while now is not None and now.replaced is not queue:
+                now = now.replaced
+            if now is not None:
+                now.replaced, queue.replaced = queue.replaced, None
+                self._end_durable(queue)
+            return
+        if queue.subscriptions:
+            return
+        replaced, queue.replaced = queue.replaced, None
+        self.remove_durable(queue)
+        if replaced is not None:
+            self._replaced.discard(replaced)
+            self.durables[key] = replaced
+            replaced.configure(self.policy(replaced.settings_name))
+            self._save(replaced, replaced.record)
 
     def take_durable(self, queue: DurableQueue) -> None:
         """Have a durable subscription collect what is sent from now on."""
@@ -329,6 +383,16 @@ class VirtualHost:
     def remove_durable(self, queue: DurableQueue) -> None:
         """Remove a durable subscription with what it has collected."""
         del self.durables[queue.record.key]
+        self._end_replaced(queue)
+        self._end_durable(queue)
+        journal = self.broker.journal
+        if journal is not None:
+            key = DURABLE_RECORDS + self.stored_name(queue.record.key)
+            journal.record(SetRecord(key, None))
+
+    def _end_durable(self, queue: DurableQueue) -> None:
+        """Have a durable subscription collect nothing more, and drop what it has."""
+        self._replaced.discard(queue)
         self.past = self.past.plus(queue.totals)
         if queue.pattern is not None:
             self._durable_patterns.remove(queue.pattern, queue)
@@ -336,10 +400,6 @@ class VirtualHost:
             if isinstance(destination, Topic) and queue in destination.durables:
                 del destination.durables[queue]
                 self.broker.touch(destination)
-        journal = self.broker.journal
-        if journal is not None:
-            key = DURABLE_RECORDS + self.stored_name(queue.record.key)
-            journal.record(SetRecord(key, None))
         queue.drop_lanes()
 
     def _expire_durables(self) -> None:
@@ -359,7 +419,7 @@ class VirtualHost:
     def restore(self, queues: dict[str, list[LaneState]], records: Iterable[DurableRecord]) -> None:
         """Make the queues that the store knows; ``queues`` are lanes by the names of queues."""
         for record in records:
-            states = queues.pop(durable_name(record.key), [])
+            states = queues.pop(stored_durable_name(record), [])
             self.take_durable(DurableQueue(record, self.policy(record.topic), self, states))
         journal = self.broker.journal
         for name, states in queues.items():

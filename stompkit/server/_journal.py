@@ -52,10 +52,21 @@ class Unit:
     ``puts`` are the entries that can be delivered once the unit is done; ``taken`` those that a
     transaction has settled, and that go back to their queues if it can't be done. ``sender`` is
     the connection to tell, with the receipt that it wants, and ``done`` what else to call;
-    ``undo`` is called only if the unit can't be done, which is not tried again then.
+    ``undo`` is called only if the unit can't be done, which is not tried again then, and ``kept``
+    only if it is done.
     """
 
-    __slots__ = ("done", "octets", "operations", "puts", "receipt", "sender", "taken", "undo")
+    __slots__ = (
+        "done",
+        "kept",
+        "octets",
+        "operations",
+        "puts",
+        "receipt",
+        "sender",
+        "taken",
+        "undo",
+    )
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -67,6 +78,7 @@ class Unit:
         self.receipt: str | None = None
         self.done: Callable[[StoreError | None], None] | None = None
         self.undo: Callable[[], None] | None = None
+        self.kept: Callable[[], None] | None = None
 
 
 class _Call:
@@ -162,10 +174,14 @@ class Journal:
                 # They must find their queue again.
                 entry.home.in_doubt += 1
 
-    def undo_with(self, undo: Callable[[], None]) -> None:
-        """Have something called if what is going on now can't be kept, once its sender knows."""
+    def undo_with(self, undo: Callable[[], None], kept: Callable[[], None] | None = None) -> None:
+        """Have something called if what is going on now can't be kept, once its sender knows.
+
+        ``kept`` is called if it is kept.
+        """
         if self._unit is not None:
             self._unit.undo = undo
+            self._unit.kept = kept
 
     def apart(self, operation: Operation) -> None:
         """Have an operation done in a unit of its own, ahead of what is going on now."""
@@ -303,8 +319,9 @@ class Journal:
             unit.sender.committed(unit.receipt, error)
         if unit.done is not None:
             unit.done(error)
-        if error is not None and unit.undo is not None:
-            unit.undo()
+        then = unit.kept if error is None else unit.undo
+        if then is not None:
+            then()
 
     # When the store fails.
 

@@ -114,6 +114,11 @@ class Queue(Destination):
     # What is in it.
 
     @property
+    def stored_as(self) -> str:
+        """The name of its lanes in the store."""
+        return self.name
+
+    @property
     def ready(self) -> int:
         """Messages that wait to be delivered, in memory or only in the store."""
         return sum(len(lane.ready) + len(lane.back) + lane.stored for lane in self.lanes)
@@ -310,7 +315,9 @@ class Queue(Destination):
         assert journal is not None  # a persistent queue has a store
         if not lane.number:
             lane.number = broker.new_lane()
-            journal.record(CreateLane(lane.number, self.host.stored_name(self.name), lane.index))
+            journal.record(
+                CreateLane(lane.number, self.host.stored_name(self.stored_as), lane.index)
+            )
         message = entry.message
         journal.put(
             entry,

@@ -21,3 +21,6 @@ class DurableRecord(msgspec.Struct, frozen=True):
     selector: str
     is_shared: bool
     used_at: float
+    #: Another one when the name goes on with another topic or selector: messages that were
+    #: collected for the one before are in lanes of another name.
+    generation: int = 0

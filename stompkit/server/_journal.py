@@ -19,6 +19,7 @@ from stompkit.server.interfaces import (
     Clock,
     CreateLane,
     DropLane,
+    Mark,
     MessageStore,
     Operation,
     Put,
@@ -100,6 +101,15 @@ class _Call:
         """Have the store do it."""
         self.store.apply(self.operations)
         self.is_done = True
+
+
+def _what_is_set(operation: Operation) -> object:
+    """What an operation gives a value that those before it count for nothing against."""
+    if isinstance(operation, SetRecord):
+        return operation.key
+    if isinstance(operation, Mark):
+        return operation.lane, operation.place
+    return None
 
 
 class Journal:
@@ -244,13 +254,9 @@ class Journal:
     def _start(self) -> None:
         self._busy = True
         units = self._owed + self._pending
-        self._owed, self._pending = [], []
         run = self._runner.run
         may_be_brief = len(units) == 1 and self._is_alone(units[0].sender)
-        if self._lazy:
-            marks = Unit()
-            marks.operations, self._lazy = self._lazy, []
-            units.insert(0, marks)
+        units = self._all_units()
         operations = self._operations(units)
         self._call = call = _Call(self._store, units, operations)
         if may_be_brief:
@@ -262,6 +268,14 @@ class Journal:
             lambda _: self._did(units, operations),
             lambda error: self._failed(units, error),
         )
+
+    def _all_units(self) -> list[Unit]:
+        """Take all that is to be done, in order: what notes deliveries is younger than the owed."""
+        marks = Unit()
+        marks.operations, self._lazy = self._lazy, []
+        units = [*self._owed, *([marks] if marks.operations else ()), *self._pending]
+        self._owed, self._pending = [], []
+        return units
 
     def _is_alone(self, sender: Connection | None) -> bool:
         """Whether nobody but the sender of a unit has asked for anything of late.
@@ -366,7 +380,7 @@ class Journal:
         def did(_: object) -> None:
             self._unsynced = True
             self._forget_unmade(operations)
-            self._forget_records(operations)
+            self._forget_older(operations)
             self._finish(unit, None)
             go_on()
 
@@ -395,7 +409,7 @@ class Journal:
         again = Unit()
         again.operations = list(filter(self._is_written, operations))
         self._forget_unmade(operations)
-        self._forget_records(operations)
+        self._forget_older(operations)
         if again.operations:
             self._owed.append(again)
 
@@ -405,17 +419,13 @@ class Journal:
             if isinstance(each, (CreateLane, DropLane)):
                 self._unmade.pop(each.lane, None)
 
-    def _forget_records(self, operations: Sequence[Operation]) -> None:
-        """Write no older values over those of records that are set, or to be set, by now."""
-        keys = {each.key for each in operations if isinstance(each, SetRecord)}
+    def _forget_older(self, operations: Sequence[Operation]) -> None:
+        """Write no older values over those that are set, or to be set, by now."""
+        keys = set(map(_what_is_set, operations)) - {None}
         if not keys:
             return
         for unit in self._owed:
-            unit.operations = [
-                each
-                for each in unit.operations
-                if not (isinstance(each, SetRecord) and each.key in keys)
-            ]
+            unit.operations = [each for each in unit.operations if _what_is_set(each) not in keys]
         self._owed = [unit for unit in self._owed if unit.operations]
 
     # Time.
@@ -485,10 +495,7 @@ class Journal:
         self.cut()
         self._closed = True
         self._cancel_timers()
-        marks = Unit()
-        marks.operations = self._lazy
-        units = [marks, *self._owed, *self._pending]
-        self._owed, self._pending, self._lazy = [], [], []
+        units = self._all_units()
         call, rest = self._call, list(self._rest)
         self._rest.clear()
         outcomes: list[tuple[Unit, StoreError | None]] = []

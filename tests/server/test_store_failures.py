@@ -214,6 +214,49 @@ def test_deliveries_are_counted_though_the_store_fails_as_the_broker_stops(
     assert counts == ["4", None]
 
 
+def test_deliveries_that_a_failing_store_was_told_of_late_are_counted_in_order(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    broker.client().publish(QUEUE, b"1", receipt="r")
+
+    def deliver() -> None:
+        consumer = broker.client()
+        consumer.subscribe(QUEUE, ack="client")
+        assert consumer.take("MESSAGE")
+        consumer.close()
+
+    deliver()
+    store.fails = everything
+    # Long enough for what notes the delivery to fail, and too short for it to be tried again.
+    broker.clock.advance(0.5)
+    deliver()
+    deliver()
+    store.fails = lambda _: False
+    consumer = again(broker, store).client()
+    consumer.subscribe(QUEUE, ack="client")
+    assert [each.headers["delivery-count"] for each in consumer.take("MESSAGE")] == ["4"]
+
+
+def test_an_older_count_of_deliveries_is_not_noted_after_a_younger_one(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    broker.client().publish(QUEUE, b"1", receipt="r")
+    for _ in range(3):
+        consumer = broker.client()
+        consumer.subscribe(QUEUE, ack="client")
+        assert consumer.take("MESSAGE")
+        consumer.close()
+        # The first fails, and again together with the second, and alone.
+        failing = iter((True, True))
+        store.fails = lambda _, failing=failing: next(failing, False)  # type: ignore[misc]
+        broker.clock.advance(0.5)
+    store.fails = lambda _: False
+    broker.clock.advance(LONG_S)
+    consumer = again(broker, store).client()
+    consumer.subscribe(QUEUE, ack="client")
+    assert [each.headers["delivery-count"] for each in consumer.take("MESSAGE")] == ["4"]
+
+
 def test_a_disconnect_is_answered_last(store: FailingStore) -> None:
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)

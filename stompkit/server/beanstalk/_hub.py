@@ -137,6 +137,13 @@ class Hub:
         found = [each for each in (self.queue(tube), self.dead_letters(tube)) if each is not None]
         return any(not each.is_idle for each in found)
 
+    def begin(self, tube: str) -> None:
+        """Have a tube that is about to be used count from nothing, and not pause, if it is new."""
+        if not self.exists(tube):
+            for counts in (self.puts, self.deletes, self.pausings):
+                counts.pop(tube, None)
+            self.pauses.pop(tube, None)
+
     def count(self, counts: Counter[str], tube: str) -> None:
         """Count something that has happened to a tube; forget tubes that are gone, now and then."""
         counts[tube] += 1

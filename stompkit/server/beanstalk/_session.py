@@ -387,6 +387,7 @@ class Session(Connection):
 
     def use(self, tube: str) -> None:
         """Put jobs into another tube."""
+        self.hub.begin(tube)
         self.hub.using[tube] += 1
         _less(self.hub.using, self.used)
         self.used = tube
@@ -394,6 +395,7 @@ class Session(Connection):
     def watch(self, tube: str) -> None:
         """Take jobs of one more tube."""
         if tube not in self.watched:
+            self.hub.begin(tube)
             self.watched[tube] = None
             self.hub.watching[tube] += 1
 

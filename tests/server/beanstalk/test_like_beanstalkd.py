@@ -5,10 +5,18 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.server.beanstalk.peers import Front, Peer, SocketPeer, document, real_beanstalkd
+from tests.server.beanstalk.peers import (
+    Front,
+    Peer,
+    SocketPeer,
+    document,
+    job_id,
+    real_beanstalkd,
+)
 
 TUBES = ["default", "a", "b.c", "d/e"]
 #: Of each of STOMP's priorities, and some that share one.
@@ -126,6 +134,51 @@ def test_answers_are_the_same(front: Front, seed: int) -> None:
             assert mine == theirs.ask(client, command, job, body), "\n".join(told[-40:])
         for each in real:
             each.close()
+
+
+#: Commands after which a tube is gone: it was used, or watched, and another one is now.
+LEAVING = [
+    (b"use t", b"use default"),
+    (b"watch t", b"ignore t"),
+]
+
+
+@pytest.mark.parametrize(("come", "go"), LEAVING)
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_tube_that_is_gone_and_made_again_begins_anew(
+    front: Front, come: bytes, go: bytes, *, keeps: bool
+) -> None:
+    """Unless a job has kept it."""
+    with real_beanstalkd() as port, closing(SocketPeer(port)) as real:
+        peers: list[Peer] = [real, front.worker()]
+
+        def both(line: bytes) -> bytes:
+            theirs, ours = [each.ask(line + b"\r\n") for each in peers]
+            if line.startswith(b"stats-tube"):
+                told, mine = document(theirs), document(ours)
+                # Versions of it differ in whether the name is in quotes, and clocks by a second.
+                apart = {"name", "pause-time-left"}
+                assert {key: mine[key] for key in told if key not in apart} == {
+                    key: value for key, value in told.items() if key not in apart
+                }
+            else:
+                assert _NUMBER.sub(rb"\1 N", ours) == _NUMBER.sub(rb"\1 N", theirs)
+            return ours
+
+        both(b"use t")
+        both(b"put 1 0 100 1\r\nx")
+        both(b"pause-tube t 100")
+        if not keeps:
+            for each in peers:
+                job = job_id(each.ask(b"peek-ready\r\n"))
+                assert each.ask(b"delete %d\r\n" % job) == b"DELETED\r\n"
+        both(b"use default")
+        for _ in range(2):
+            both(come)
+            answer = document(both(b"stats-tube t"))
+            assert answer["total-jobs"] == str(int(keeps))
+            assert answer["pause"] == ("100" if keeps else "0")
+            both(go)
 
 
 LINES = [

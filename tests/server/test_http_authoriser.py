@@ -201,6 +201,27 @@ async def test_a_login_that_is_not_allowed_is_turned_away() -> None:
 
 
 @in_reactor
+async def test_a_login_that_is_no_text_is_turned_away_without_a_question() -> None:
+    """JSON has no octets: what a frame has that is no UTF-8 can't be asked about."""
+    running = await started()
+    authenticator = HttpAuthenticator(running.settings())
+    odd = "al\udcffice"
+    for credentials in (
+        CREDENTIALS._replace(login=odd),
+        CREDENTIALS._replace(passcode=odd),
+        CREDENTIALS._replace(host=odd),
+    ):
+        with capturedLogs() as events:
+            assert await logs_in(authenticator, credentials) is None
+        assert [formatEvent(event) for event in events] == [
+            "a question has octets that are no UTF-8, which JSON has no room for: refused"
+        ]
+    assert running.service.questions == []
+    assert await logs_in(authenticator, CREDENTIALS) == User("alice")
+    await ended(running, authenticator)
+
+
+@in_reactor
 async def test_somebody_allowed_without_a_name_is_anonymous() -> None:
     running = await started()
     authenticator = HttpAuthenticator(running.settings())

@@ -50,6 +50,31 @@ def test_a_transport_that_fills_up_in_the_middle_of_a_turn_gets_no_more() -> Non
     assert 100 - in_flight <= len(other.bodies()) < 100 - in_flight + 5
 
 
+@pytest.mark.parametrize("end", ["UNSUBSCRIBE", "DISCONNECT"])
+@pytest.mark.parametrize("batch", [1, 100, 1_000_000])
+@pytest.mark.parametrize("room", [0, 1, 500, 2_000, 1_000_000])
+def test_what_auto_has_not_written_at_the_end_of_a_subscription_stays_in_the_queue(
+    room: int, batch: int, end: str
+) -> None:
+    """And what it has written is read, in good order, by a client that reads on."""
+    broker = MemoryBroker(BrokerConfig(write_batch_bytes=batch))
+    slow, producer = broker.client(), broker.client()
+    slow.subscribe(QUEUE, id="s")
+    slow.stop_reading(room_bytes=room)
+    publish_all(producer, numbered(1, 20))
+    # All of it comes in one turn: what is written, and the end.
+    slow.write(
+        b"".join(b"SEND\ndestination:%b\n\n%b\0" % (QUEUE.encode(), n) for n in numbered(21, 40))
+        + b"%b\nid:s\nreceipt:r\n\n\0" % end.encode()
+    )
+    for _ in range(100):
+        slow.read_waiting()
+    got = slow.bodies()
+    other = broker.client()
+    other.subscribe(QUEUE)
+    assert got + other.bodies() == numbered(1, 40)
+
+
 @pytest.mark.parametrize("batch", [1, 100, 1_000_000])
 @pytest.mark.parametrize("room", [1, 50, 1_000])
 @pytest.mark.parametrize("destination", [QUEUE, TOPIC])

@@ -270,6 +270,47 @@ def test_a_disconnect_is_answered_last(store: FailingStore) -> None:
     assert producer.eof
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_disconnect_waits_for_all_that_came_before_it(
+    store: FailingStore, *, fails: bool
+) -> None:
+    """What was acknowledged and committed is kept; what was not goes back; all else is undone."""
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    for body in numbered(1, 3):
+        broker.client().publish(QUEUE, body, receipt="r")
+    client = broker.client()
+    client.subscribe(QUEUE, ack="client-individual")
+    first, second, _ = client.take("MESSAGE")
+    runner.is_held = True
+    client.publish("/queue/sent", b"sent")
+    client.ack(first)
+    client.send("BEGIN", transaction="t")
+    client.publish("/queue/sent", b"committed", transaction="t")
+    client.send("COMMIT", transaction="t")
+    client.send("BEGIN", transaction="open")
+    client.publish("/queue/sent", b"never", transaction="open")
+    client.ack(second, transaction="open")
+    client.send("DISCONNECT", receipt="bye")
+    # What the store does last is what was asked for last.
+    if fails:
+        store.fails = lambda operations: any(
+            isinstance(each, Put) and each.body == b"committed" for each in operations
+        )
+    runner.step()
+    assert client.take("RECEIPT") == []
+    runner.go_on()
+    receipts = [frame.headers["receipt-id"] for frame in client.take("RECEIPT")]
+    assert receipts == ([] if fails else ["bye"])
+    assert client.eof
+    store.fails = lambda _: False
+    # As good as killed: nothing is done for the one that has said goodbye any more.
+    runner.is_held = True
+    later = again(broker, store)
+    assert left(later) == numbered(2, 3)
+    assert left(later, "/queue/sent") == [b"sent"] + [b"committed"] * (not fails)
+
+
 def emptied_by_a_transaction(broker: MemoryBroker, runner: HeldRunner) -> MemoryClient:
     """Have a client take the only message of a queue, by a COMMIT that the store has not done."""
     broker.client().publish(QUEUE, b"1", receipt="r")

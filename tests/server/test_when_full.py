@@ -206,6 +206,21 @@ def test_what_was_sent_in_one_chunk_waits_in_order(broker_with: MakeBroker) -> N
     assert sender.eof
 
 
+@pytest.mark.parametrize("body", [b"x", b""])
+def test_what_has_waited_is_delivered_as_what_has_not(broker_with: MakeBroker, body: bytes) -> None:
+    broker = broker_with(when_full="block", max_queue_messages=1)
+    sender, consumer = broker.client(), broker.client()
+    # A colon that is not escaped is let pass. It has to be on its way out.
+    sender.write(b"SEND\ndestination:/queue/a\nx:a:b\n\n%s\0" % body * 2)
+    assert not sender.transport.is_read
+    consumer.subscribe(QUEUE)
+    first, second = (frame.split(b"\n") for frame in consumer.octets.split(b"MESSAGE\n")[1:])
+    assert rb"x:a\cb" in first
+    number = next(line for line in first if line.startswith(b"message-id:"))
+    other = next(line for line in second if line.startswith(b"message-id:"))
+    assert [number if line == other else line for line in second] == first
+
+
 def test_half_a_frame_may_wait_behind_what_is_blocked(broker_with: MakeBroker) -> None:
     broker = broker_with(when_full="block", max_queue_messages=1)
     sender, consumer = broker.client(), broker.client()

@@ -87,6 +87,8 @@ class Environment:
         self._read_only = read_only
         self._is_open = False
         self._is_extended = False
+        #: Whether the disk may have what LMDB has taken back in the system's memory only.
+        self._is_in_doubt = False
         #: What LMDB has; nothing, until it is used next, where it has to be opened again.
         self._loaded: _Loaded | None = None
 
@@ -129,6 +131,7 @@ class Environment:
             if isinstance(cause, lmdb.Error) and not isinstance(cause, lmdb.MapFullError):
                 # After some errors LMDB does nothing more until it is opened again.
                 self._unload()
+                self._is_in_doubt = self._is_in_doubt or write
             raise
 
     @contextmanager
@@ -187,6 +190,9 @@ class Environment:
         page_octets = os.sysconf("SC_PAGE_SIZE")
         max_octets = self._max_octets
         with self.errors():
+            if self._is_in_doubt and self._synchronous:
+                self._settle_doubt()
+            self._is_in_doubt = False
             if self._is_extended:
                 max_octets = 2 * max(max_octets, (self.path / DATA_FILE).stat().st_size)
             env = lmdb.open(
@@ -209,6 +215,19 @@ class Environment:
             except BaseException:
                 env.close()
                 raise
+
+    def _settle_doubt(self) -> None:
+        """Have the disk know what has become of a commit that failed.
+
+        The page that says which commit is the last one may have reached the disk, although the
+        disk said otherwise. LMDB puts the old one back, but not onto the disk, and uses the pages
+        of that commit again: without power before the next sync, the old page would be missing.
+        """
+        descriptor = os.open(self.path / DATA_FILE, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _fill_up(self, env: lmdb.Environment) -> None:
         """Have the file be as long as it says it is.

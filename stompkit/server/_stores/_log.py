@@ -12,7 +12,9 @@ everything; whatever follows the last record then is of no value, and tells so b
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -131,13 +133,18 @@ class ChangeLog:
             while (now := self._noted()) != number:
                 number = now
                 octets = self._octets()
-            at = 0
-            while (changes := self._record(octets, at, number + 1)) is not None:
-                operations += _unpack_changes(changes)
-                number += 1
+            # It may begin with what the database has: a commit of which the disk said that it
+            # failed was there when the power was lost.
+            at, next_number = 0, min(number + 1, self._first(octets))
+            while (changes := self._record(octets, at, next_number)) is not None:
+                if next_number > number:
+                    operations += _unpack_changes(changes)
+                    number = next_number
+                next_number += 1
                 at += _HEAD.size + len(changes)
-        self._end = at
-        later = octets.find(_MAGIC, at)
+        # Where nothing follows what the database has, it can be written from its beginning.
+        self._end = at if operations else 0
+        later = octets.find(_MAGIC, at if operations else 0)
         while later >= 0:
             if len(octets) - later >= _HEAD.size:
                 other: int = _HEAD.unpack_from(octets, later)[1]
@@ -151,6 +158,14 @@ class ChangeLog:
                     )
             later = octets.find(_MAGIC, later + 1)
         return number, operations
+
+    def _first(self, octets: bytes) -> int:
+        """The number of the record at the beginning, if there is one, or of none that there is."""
+        if len(octets) >= _HEAD.size:
+            number: int = _HEAD.unpack_from(octets)[1]
+            if self._record(octets, 0, number) is not None:
+                return number
+        return sys.maxsize
 
     def _noted(self) -> int:
         """The number of the last record that the database has the changes of."""
@@ -212,12 +227,19 @@ class ChangeLog:
     def append(self, number: int, changes: bytes) -> None:
         """Write the record after that with the number before; the disk has it on return.
 
-        If this fails, it may be there all the same, and nothing may be appended until
-        :meth:`restart`.
+        If this fails, it may be there all the same, though what can be done against that is, and
+        nothing may be appended until :meth:`restart`.
         """
         assert self._descriptor is not None
         head = _HEAD.pack(_MAGIC, number, len(changes), self._sum(number, changes))
-        _write(self._descriptor, head + changes, self._end)
+        try:
+            _write(self._descriptor, head + changes, self._end)
+        except OSError:
+            # A write that the disk did not take can be in the system's memory as a whole, and be
+            # read from there by who opens the store after a crash.
+            with suppress(OSError):
+                _write(self._descriptor, bytes(_HEAD.size), self._end)
+            raise
         self._end += _HEAD.size + len(changes)
 
     def restart(self) -> None:

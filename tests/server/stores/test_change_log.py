@@ -14,6 +14,8 @@ import lmdb
 import pytest
 
 from stompkit.server._stores import LmdbStore, MemoryStore
+from stompkit.server._stores._environment import Environment
+from stompkit.server._stores._log import ChangeLog, note_number
 from stompkit.server.interfaces import (
     BriefStore,
     CreateLane,
@@ -320,6 +322,29 @@ def test_what_follows_a_damaged_record_is_not_lost_in_silence(
     again.close()
 
 
+def test_what_the_database_has_of_a_log_is_passed_over(
+    store: LmdbStore, data: Path, tmp_path: Path
+) -> None:
+    for place in (1, 2, 3):
+        store.apply([put(place)])
+    store.apply([Remove(1, 1)])
+    copy = killed(data, tmp_path / "killed")
+    # As a commit leaves it that the disk has, although it said that it had failed.
+    environment = Environment(copy, max_octets=MIB)
+    environment.open()
+    with environment.transaction(write=True) as (txn, databases):
+        note_number(txn, databases, ChangeLog(environment).read()[0] - 1)
+    environment.close()
+    again = opened(copy)
+    assert places(again) == []
+    again.apply([put(5)])
+    for name in ("once", "twice"):
+        copy = killed(copy, tmp_path / name)
+        store = opened(copy)
+        assert places(store) == [5]
+        store.close()
+
+
 def test_the_log_of_another_store_counts_as_nothing(
     store: LmdbStore, data: Path, tmp_path: Path
 ) -> None:
@@ -476,7 +501,7 @@ def test_a_full_store_refuses_single_messages_too(tmp_path: Path) -> None:
 # What fails on the way to the disk.
 
 #: To be preloaded: while there is a certain file writes to the log fail, or with "lost" in it
-#: seem to fail, and reach the disk.
+#: seem to fail, and reach the disk. With "all" in it those to the database fail, too.
 FAILING_WRITES = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -510,8 +535,12 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
         ssize_t got = read(fail, &first, 1);
         close(fail);
         if (is_log(fd)) {
-            if (got == 1 && first == 'l')
+            if (got == 1 && (first == 'l' || first == 'a'))
                 call(fd, data, size, offset);
+            errno = EIO;
+            return -1;
+        }
+        if (got == 1 && first == 'a') {
             errno = EIO;
             return -1;
         }
@@ -564,4 +593,42 @@ def test_what_the_log_does_not_take_goes_to_the_database(
     monkeypatch.delenv("LD_PRELOAD")
     store = opened(tmp_path / "data")
     assert places(store) == [1, 3, 4, 5, 6, 7, 8, 9]
+    store.close()
+
+
+#: Applies a batch that nothing takes, and dies.
+REFUSED = """
+import os, sys
+from pathlib import Path
+from stompkit.server._stores import LmdbStore
+from stompkit.server.interfaces import CreateLane, Put, StoreError
+
+fail = Path(os.environ["STOMPKIT_FAIL"])
+store = LmdbStore(Path(sys.argv[1]))
+store.open()
+store.apply([CreateLane(1, "/queue/a", 4)])
+store.apply([Put(1, 1, 10, 0, 0, "id", b"", b"body")])
+fail.write_text("all")
+try:
+    store.apply([Put(1, 2, 10, 0, 0, "id", b"", b"body")])
+except StoreError:
+    print("refused", flush=True)
+os._exit(0)
+"""
+
+
+def test_what_was_refused_is_not_done_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preload(FAILING_WRITES, tmp_path, monkeypatch)
+    result = subprocess.run(
+        [sys.executable, "-c", REFUSED, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.splitlines() == ["refused"]
+    monkeypatch.delenv("LD_PRELOAD")
+    store = opened(tmp_path / "data")
+    assert places(store) == [1]
     store.close()

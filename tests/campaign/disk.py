@@ -100,9 +100,9 @@ class Disk:
         self._numbers.release()
         self._memory.close()
 
-    @contextmanager
-    def preloaded(self) -> Iterator[None]:
-        """Have what is started now be on this disk."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process has to be started with to be on this disk."""
         mine = {
             "LD_PRELOAD": str(self._library),
             "STOMPKIT_DISK": str(self._store),
@@ -110,6 +110,12 @@ class Disk:
         }
         if self._shadow is not None:
             mine["STOMPKIT_DISK_SHADOW"] = str(self._shadow)
+        return mine
+
+    @contextmanager
+    def preloaded(self) -> Iterator[None]:
+        """Have what is started now be on this disk."""
+        mine = self.environment
         before = {name: os.environ.get(name) for name in mine}
         os.environ.update(mine)
         try:
@@ -134,6 +140,18 @@ class Disk:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
         self.forget()
+
+    def settle(self) -> None:
+        """Have all that is there now be on the disk, also what is not opened again to be written.
+
+        Whoever has files that it writes once needs this ahead of each start.
+        """
+        self.forget()
+        assert self._shadow is not None, "a disk that was made without a shadow"
+        for path in self._store.rglob("*"):
+            if path.is_file() and path.name != "lock":
+                name = str(path.relative_to(self._store)).replace("/", "%")
+                shutil.copyfile(path, self._shadow / name)
 
     def forget(self) -> None:
         """Begin anew with what the files are now, as whoever is started next does."""

@@ -15,7 +15,9 @@ from typing import Final, NamedTuple
 
 from stompkit.testing.proxy import Proxy
 from tests.campaign.disk import Disk, Number
+from tests.campaign.lines import LINES, RARE
 from tests.campaign.scene import Needs, Scene, Script, Until
+from tests.campaign.stage import Line
 from tests.campaign.wire import Wire
 
 __all__ = ["FAULTS", "Fault", "fault_of"]
@@ -23,6 +25,8 @@ __all__ = ["FAULTS", "Fault", "fault_of"]
 
 #: A message that takes more memory than there is.
 _MUCH_BYTES: Final = 32 << 20
+#: One seed in so many is that of the rare one.
+_RARELY: Final = 100
 
 
 class Fault(NamedTuple):
@@ -261,7 +265,7 @@ _DISK: Final = Needs(disk=True)
 _POWER: Final = Needs(power=True)
 _PAIR: Final = Needs(standby=True)
 
-FAULTS: Final[dict[str, Fault]] = {
+FAULTS: Final[dict[str, Fault | Line]] = {
     "none": Fault("nothing, but the end", _nothing),
     "kill": Fault("kill -9", _kill),
     "kill-in-write": Fault("kill -9 within a write", _kill_in_write, _DISK),
@@ -283,9 +287,13 @@ FAULTS: Final[dict[str, Fault]] = {
     "partition": Fault("network that transports nothing", _partition, _PROXY),
     "half-open": Fault("connections lost on one side", _half_open, _PROXY),
     "mixed": Fault("two of them at a time", _mixed, Needs(power=True, proxy=True)),
+    **LINES,
 }
 
 
 def fault_of(seed: int) -> str:
-    """The fault of a seed: all have the same share."""
-    return list(FAULTS)[seed % len(FAULTS)]
+    """The fault of a seed: all take turns, but for one that takes long and has each 100th."""
+    if seed % _RARELY == 0:
+        return RARE
+    often = [name for name in FAULTS if name != RARE]
+    return often[(seed - seed // _RARELY) % len(often)]

@@ -164,7 +164,7 @@ def dead_letters_of(place: str) -> str:
     return f"/dlq/{place.split('/', 2)[2]}" if place.startswith("/queue/") else f"/dlq{place}"
 
 
-def write(path: Path, events: Iterable[Event]) -> None:
+def write(path: Path, events: Iterable[Struct]) -> None:
     """Write events to a file, one JSON object in a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.Encoder().encode_lines(list(events)))

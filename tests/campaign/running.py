@@ -7,17 +7,19 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from tests.campaign.checker import check
+from tests.campaign.checker import Finding, check
 from tests.campaign.drain import drain
 from tests.campaign.faults import FAULTS, Fault, fault_of
-from tests.campaign.history import write
+from tests.campaign.history import Event, write
 from tests.campaign.plan import Plan
 from tests.campaign.scene import Scene, Script
+from tests.campaign.stage import Line
 
 __all__ = ["Verdict", "plan_of", "run", "run_seed"]
 
@@ -61,27 +63,29 @@ def run_seed(seed: int, report: Path, *, sync: str = "always") -> Verdict:
     return run(plan_of(seed), report, sync=sync)
 
 
-def run(plan: Plan, report: Path, *, sync: str = "always", fault: Fault | None = None) -> Verdict:
-    """Run a plan; what failed leaves its history and the broker's log in ``report``.
+def run(
+    plan: Plan, report: Path, *, sync: str = "always", fault: Fault | Line | None = None
+) -> Verdict:
+    """Run a plan; what failed leaves its history and all logs in ``report``.
 
     ``fault`` is another one than that of the plan's name.
     """
     fault = FAULTS[plan.fault] if fault is None else fault
     seed, begun = plan.seed, time.perf_counter()
     directory = Path(tempfile.mkdtemp(prefix=f"stompkit-campaign-{seed}-"))
-    problem, log = "", ""
-    scene = Scene(plan, fault.needs, directory, report, sync)
+    problem = ""
     try:
-        with scene:
-            try:
-                _play(scene, fault)
-            finally:
-                log = scene.brokers.log
-    except Exception:
-        problem = traceback.format_exc(limit=-6)
+        if isinstance(fault, Line):
+            stage = fault.stage(plan, directory, report)
+        else:
+            stage = _Clients(plan, fault, directory, report, sync)
+        try:
+            stage.play()
+        except Exception:
+            problem = traceback.format_exc(limit=-6)
+        finding, log, events = stage.check(), stage.log, stage.events
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    finding = check(scene.recorder.events)
     violations = finding.violations if not problem else []
     verdict = Verdict(
         seed=seed,
@@ -94,9 +98,32 @@ def run(plan: Plan, report: Path, *, sync: str = "always", fault: Fault | None =
         took_s=round(time.perf_counter() - begun, 2),
     )
     if not verdict.is_good or verdict.tracebacks:
-        write(report / f"campaign-{seed}.jsonl", scene.recorder.events)
+        write(report / f"campaign-{seed}.jsonl", events)
         (report / f"campaign-{seed}.log").write_text(log, encoding="utf-8")
     return verdict
+
+
+class _Clients:
+    """Clients that are at work with a broker."""
+
+    def __init__(self, plan: Plan, fault: Fault, directory: Path, report: Path, sync: str) -> None:
+        self._fault = fault
+        self._scene = Scene(plan, fault.needs, directory, report, sync)
+        self.log = ""
+
+    def play(self) -> None:
+        with self._scene as scene:
+            try:
+                _play(scene, self._fault)
+            finally:
+                self.log = scene.brokers.log
+
+    @property
+    def events(self) -> Sequence[Event]:
+        return self._scene.recorder.events
+
+    def check(self) -> Finding:
+        return check(self.events)
 
 
 def _play(scene: Scene, fault: Fault) -> None:

@@ -1,0 +1,187 @@
+"""A chain: a broker with its disk and its network, and programs that work with it.
+
+What a chain is for is said by those who make one: what a spool has, or a replica. Here is what
+happens to all of them: programs are killed or stand still, the broker is killed or loses its power,
+and the network fails.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Self
+
+from stompkit.testing._launching.polling import wait_until
+from stompkit.testing.proxy import Proxy
+from tests.campaign.brokers import Brokers
+from tests.campaign.commands import Command
+from tests.campaign.disk import Disk
+from tests.campaign.plan import Plan
+
+__all__ = ["Chain", "Misfortune"]
+
+#: How long nothing may come of all the work when nothing is broken, in seconds.
+_PROGRESS_S: Final = 90.0
+_LOOK_EVERY_S: Final = 0.05
+
+#: What happens once; it leaves all as it was, but for what it has killed.
+Misfortune = Callable[[], None]
+
+
+class Chain:
+    """A broker, and programs around it; a context manager that ends all of it."""
+
+    def __init__(self, plan: Plan, directory: Path, library: Path, settings: str = "") -> None:
+        """Prepare; nothing runs yet. ``library`` is that of the disk."""
+        self.chance: random.Random = plan.chance("faults")
+        self.directory = directory
+        #: What has happened, for readers of a history.
+        self.notes: list[str] = []
+        self.commands: list[Command] = []
+        self._rounds = plan.rounds
+        self._seed = plan.seed
+        self._begun = time.monotonic()
+        self._stack = ExitStack()
+        self.brokers = Brokers(directory, settings, has_standby=False)
+        beside = directory / "disk"
+        beside.mkdir()
+        self._library = library
+        self.disk = Disk(library, self.brokers.data, beside, has_shadow=True)
+        self._stack.callback(self.disk.close)
+        self._stack.enter_context(self.disk.preloaded())
+        self.proxy: Proxy
+
+    def __enter__(self) -> Self:
+        """Start the broker and what is between it and all others."""
+        try:
+            self._stack.callback(self.brokers.end)
+            self.brokers.begin()
+            [port] = self.brokers.ports
+            self.proxy = Proxy("127.0.0.1", port, seed=self._seed)
+            self._stack.enter_context(self.proxy)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End everything."""
+        self._stack.close()
+
+    @property
+    def log(self) -> str:
+        """All that broker and programs have written."""
+        logs = [f"--- {command.name}\n{command.log}" for command in self.commands]
+        return "\n".join(["--- broker", self.brokers.log, *logs])
+
+    def url(self, destination: str) -> str:
+        """A destination of the broker, over the network."""
+        return f"stomp://127.0.0.1:{self.proxy.port}{destination}"
+
+    def start(self, command: Command) -> Command:
+        """Start a program, which is ended with the chain."""
+        command.start()
+        self.commands.append(command)
+        self._stack.callback(command.kill)
+        # What stands still can't end.
+        self._stack.callback(command.resume)
+        return command
+
+    def note(self, text: str) -> None:
+        """Note what happens."""
+        self.notes.append(f"{time.monotonic() - self._begun:.2f} s: {text}")
+
+    # Waiting.
+
+    def wait(
+        self,
+        has_happened: Callable[[], bool],
+        how_far: Callable[[], str],
+        at_most_s: float = _PROGRESS_S,
+    ) -> None:
+        """Wait until that has happened; all programs have to be well."""
+
+        def is_over() -> bool:
+            for command in self.commands:
+                command.check()
+            assert self.brokers.is_alive, "the broker has ended of itself"
+            return has_happened()
+
+        is_done = wait_until(is_over, at_most_s, interval_s=_LOOK_EVERY_S)
+        assert is_done, f"it does not go on for {at_most_s:g} s: {how_far()}"
+
+    def rest(self, seconds: float) -> None:
+        """Have all go on for a while."""
+        wait_until(lambda: False, seconds, interval_s=_LOOK_EVERY_S)
+
+    # What happens.
+
+    def moments(self, usual: int) -> list[float]:
+        """Shares of the work at which something is to happen."""
+        count = self._rounds or usual
+        return sorted(self.chance.uniform(0.02, 0.95) for _ in range(count))
+
+    def kill(self, command: Command) -> None:
+        """Kill a program, and start it again."""
+        self.note(f"{command.name} killed")
+        command.check()
+        command.kill()
+        command.start()
+
+    def pause(self, command: Command) -> None:
+        """Have a program stand still for a while."""
+        self.note(f"{command.name} stands still")
+        command.pause()
+        self.rest(self.chance.uniform(0.05, 1.0))
+        command.resume()
+
+    def crash(self, *, power: bool = False) -> None:
+        """Kill the broker, and start it again; with ``power`` its disk has what was synced."""
+        self.note("power failure" if power else "broker killed")
+        self.brokers.active.kill()
+        if power:
+            self.disk.lose_power()
+        else:
+            self.disk.forget()
+        self.brokers.go_on()
+
+    def lose_power(self) -> None:
+        """Have the broker's machine lose its power."""
+        self.crash(power=True)
+
+    def cut(self) -> None:
+        """Cut connections: at once, or in one of the next frames."""
+        command = self.chance.choice(("SEND", "ACK", "MESSAGE", "RECEIPT", None))
+        proxy = self.proxy
+        if command is None:
+            self.note("connections cut")
+            self.chance.choice((proxy.reset, proxy.close))()
+            return
+        how = self.chance.choice((proxy.reset, proxy.close, proxy.truncate))
+        self.note(f"{how.__name__} at {command}")
+        fault = how(command, nth=self.chance.randint(1, 20))
+        wait_until(lambda: fault.count > 0, 1.0)
+        fault.remove()
+
+    def part(self) -> None:
+        """Have the network transport nothing for a while."""
+        self.note("the network is cut")
+        with self.proxy.hold():
+            self.rest(self.chance.choice((0.1, 0.5, 2.0)))
+            if self.chance.random() < 0.5:
+                self.proxy.reset()
+        self.note("the network is whole")
+
+    def usual(self) -> list[Misfortune]:
+        """What can happen to broker and network, each as often as it is there."""
+        return [self.crash, self.crash, self.lose_power, self.cut, self.cut, self.part]
+
+    def happen(self, misfortunes: Sequence[Misfortune]) -> None:
+        """Have one of these happen; sometimes another one right after it."""
+        self.chance.choice(misfortunes)()
+        while self.chance.random() < 0.25:
+            self.rest(self.chance.uniform(0.0, 0.3))
+            self.chance.choice(misfortunes)()

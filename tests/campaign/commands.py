@@ -1,0 +1,96 @@
+"""Programs of a run, in processes of their own, which are killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Command"]
+
+_STOP_S: Final = 60.0
+#: What broker and disk are told by, and nobody else.
+_NOT_MINE: Final = ("LD_PRELOAD", "STOMPKIT_DISK")
+
+
+class Command:
+    """A module that is run by ``python -m``, and goes on where it was killed."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        *command: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare; ``environment`` is what it has beside ours."""
+        self.name = name
+        #: What to do where it has ended by itself, as it may have to just now; done once.
+        self.on_end: Callable[[], None] | None = None
+        self._log = directory / f"{name}.log"
+        self._command = [sys.executable, "-m", *command]
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_MINE)}
+        self._environment = {**kept, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, for the first time or again."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def has_done(self) -> bool:
+        """Whether it has ended in order."""
+        return self._process is not None and self._process.poll() == 0
+
+    @property
+    def log(self) -> str:
+        """All that it has said."""
+        return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+
+    def check(self) -> None:
+        """Fail if it has ended by itself, unless that was in order, or had to be."""
+        if self.on_end is not None and not self.is_running:
+            hook, self.on_end = self.on_end, None
+            hook()
+        assert self.is_running or self.has_done, f"{self.name} has ended:\n{self.log[-4_000:]}"
+
+    def kill(self) -> None:
+        """End it with ``kill -9``."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """Stop it by SIGSTOP."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Have it go on."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> int:
+        """Have it end in order; gives its exit status."""
+        assert self._process is not None
+        self._signal(signal.SIGTERM)
+        return self._process.wait(_STOP_S)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_running:
+            assert self._process is not None
+            self._process.send_signal(number)

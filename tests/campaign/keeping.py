@@ -1,0 +1,115 @@
+"""Looks whether a spool keeps what ``docs/spool.rst`` promises.
+
+A violation is one of these:
+
+``lost``      a message that the broker had confirmed is not in the spool
+``undone``    an ordinal that was read has another message, or none any more
+``invented``  a message that nobody sends, or not to that destination
+``torn``      the spool is damaged
+``order``     messages of one sender to one destination overtook each other in a partition
+``doubled``   a message is there twice
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
+
+from msgspec import Struct
+
+from tests.campaign.accounts import Violation
+from tests.campaign.checker import Finding
+
+__all__ = ["Confirmed", "Kept", "Looked", "check_spool"]
+
+
+class Confirmed(Struct, frozen=True, tag=True):
+    """A message of a sender, confirmed by the broker."""
+
+    sender: int
+    number: int
+
+
+class Kept(Struct, frozen=True):
+    """A message as the spool has it; ``sender`` is -1 for what nobody has sent."""
+
+    sender: int
+    number: int
+    destination: str
+
+
+class Looked(Struct, frozen=True, tag=True):
+    """What a reader saw of a partition, from an ordinal on; perhaps that it is damaged.
+
+    The last look at each partition is at all of it.
+    """
+
+    partition: int
+    first: int
+    messages: tuple[Kept, ...]
+    damage: str = ""
+
+
+def check_spool(
+    confirmed: Iterable[Confirmed], looks: Iterable[Looked], sent: Container[Kept]
+) -> Finding:
+    """Check what readers saw; ``sent`` has all that anybody sends."""
+    violations: list[Violation] = []
+    counts: Counter[str] = Counter()
+    partitions: dict[int, dict[int, Kept]] = {}
+    last: dict[int, Looked] = {}
+    for look in looks:
+        last[look.partition] = look
+        seen = partitions.setdefault(look.partition, {})
+        for ordinal, message in enumerate(look.messages, look.first):
+            if seen.setdefault(ordinal, message) != message:
+                before = seen[ordinal]
+                text = f"{_place(look, ordinal)} was {before}, and is {message}"
+                violations.append(Violation("undone", text))
+    there: Counter[tuple[int, int]] = Counter()
+    for look in last.values():
+        violations += _complete(look, partitions[look.partition])
+        violations += _ordered(look)
+        for message in look.messages:
+            there[message.sender, message.number] += 1
+            if message not in sent:
+                text = f"partition {look.partition} has {message}"
+                violations.append(Violation("invented", text))
+    for (sender, number), times in there.items():
+        if times > 1 and sender >= 0:
+            text = f"{number} of sender {sender} is there {times} times"
+            violations.append(Violation("doubled", text))
+    for each in confirmed:
+        counts["receipted"] += 1
+        if (each.sender, each.number) in there:
+            counts["settled"] += 1
+        else:
+            text = f"{each.number} of sender {each.sender} was confirmed, and is gone"
+            violations.append(Violation("lost", text))
+    counts["drained"] = there.total()
+    return Finding(violations, counts)
+
+
+def _place(look: Looked, ordinal: int) -> str:
+    return f"ordinal {ordinal} of partition {look.partition}"
+
+
+def _complete(look: Looked, seen: dict[int, Kept]) -> Iterator[Violation]:
+    """What the last look lacks."""
+    if look.damage:
+        yield Violation("torn", f"partition {look.partition}: {look.damage}")
+    end = look.first + len(look.messages)
+    for ordinal in sorted(seen):
+        if not look.first <= ordinal < end:
+            yield Violation("undone", f"{_place(look, ordinal)} was {seen[ordinal]}, and is gone")
+
+
+def _ordered(look: Looked) -> Iterator[Violation]:
+    """Those that came too late."""
+    latest: dict[tuple[int, str], int] = {}
+    for ordinal, message in enumerate(look.messages, look.first):
+        line = message.sender, message.destination
+        if message.number < latest.get(line, -1):
+            text = f"{_place(look, ordinal)} is {message}, behind {latest[line]}"
+            yield Violation("order", text)
+        latest[line] = max(message.number, latest.get(line, -1))

@@ -1,0 +1,38 @@
+"""Runs in which programs of stompkit work together, with what they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.campaign.plan import Plan
+from tests.campaign.stage import Line, Stage
+
+__all__ = ["LINES", "RARE"]
+
+
+def _spooled(plan: Plan, directory: Path, report: Path) -> Stage:
+    from tests.campaign.spooled import Spooled
+
+    return Spooled(plan, directory, report)
+
+
+def _replicated(plan: Plan, directory: Path, report: Path) -> Stage:
+    from tests.campaign.replicated import Replicated
+
+    return Replicated(plan, directory, report)
+
+
+def _piped(plan: Plan, directory: Path, report: Path) -> Stage:
+    from tests.campaign.piped import Piped
+
+    return Piped(plan, directory, report)
+
+
+#: What starts Java, and so takes a minute.
+RARE: Final = "pipeline"
+LINES: Final = {
+    "spool": Line("a spool, its receiver, broker, disks and network", _spooled),
+    "replication": Line("replication: programs, broker and network", _replicated),
+    RARE: Line("the Spark pipeline: drivers, programs, broker", _piped, ("pyspark", "pyarrow")),
+}

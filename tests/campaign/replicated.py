@@ -1,0 +1,187 @@
+"""A database, its outbox, a broker and replicas, and all of it is killed in its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from stompkit.testing._launching.polling import wait_until
+from tests.campaign.chain import Chain, Misfortune
+from tests.campaign.checker import Finding
+from tests.campaign.commands import Command
+from tests.campaign.copies import Replica, Source
+from tests.campaign.disk import built
+from tests.campaign.history import Note
+from tests.campaign.plan import Plan
+from tests.campaign.replicas import Accounts, Committed, check_replicas
+from tests.campaign.writing import accounts_after
+
+__all__ = ["Origin", "Replicated", "replicating"]
+
+_USUAL_ROUNDS: Final = 5
+#: How long what is committed may take to the replicas when nothing is broken any more, in seconds.
+_ARRIVAL_S: Final = 90.0
+_SETTINGS: Final = """
+[[destination]]
+name = "/fanout/shop"
+children = ["/queue/shop0", "/queue/shop1"]
+"""
+
+
+class Origin:
+    """A program that changes a database, and the job that publishes it."""
+
+    def __init__(self, chain: Chain, plan: Plan, directory: Path, destination: str) -> None:
+        """Start both."""
+        self._chain = chain
+        self.source = Source(directory / "source.sqlite")
+        chance = plan.chance("clients")
+        pause_ms = chance.choice((2, 5, 10))
+        #: How many transactions there are to be; each takes longer than a message.
+        self.quota = plan.quota // 3
+        words = (self.source.url, str(plan.seed), str(self.quota), str(pause_ms))
+        self.writer = chain.start(Command("writer", directory, "tests.campaign.writing", *words))
+        most_bytes = chance.choice(("1048576", "65536"))
+        self.publisher = chain.start(
+            replicating(
+                "publisher",
+                directory,
+                *("--from", f"outbox+{self.source.url}", "--to", chain.url(destination)),
+                *("--max-frame-bytes", most_bytes),
+            )
+        )
+
+    def committed(self) -> list[Committed]:
+        """All transactions, in the end, and they are what they say."""
+        committed = self.source.committed()
+        after: Accounts = {}
+        for each in committed:
+            after = accounts_after(after, each.steps)
+        assert after == self.source.accounts(), "the writer has written something else"
+        return committed
+
+    def misfortunes(self) -> list[Misfortune]:
+        """What can happen to them."""
+        return [
+            lambda: self._chain.kill(self.writer),
+            self.kill_publisher,
+            self.kill_publisher,
+            lambda: self._chain.pause(self.publisher),
+        ]
+
+    def kill_publisher(self) -> None:
+        """Kill the job, and start it again."""
+        self._chain.kill(self.publisher)
+        # Mostly nobody waits for the end of its lease, which takes 15 seconds.
+        if self._chain.chance.random() < 0.8:
+            self.source.end_lease()
+
+
+def replicating(name: str, directory: Path, *arguments: str) -> Command:
+    """``stompkit replicate``."""
+    state = ("--state-dir", str(directory / "state"), "--quiet")
+    return Command(name, directory, "stompkit", "replicate", "--name", name, *state, *arguments)
+
+
+class Replicated:
+    """A run of ``stompkit replicate``; a :class:`tests.campaign.stage.Stage`."""
+
+    def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
+        """Prepare; nothing runs yet."""
+        self._plan = plan
+        self._directory = directory
+        self._chain = Chain(plan, directory, built(report), _SETTINGS)
+        self._replicas: list[Replica] = []
+        self._consumers: list[Command] = []
+        self._origin: Origin
+        self._end: tuple[Struct, ...] = ()
+        self._finding = check_replicas([], [], [])
+
+    # The run.
+
+    def play(self) -> None:
+        """Make it."""
+        with self._chain as chain:
+            self._begin()
+            misfortunes = self._misfortunes()
+            for share in chain.moments(_USUAL_ROUNDS):
+                self._wait(share)
+                chain.happen(misfortunes)
+            chain.wait(lambda: self._origin.writer.has_done, self._how_far)
+            chain.note("all is written")
+            # Whether it is all there, says the checker.
+            wait_until(self._is_over, _ARRIVAL_S)
+            chain.note("all is there")
+            self._judge()
+
+    def _begin(self) -> None:
+        chance = self._plan.chance("consumers")
+        count = chance.choice((1, 2))
+        for number in range(count):
+            name = f"replica-{number}"
+            replica = Replica(name, self._directory / f"{name}.sqlite")
+            options = ["--batch", chance.choice(("1", "10", "100"))]
+            options += ["--prefetch", chance.choice(("1000", "40"))]
+            ends = ("--from", self._chain.url(f"/queue/shop{number}"), "--to", replica.url)
+            consumer = replicating(f"consumer-{number}", self._directory, *ends, *options)
+            self._consumers.append(self._chain.start(consumer))
+            self._replicas.append(replica)
+        destination = "/fanout/shop" if count > 1 else "/queue/shop0"
+        self._origin = Origin(self._chain, self._plan, self._directory, destination)
+
+    def _misfortunes(self) -> list[Misfortune]:
+        chain = self._chain
+        kills = [partial(chain.kill, each) for each in self._consumers]
+        pauses = [partial(chain.pause, each) for each in self._consumers]
+        return [*chain.usual(), *self._origin.misfortunes(), *kills, *kills, *pauses]
+
+    def _look(self) -> None:
+        for replica in self._replicas:
+            replica.look()
+
+    def _wait(self, share: float) -> None:
+        wanted = share * self._origin.quota
+
+        def is_there() -> bool:
+            self._look()
+            return min(each.count for each in self._replicas) >= wanted
+
+        self._chain.wait(is_there, self._how_far)
+
+    def _is_over(self) -> bool:
+        for command in self._chain.commands:
+            command.check()
+        self._look()
+        is_all_there = min(each.count for each in self._replicas) >= self._origin.quota
+        return is_all_there and not self._origin.source.waiting()
+
+    def _how_far(self) -> str:
+        counts = [f"{each.name} has {each.count}" for each in self._replicas]
+        return f"{', '.join(counts)} transactions; {self._origin.source.waiting()} wait"
+
+    # What came of it.
+
+    def _judge(self) -> None:
+        committed = self._origin.committed()
+        seen = [look for replica in self._replicas for look in replica.seen]
+        applied = [replica.applied() for replica in self._replicas]
+        self._end = (*committed, *seen, *applied)
+        self._finding = check_replicas(committed, seen, applied)
+
+    @property
+    def log(self) -> str:
+        """What all programs have written."""
+        return self._chain.log
+
+    @property
+    def events(self) -> Sequence[Struct]:
+        """What was seen, and what has happened."""
+        return [*map(Note, self._chain.notes), *self._end]
+
+    def check(self) -> Finding:
+        """What the checker says."""
+        return self._finding

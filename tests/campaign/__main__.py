@@ -16,6 +16,7 @@ from tests.campaign.faults import FAULTS, fault_of
 from tests.campaign.report import write_report
 from tests.campaign.results import Results
 from tests.campaign.running import Verdict, run_seed
+from tests.campaign.stage import Line
 
 _RESULTS = Path("report") / "campaign.jsonl"
 
@@ -61,11 +62,23 @@ def main() -> int:
         for seed in options.seeds
         if options.only in (None, fault_of(seed)) and (options.again or seed not in results)
     ]
+    seeds = _possible(seeds)
     deadline = None if options.minutes is None else time.monotonic() + options.minutes * 60
     runs = _Runs(results, len(seeds), folder)
     with suppress(KeyboardInterrupt):
         runs.make(seeds, options.jobs, deadline, options.sync)
     return runs.end(options.seeds)
+
+
+def _possible(seeds: list[int]) -> list[int]:
+    """Those that can be run here; says which can't."""
+    missing = {}
+    for name in sorted({fault_of(seed) for seed in seeds}):
+        fault = FAULTS[name]
+        if isinstance(fault, Line) and (what := fault.missing()):
+            missing[name] = what
+            print(f"{name} is left out, since it needs {what}", flush=True)
+    return [seed for seed in seeds if fault_of(seed) not in missing]
 
 
 class _Runs:

@@ -7,6 +7,7 @@ and the network fails.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -21,14 +22,26 @@ from tests.campaign.commands import Command
 from tests.campaign.disk import Disk
 from tests.campaign.plan import Plan
 
-__all__ = ["Chain", "Misfortune"]
+__all__ = ["Chain", "Misfortune", "until"]
 
 #: How long nothing may come of all the work when nothing is broken, in seconds.
 _PROGRESS_S: Final = 90.0
 _LOOK_EVERY_S: Final = 0.05
+_SLICE_S: Final = 1.0
 
 #: What happens once; it leaves all as it was, but for what it has killed.
 Misfortune = Callable[[], None]
+
+
+def until(condition: Callable[[], bool], at_most_s: float) -> bool:
+    """Wait for a condition; says whether it came true in time.
+
+    All of this may be stopped for a while, which is no time for anybody.
+    """
+    return any(
+        wait_until(condition, _SLICE_S, interval_s=_LOOK_EVERY_S)
+        for _ in range(math.ceil(at_most_s / _SLICE_S))
+    )
 
 
 class Chain:
@@ -110,8 +123,7 @@ class Chain:
             assert self.brokers.is_alive, "the broker has ended of itself"
             return has_happened()
 
-        is_done = wait_until(is_over, at_most_s, interval_s=_LOOK_EVERY_S)
-        assert is_done, f"it does not go on for {at_most_s:g} s: {how_far()}"
+        assert until(is_over, at_most_s), f"it does not go on for {at_most_s:g} s: {how_far()}"
 
     def rest(self, seconds: float) -> None:
         """Have all go on for a while."""

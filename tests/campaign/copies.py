@@ -73,8 +73,12 @@ class Replica:
         engine = create_engine(self.url)
         Base.metadata.create_all(engine)
         engine.dispose()
-        with closing(_opened(path)) as connection:
-            connection.executescript(_TRIGGERS)
+        self.execute(_TRIGGERS)
+
+    def execute(self, script: str) -> None:
+        """Have the database do something."""
+        with closing(_opened(self._path)) as connection:
+            connection.executescript(script)
 
     @property
     def count(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +30,15 @@ def _piped(plan: Plan, directory: Path, report: Path) -> Stage:
     return Piped(plan, directory, report)
 
 
+def _without_spark() -> str:
+    names = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    return f"{' and '.join(names)}: pip install 'stompkit[spark,java]'" if names else ""
+
+
 #: What starts Java, and so takes a minute.
 RARE: Final = "pipeline"
 LINES: Final = {
     "spool": Line("a spool, its receiver, broker, disks and network", _spooled),
     "replication": Line("replication: programs, broker and network", _replicated),
-    RARE: Line("the Spark pipeline: drivers, programs, broker", _piped, ("pyspark", "pyarrow")),
+    RARE: Line("the Spark pipeline: drivers, programs, broker", _piped, _without_spark),
 }

@@ -13,8 +13,7 @@ from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import JobName, load
 from stompkit.spark.jobs.looking import look
 from stompkit.spool import SpoolProblem, SpoolReader
-from stompkit.testing._launching.polling import wait_until
-from tests.campaign.chain import Chain, Misfortune
+from tests.campaign.chain import Chain, Misfortune, until
 from tests.campaign.checker import Finding
 from tests.campaign.commands import Command
 from tests.campaign.copies import Replica
@@ -89,7 +88,7 @@ class Piped:
             chain.wait(lambda: self._origin.writer.has_done, self._how_far)
             chain.note("all is written")
             # Whether it is all there, says the checker.
-            wait_until(self._is_over, _ARRIVAL_S)
+            until(self._is_over, _ARRIVAL_S)
             chain.note("all is there")
             self._judge()
 

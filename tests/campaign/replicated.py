@@ -9,8 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from stompkit.testing._launching.polling import wait_until
-from tests.campaign.chain import Chain, Misfortune
+from tests.campaign.chain import Chain, Misfortune, until
 from tests.campaign.checker import Finding
 from tests.campaign.commands import Command
 from tests.campaign.copies import Replica, Source
@@ -23,8 +22,6 @@ from tests.campaign.writing import accounts_after
 __all__ = ["Origin", "Replicated", "replicating"]
 
 _USUAL_ROUNDS: Final = 5
-#: How long what is committed may take to the replicas when nothing is broken any more, in seconds.
-_ARRIVAL_S: Final = 90.0
 _SETTINGS: Final = """
 [[destination]]
 name = "/fanout/shop"
@@ -90,12 +87,15 @@ def replicating(name: str, directory: Path, *arguments: str) -> Command:
 class Replicated:
     """A run of ``stompkit replicate``; a :class:`tests.campaign.stage.Stage`."""
 
+    #: How long what is committed may take to the replicas in the end, in seconds.
+    patience_s = 90.0
+
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
         """Prepare; nothing runs yet."""
         self._plan = plan
         self._directory = directory
-        self._chain = Chain(plan, directory, built(report), _SETTINGS)
-        self._replicas: list[Replica] = []
+        self.chain = Chain(plan, directory, built(report), _SETTINGS)
+        self.replicas: list[Replica] = []
         self._consumers: list[Command] = []
         self._origin: Origin
         self._end: tuple[Struct, ...] = ()
@@ -105,20 +105,21 @@ class Replicated:
 
     def play(self) -> None:
         """Make it."""
-        with self._chain as chain:
-            self._begin()
-            misfortunes = self._misfortunes()
+        with self.chain as chain:
+            self.begin()
+            misfortunes = self.misfortunes()
             for share in chain.moments(_USUAL_ROUNDS):
                 self._wait(share)
                 chain.happen(misfortunes)
             chain.wait(lambda: self._origin.writer.has_done, self._how_far)
             chain.note("all is written")
             # Whether it is all there, says the checker.
-            wait_until(self._is_over, _ARRIVAL_S)
+            until(self._is_over, self.patience_s)
             chain.note("all is there")
             self._judge()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Start all programs."""
         chance = self._plan.chance("consumers")
         count = chance.choice((1, 2))
         for number in range(count):
@@ -126,21 +127,22 @@ class Replicated:
             replica = Replica(name, self._directory / f"{name}.sqlite")
             options = ["--batch", chance.choice(("1", "10", "100"))]
             options += ["--prefetch", chance.choice(("1000", "40"))]
-            ends = ("--from", self._chain.url(f"/queue/shop{number}"), "--to", replica.url)
+            ends = ("--from", self.chain.url(f"/queue/shop{number}"), "--to", replica.url)
             consumer = replicating(f"consumer-{number}", self._directory, *ends, *options)
-            self._consumers.append(self._chain.start(consumer))
-            self._replicas.append(replica)
+            self._consumers.append(self.chain.start(consumer))
+            self.replicas.append(replica)
         destination = "/fanout/shop" if count > 1 else "/queue/shop0"
-        self._origin = Origin(self._chain, self._plan, self._directory, destination)
+        self._origin = Origin(self.chain, self._plan, self._directory, destination)
 
-    def _misfortunes(self) -> list[Misfortune]:
-        chain = self._chain
+    def misfortunes(self) -> list[Misfortune]:
+        """What can happen."""
+        chain = self.chain
         kills = [partial(chain.kill, each) for each in self._consumers]
         pauses = [partial(chain.pause, each) for each in self._consumers]
         return [*chain.usual(), *self._origin.misfortunes(), *kills, *kills, *pauses]
 
     def _look(self) -> None:
-        for replica in self._replicas:
+        for replica in self.replicas:
             replica.look()
 
     def _wait(self, share: float) -> None:
@@ -148,39 +150,39 @@ class Replicated:
 
         def is_there() -> bool:
             self._look()
-            return min(each.count for each in self._replicas) >= wanted
+            return min(each.count for each in self.replicas) >= wanted
 
-        self._chain.wait(is_there, self._how_far)
+        self.chain.wait(is_there, self._how_far)
 
     def _is_over(self) -> bool:
-        for command in self._chain.commands:
+        for command in self.chain.commands:
             command.check()
         self._look()
-        is_all_there = min(each.count for each in self._replicas) >= self._origin.quota
+        is_all_there = min(each.count for each in self.replicas) >= self._origin.quota
         return is_all_there and not self._origin.source.waiting()
 
     def _how_far(self) -> str:
-        counts = [f"{each.name} has {each.count}" for each in self._replicas]
+        counts = [f"{each.name} has {each.count}" for each in self.replicas]
         return f"{', '.join(counts)} transactions; {self._origin.source.waiting()} wait"
 
     # What came of it.
 
     def _judge(self) -> None:
         committed = self._origin.committed()
-        seen = [look for replica in self._replicas for look in replica.seen]
-        applied = [replica.applied() for replica in self._replicas]
+        seen = [look for replica in self.replicas for look in replica.seen]
+        applied = [replica.applied() for replica in self.replicas]
         self._end = (*committed, *seen, *applied)
         self._finding = check_replicas(committed, seen, applied)
 
     @property
     def log(self) -> str:
         """What all programs have written."""
-        return self._chain.log
+        return self.chain.log
 
     @property
     def events(self) -> Sequence[Struct]:
         """What was seen, and what has happened."""
-        return [*map(Note, self._chain.notes), *self._end]
+        return [*map(Note, self.chain.notes), *self._end]
 
     def check(self) -> Finding:
         """What the checker says."""

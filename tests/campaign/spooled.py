@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from stompkit.spool import BrokenSpool, Record, SpoolProblem, SpoolReader, SpoolWriter
 from stompkit.testing._launching.polling import wait_until
-from tests.campaign.chain import Chain, Misfortune
+from tests.campaign.chain import Chain, Misfortune, until
 from tests.campaign.checker import Finding
 from tests.campaign.commands import Command
 from tests.campaign.disk import Disk, Number, built
@@ -25,19 +25,20 @@ __all__ = ["Spooled"]
 
 _SENDERS: Final = 2
 _USUAL_ROUNDS: Final = 6
-#: How long what is confirmed may take to its place in the spool, in seconds.
-_ARRIVAL_S: Final = 60.0
 
 
 class Spooled:
     """A run of ``stompkit spool run``; a :class:`tests.campaign.stage.Stage`."""
+
+    #: How long what is confirmed may take to its place in the end, in seconds.
+    patience_s = 60.0
 
     def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
         """Prepare; nothing runs yet."""
         self._plan = plan
         self._directory = directory
         self._quota = plan.quota // _SENDERS
-        self._chain = Chain(plan, directory, built(report))
+        self.chain = Chain(plan, directory, built(report))
         self._spool = directory / "spool"
         self._spool.mkdir(mode=0o700)
         beside = directory / "spool-disk"
@@ -54,9 +55,9 @@ class Spooled:
     def play(self) -> None:
         """Make it."""
         try:
-            with self._chain as chain:
-                self._begin()
-                misfortunes = self._misfortunes()
+            with self.chain as chain:
+                self.begin()
+                misfortunes = self.misfortunes()
                 for share in chain.moments(_USUAL_ROUNDS):
                     self._wait(share)
                     chain.happen(misfortunes)
@@ -66,26 +67,30 @@ class Spooled:
         finally:
             self._disk.close()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Start all programs."""
         chance = self._plan.chance("clients")
         for number in range(_SENDERS):
             window, pause_ms = chance.choice((1, 8, 128)), chance.choice((1, 3, 6))
             where = str(self._confirmations(number))
-            numbers = (self._chain.proxy.port, number, self._quota, window, pause_ms)
+            numbers = (self.chain.proxy.port, number, self._quota, window, pause_ms)
             words = ("tests.campaign.sending", *map(str, numbers), where)
-            self._chain.start(Command(f"sender-{number}", self._directory, *words))
-        options = ["--ack", chance.choice(("client-individual", "client"))]
-        options += ["--group", chance.choice(("5", "50", "500"))]
-        options += ["--partitions", chance.choice(("1", "1", "2"))]
-        for queue in QUEUES:
-            options += ["--from", self._chain.url(queue)]
-        words = ("stompkit", "spool", "run", str(self._spool), *options, "--quiet")
+            self.chain.start(Command(f"sender-{number}", self._directory, *words))
+        ends = [word for queue in QUEUES for word in ("--from", self.chain.url(queue))]
+        words = ("stompkit", "spool", "run", str(self._spool), *ends, *self.options(), "--quiet")
         environment = self._disk.environment
         self._receiver = Command("receiver", self._directory, *words, environment=environment)
-        self._chain.start(self._receiver)
+        self.chain.start(self._receiver)
+
+    def options(self) -> list[str]:
+        """What the receiver is told."""
+        chance = self._plan.chance("options")
+        options = ["--ack", chance.choice(("client-individual", "client"))]
+        options += ["--group", chance.choice(("5", "50", "500"))]
+        return [*options, "--partitions", chance.choice(("1", "1", "2"))]
 
     def _senders(self) -> list[Command]:
-        return [each for each in self._chain.commands if each is not self._receiver]
+        return [each for each in self.chain.commands if each is not self._receiver]
 
     def _confirmations(self, sender: int) -> Path:
         return self._directory / f"confirmed-{sender}"
@@ -97,7 +102,7 @@ class Spooled:
             self._look()
             return len(self._known) >= wanted
 
-        self._chain.wait(is_there, self._how_far)
+        self.chain.wait(is_there, self._how_far)
 
     def _how_far(self) -> str:
         return f"{len(self._known)} messages are in the spool"
@@ -112,17 +117,18 @@ class Spooled:
             return wanted <= self._known
 
         # Whether it is, says the checker.
-        wait_until(is_all_there, _ARRIVAL_S)
+        until(is_all_there, self.patience_s)
         self._receiver.kill()
-        if self._chain.chance.random() < 0.5:
+        if self.chain.chance.random() < 0.5:
             self._lose_power()
         SpoolWriter(self._spool).close()
         self._look(anew=True, is_last=True)
 
     # What happens to it.
 
-    def _misfortunes(self) -> list[Misfortune]:
-        chain = self._chain
+    def misfortunes(self) -> list[Misfortune]:
+        """What can happen."""
+        chain = self.chain
         return [
             *chain.usual(),
             *(partial(self._kill, power=power) for power in (False, False, True)),
@@ -137,13 +143,13 @@ class Spooled:
         ]
 
     def _lose_power(self) -> None:
-        self._chain.note("the spool's power fails")
+        self.chain.note("the spool's power fails")
         # What has not been written to was not begun.
         if self._disk[Number.WRITES]:
             self._disk.lose_power()
 
     def _kill(self, *, power: bool = False) -> None:
-        self._chain.note("receiver killed")
+        self.chain.note("receiver killed")
         self._receiver.check()
         self._receiver.kill()
         self._start_again(power=power)
@@ -160,20 +166,20 @@ class Spooled:
         """Broker and receiver are on one machine, which loses its power."""
         self._receiver.check()
         self._receiver.kill()
-        self._chain.lose_power()
+        self.chain.lose_power()
         self._start_again(power=True)
 
     def _kill_in_write(self) -> None:
-        self._chain.note("receiver killed within a write")
-        self._disk[Number.DIE_AFTER] = self._disk[Number.WRITES] + self._chain.chance.randint(1, 20)
+        self.chain.note("receiver killed within a write")
+        self._disk[Number.DIE_AFTER] = self._disk[Number.WRITES] + self.chain.chance.randint(1, 20)
         wait_until(lambda: not self._receiver.is_running, 2.0)
         self._receiver.kill()
-        self._start_again(power=self._chain.chance.random() < 0.5)
+        self._start_again(power=self.chain.chance.random() < 0.5)
 
     def _fail(self, number: Number, value: int) -> None:
         """Have its disk fail for a while; it dies with what it has written, or goes on."""
-        self._chain.note(f"the spool's disk: {number.name}")
-        chance = self._chain.chance
+        self.chain.note(f"the spool's disk: {number.name}")
+        chance = self.chain.chance
         self._disk[Number.EVERY] = chance.choice((1, 2, 5))
         self._disk[number] = value
         wanted = self._disk[Number.STRUCK] + chance.randint(1, 10)
@@ -185,7 +191,7 @@ class Spooled:
         self._disk.heal()
 
     def _revive(self) -> None:
-        self._chain.note("the receiver had ended")
+        self.chain.note("the receiver had ended")
         self._start_again(power=False)
 
     # What is seen.
@@ -230,12 +236,12 @@ class Spooled:
     @property
     def log(self) -> str:
         """What all programs have written."""
-        return self._chain.log
+        return self.chain.log
 
     @property
     def events(self) -> Sequence[Struct]:
         """What was seen, and what has happened."""
-        return [*map(Note, self._chain.notes), *self._confirmed(), *self._looks]
+        return [*map(Note, self.chain.notes), *self._confirmed(), *self._looks]
 
     def check(self) -> Finding:
         """Judge it."""

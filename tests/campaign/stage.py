@@ -38,5 +38,5 @@ class Line(NamedTuple):
     title: str
     #: Takes the plan, an empty directory, and that of the library of the disk.
     stage: Callable[[Plan, Path, Path], Stage]
-    #: What is to be installed beside what all tests need.
-    modules: tuple[str, ...] = ()
+    #: Says what it needs and is not here; nothing if it can be run.
+    missing: Callable[[], str] = lambda: ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,18 @@ def _piped(plan: Plan, directory: Path, report: Path) -> Stage:
     return Piped(plan, directory, report)
 
 
+def _confined(plan: Plan, directory: Path, report: Path) -> Stage:
+    from tests.campaign.confined import Confined
+
+    return Confined(plan, directory, report)
+
+
+def _lacks(name: str) -> str:
+    from tests.campaign.confined import missing
+
+    return missing(name)
+
+
 def _without_spark() -> str:
     names = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     return f"{' and '.join(names)}: pip install 'stompkit[spark,java]'" if names else ""
@@ -40,5 +53,7 @@ RARE: Final = "pipeline"
 LINES: Final = {
     "spool": Line("a spool, its receiver, broker, disks and network", _spooled),
     "replication": Line("replication: programs, broker and network", _replicated),
+    "namespace": Line("a network of its own is down", _confined, partial(_lacks, "namespace")),
+    "loop-disk": Line("a file system of its own is full", _confined, partial(_lacks, "loop-disk")),
     RARE: Line("the Spark pipeline: drivers, programs, broker", _piped, _without_spark),
 }

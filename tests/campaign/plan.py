@@ -25,7 +25,7 @@ PLACES: Final = (
 )
 #: What transactions and faults leave whole: not what is read in the mode auto.
 _LASTING: Final = ("/queue/a", "/queue/b", "/queue/in", "/fanout/f", _TOPIC)
-_BLIND: Final = ("partition", "half-open", "mixed")
+_BLIND: Final = ("partition", "half-open", "mixed", "namespace")
 _TARGETS: Final = (*_LASTING, "/queue/a", "/queue/c")
 
 

@@ -21,7 +21,7 @@ from tests.campaign.plan import Plan
 from tests.campaign.scene import Scene, Script
 from tests.campaign.stage import Line
 
-__all__ = ["Verdict", "plan_of", "run", "run_seed"]
+__all__ = ["Clients", "Verdict", "plan_of", "run", "run_seed"]
 
 #: How many violations are kept; one of them often makes many.
 _MOST_KEPT: Final = 20
@@ -78,7 +78,7 @@ def run(
         if isinstance(fault, Line):
             stage = fault.stage(plan, directory, report)
         else:
-            stage = _Clients(plan, fault, directory, report, sync)
+            stage = Clients(plan, fault, directory, report, sync)
         try:
             stage.play()
         except Exception:
@@ -103,15 +103,19 @@ def run(
     return verdict
 
 
-class _Clients:
-    """Clients that are at work with a broker."""
+class Clients:
+    """Clients that are at work with a broker; a :class:`tests.campaign.stage.Stage`."""
 
-    def __init__(self, plan: Plan, fault: Fault, directory: Path, report: Path, sync: str) -> None:
+    def __init__(
+        self, plan: Plan, fault: Fault, directory: Path, report: Path, sync: str = "always"
+    ) -> None:
+        """Prepare; nothing runs yet."""
         self._fault = fault
         self._scene = Scene(plan, fault.needs, directory, report, sync)
         self.log = ""
 
     def play(self) -> None:
+        """Make it."""
         with self._scene as scene:
             try:
                 _play(scene, self._fault)
@@ -120,9 +124,11 @@ class _Clients:
 
     @property
     def events(self) -> Sequence[Event]:
+        """What clients have seen."""
         return self._scene.recorder.events
 
     def check(self) -> Finding:
+        """Judge it."""
         return check(self.events)
 
 

@@ -1,0 +1,170 @@
+"""Runs in namespaces of their own: a network that is taken down, a file system that is full.
+
+What is mounted there, and the network, are seen by nobody else, and are gone with the processes.
+``python -m tests.campaign.confined`` is what runs inside.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.campaign.checker import Finding, check
+from tests.campaign.faults import Fault
+from tests.campaign.history import Event, read, write
+from tests.campaign.plan import Plan
+from tests.campaign.running import Clients
+from tests.campaign.scene import Scene, Script
+
+__all__ = ["Confined", "missing"]
+
+_TIMEOUT_S: Final = 900.0
+_HISTORY: Final = "confined.jsonl"
+_LOG: Final = "confined.log"
+_PROBLEM: Final = "confined.txt"
+_MEBIBYTE: Final = 1 << 20
+#: Of a file system that is soon full.
+_SIZE_BYTES: Final = 64 * _MEBIBYTE
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
+# What is prepared inside, and what happens there.
+
+
+def _up(plan: Plan, directory: Path) -> None:
+    _run("ip", "link", "set", "lo", "up")
+
+
+def _down(scene: Scene) -> Script:
+    """Have packets get nowhere, and nobody be told."""
+    scene.recorder.note("the network is down")
+    _run("ip", "link", "set", "lo", "down")
+    # Clients lose their patience in the longest of these.
+    yield scene.while_(scene.chance.choice((0.1, 0.5, 2.5)))
+    _run("ip", "link", "set", "lo", "up")
+    scene.recorder.note("the network is up")
+
+
+def _small(plan: Plan, directory: Path) -> None:
+    data = directory / "data"
+    data.mkdir()
+    if plan.chance("file system").random() < 0.5:
+        _run("mount", "-t", "tmpfs", "-o", f"size={_SIZE_BYTES}", "tmpfs", str(data))
+        return
+    image = directory / "image"
+    with image.open("wb") as file:
+        file.truncate(_SIZE_BYTES)
+    _run("mkfs.ext4", "-q", str(image))
+    _run("mount", "-o", "loop", str(image), str(data))
+    # Nobody has asked for it.
+    (data / "lost+found").rmdir()
+
+
+def _fill(scene: Scene) -> Script:
+    """Have the file system be full, to the last block."""
+    scene.recorder.note("the file system is full")
+    filler = scene.brokers.data / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (_MEBIBYTE, 4_096, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    scene.load.let_late_one_try()
+    yield scene.refusals(scene.chance.randint(1, 10), 1.5)
+    yield scene.while_(scene.chance.uniform(0.0, 0.3))
+    filler.unlink()
+    scene.recorder.note("there is room again")
+    if scene.chance.random() < 0.3:
+        scene.crash()
+
+
+class _Place(NamedTuple):
+    """Namespaces, what is prepared in them, and what happens there."""
+
+    namespaces: tuple[str, ...]
+    programs: tuple[str, ...]
+    prepare: Callable[[Plan, Path], None]
+    fault: Fault
+
+
+_PLACES: Final = {
+    "namespace": _Place(("--net",), ("ip",), _up, Fault("", _down)),
+    "loop-disk": _Place(("--mount",), ("mount", "mkfs.ext4"), _small, Fault("", _fill)),
+}
+
+
+def missing(name: str) -> str:
+    """What this machine lacks, or does not allow, of a run of that name."""
+    place = _PLACES[name]
+    programs = [each for each in ("unshare", *place.programs) if shutil.which(each) is None]
+    if programs:
+        return f"the programs {', '.join(programs)}"
+    command = ["unshare", *place.namespaces, "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"what is not allowed here ({done.stderr.strip()})" if done.returncode else ""
+
+
+class Confined:
+    """A run of clients with a broker, apart; a :class:`tests.campaign.stage.Stage`."""
+
+    def __init__(self, plan: Plan, directory: Path, report: Path) -> None:
+        """Prepare; nothing runs yet."""
+        self._plan = plan
+        self._directory = directory
+        self._report = report
+        self.log = ""
+        self.events: Sequence[Event] = ()
+
+    def play(self) -> None:
+        """Make it."""
+        place = _PLACES[self._plan.fault]
+        inside = [sys.executable, "-m", __name__, str(self._directory), str(self._report)]
+        words = json.dumps(asdict(self._plan))
+        # All of it ends with the first process in there.
+        command = ["unshare", *place.namespaces, "--pid", "--fork", "--kill-child", *inside, words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+        history = self._directory / _HISTORY
+        assert history.exists(), done.stderr
+        self.events = read(history)
+        self.log = (self._directory / _LOG).read_text(encoding="utf-8")
+        problem = (self._directory / _PROBLEM).read_text(encoding="utf-8")
+        assert not problem, problem
+
+    def check(self) -> Finding:
+        """Judge what clients have seen."""
+        return check(self.events)
+
+
+def _main() -> None:
+    directory, report = map(Path, sys.argv[1:3])
+    plan = Plan(**json.loads(sys.argv[3]))
+    place = _PLACES[plan.fault]
+    work = directory / "work"
+    work.mkdir()
+    place.prepare(plan, work)
+    clients = Clients(plan, place.fault, work, report)
+    problem = ""
+    try:
+        clients.play()
+    except Exception:
+        problem = traceback.format_exc(limit=-6)
+    (directory / _LOG).write_text(clients.log, encoding="utf-8")
+    (directory / _PROBLEM).write_text(problem, encoding="utf-8")
+    write(directory / _HISTORY, clients.events)
+
+
+if __name__ == "__main__":
+    _main()

@@ -99,7 +99,7 @@ class Piped:
         words = ("stompkit", "spool", "run", str(self._spool), "--from", chain.url(queue))
         self._receiver = chain.start(Command("receiver", folder, *words, "--quiet"))
         self._replica = Replica("replica", folder / "replica.sqlite")
-        most = self._plan.chance("pipeline").choice((10, 500))
+        most = self._plan.chance("pipeline").choice((10, 50))
         text = _FILE.format(folder=folder, target=self._replica.url, most=most)
         self._file.write_text(text, encoding="utf-8")
         # A job needs a spool that is there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.campaign.disk import NoCompiler, built
+from tests.campaign.faults import fault_of
 from tests.campaign.report import picture, table
 from tests.campaign.results import Results
 from tests.campaign.running import Verdict
@@ -81,10 +83,11 @@ def test_a_picture_shows_what_was_broken() -> None:
     assert "1,001 in 1 runs<" in drawn
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.campaign", *arguments],
         cwd=ROOT,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -97,16 +100,29 @@ def test_a_seed_is_run_once(tmp_path: Path) -> None:
     except NoCompiler as error:
         pytest.skip(str(error))
     results = str(tmp_path / "results.jsonl")
-    first = run("--seeds", "22-24", "--only", "none", "--results", results)
+    first = run("--seeds", "24-26", "--only", "none", "--results", results)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "1/1" in first.stdout
     [found] = Results(Path(results))
     assert found.fault == "none"
     assert found.counts["receipted"] > 1_000
-    second = run("--seeds", "22-24", "--only", "none", "--results", results)
+    second = run("--seeds", "24-26", "--only", "none", "--results", results)
     assert second.returncode == 0
     assert "1/1" not in second.stdout
     assert "1 of 3 seeds" in second.stdout
+
+
+def test_what_can_not_be_run_here_is_said_and_left_out(tmp_path: Path) -> None:
+    try:
+        built(tmp_path)
+    except NoCompiler as error:
+        pytest.skip(str(error))
+    seed = next(seed for seed in range(1, 100) if fault_of(seed) == "namespace")
+    results = str(tmp_path / "results.jsonl")
+    told = run("--seeds", str(seed), "--results", results, PATH="")
+    assert told.returncode == 0, told.stderr
+    assert "namespace is left out, since it needs the programs unshare, ip\n" in told.stdout
+    assert "0 of 1 seeds" in told.stdout
 
 
 def test_a_report_goes_into_the_page(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ SEEDS = effort((1,), range(1, 6))
 #: Messages of a run, and how often something happens; 0 for as often as in the campaign.
 QUOTA = effort(120, 1_200)
 #: Spark takes too long for each day; it has tests of its own.
-LINES_HERE = effort(("spool", "replication"), tuple(LINES))
+LINES_HERE = [name for name in LINES if effort(name != RARE, campaign=True)]
+#: Those that bring all to one place in the end.
+PROGRAMS = ("spool", "replication", "pipeline")
 ROUNDS = effort(1, 0)
 
 
@@ -63,13 +65,14 @@ def test_programs_that_work_together_keep_their_promises(
     assert verdict.problem == ""
     assert verdict.texts == []
     assert verdict.counts["receipted"] >= QUOTA // 3
-    assert verdict.counts["settled"] >= verdict.counts["receipted"]
+    if fault in PROGRAMS:
+        assert verdict.counts["settled"] >= verdict.counts["receipted"]
 
 
 class _Careless(Spooled):
     """A receiver for whom all counts as received that was sent, on a network that loses one."""
 
-    patience_s = 3.0
+    patience_s = 1.0
 
     def options(self) -> list[str]:
         return ["--ack", "auto"]
@@ -85,7 +88,7 @@ class _Careless(Spooled):
 class _Forgetful(Replicated):
     """A replica that says that it has taken everything, and has not."""
 
-    patience_s = 3.0
+    patience_s = 1.0
 
     def misfortunes(self) -> list[Misfortune]:
         return [lambda: None]

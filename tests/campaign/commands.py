@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +29,6 @@ class Command:
     ) -> None:
         """Prepare; ``environment`` is what it has beside ours."""
         self.name = name
-        #: What to do where it has ended by itself, as it may have to just now; done once.
-        self.on_end: Callable[[], None] | None = None
         self._log = directory / f"{name}.log"
         self._command = [sys.executable, "-m", *command]
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_MINE)}
@@ -64,11 +62,12 @@ class Command:
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
     def check(self) -> None:
-        """Fail if it has ended by itself, unless that was in order, or had to be."""
-        if self.on_end is not None and not self.is_running:
-            hook, self.on_end = self.on_end, None
-            hook()
-        assert self.is_running or self.has_done, f"{self.name} has ended:\n{self.log[-4_000:]}"
+        """Fail if it has ended by itself, unless that was in order."""
+        assert self.is_running or self.has_done, f"{self.name} has ended {self._how()}"
+
+    def _how(self) -> str:
+        status = None if self._process is None else self._process.returncode
+        return f"with {status}:\n{self.log[-4_000:]}"
 
     def kill(self) -> None:
         """End it with ``kill -9``."""

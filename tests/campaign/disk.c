@@ -190,15 +190,41 @@ static struct file *known_as(const char *name)
     return NULL;
 }
 
+static void forget(struct file *file, int is_written);
+
+/* A place for one more file: that of one which has neither a name nor anybody who has it open. */
+static struct file *free_place(void)
+{
+    static char is_used[MOST_FILES];
+    if (known_files < MOST_FILES)
+        return &known[known_files++];
+    memset(is_used, 0, sizeof is_used);
+    for (int fd = 0; fd < MOST_DESCRIPTORS; fd++)
+        if ((kinds[fd] == PLAIN || kinds[fd] == SYNCHRONOUS) && files[fd])
+            is_used[files[fd] - known] = 1;
+    for (struct renaming *each = renamed; each; each = each->next)
+        if (each->file)
+            is_used[each->file - known] = 1;
+    for (int i = 0; i < MOST_FILES; i++)
+        if (!is_used[i] && !strcmp(known[i].name, "\n")) {
+            forget(&known[i], 0);
+            if (known[i].durable >= 0)
+                real_close(known[i].durable);
+            return &known[i];
+        }
+    abort();
+}
+
 static struct file *know(const char *name, const char *path, int was_there)
 {
     struct file *file = known_as(name);
     if (file)
         return file;
-    if (known_files == MOST_FILES || strlen(name) >= LONGEST)
+    if (strlen(name) >= LONGEST)
         abort();
-    file = &known[known_files++];
+    file = free_place();
     strcpy(file->name, name);
+    file->first = NULL;
     file->last = &file->first;
     file->is_new = !was_there;
     file->durable = -1;

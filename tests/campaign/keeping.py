@@ -1,4 +1,4 @@
-"""Looks whether a spool keeps what ``docs/spool.rst`` promises.
+"""Looks whether a spool keeps what ``docs/spool.rst`` promises, and a bridge ``docs/bridge.rst``.
 
 A violation is one of these:
 
@@ -8,6 +8,9 @@ A violation is one of these:
 ``torn``      the spool is damaged
 ``order``     messages of one sender to one destination overtook each other in a partition
 ``doubled``   a message is there twice
+
+What has come out of a bridge may be there twice, if that can be told, and not too often; that is
+``doubled`` else. Its order is nobody's promise when something has failed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from msgspec import Struct
 from tests.campaign.accounts import Violation
 from tests.campaign.checker import Finding
 
-__all__ = ["Confirmed", "Kept", "Looked", "check_spool"]
+__all__ = ["Came", "Confirmed", "Kept", "Looked", "check_bridge", "check_spool"]
 
 
 class Confirmed(Struct, frozen=True, tag=True):
@@ -48,6 +51,13 @@ class Looked(Struct, frozen=True, tag=True):
     first: int
     messages: tuple[Kept, ...]
     damage: str = ""
+
+
+class Came(Struct, frozen=True, tag=True):
+    """A message that has come out of a bridge, with the mark by which copies of it are told."""
+
+    message: Kept
+    mark: str
 
 
 def check_spool(
@@ -113,3 +123,36 @@ def _ordered(look: Looked) -> Iterator[Violation]:
             text = f"{_place(look, ordinal)} is {message}, behind {latest[line]}"
             yield Violation("order", text)
         latest[line] = max(message.number, latest.get(line, -1))
+
+
+def check_bridge(
+    confirmed: Iterable[Confirmed], came: Iterable[Came], sent: Container[Kept], most_twice: int
+) -> Finding:
+    """Check all that has come out of a bridge; ``most_twice`` copies may be too many."""
+    violations: list[Violation] = []
+    counts: Counter[str] = Counter()
+    marks: dict[Kept, str] = {}
+    for each in came:
+        counts["drained"] += 1
+        if each.message not in sent:
+            violations.append(Violation("invented", f"{each.message} has come"))
+        before = marks.setdefault(each.message, each.mark)
+        if before != each.mark:
+            text = f"{each.message} came as {before!r} and as {each.mark!r}"
+            violations.append(Violation("doubled", text))
+    counts["redelivered"] = counts["drained"] - len(marks)
+    if counts["redelivered"] > most_twice:
+        text = f"{counts['redelivered']} copies are too many, and not {most_twice} at most"
+        violations.append(Violation("doubled", text))
+    for other, count in Counter(marks.values()).items():
+        if count > 1:
+            violations.append(Violation("doubled", f"{count} messages have the mark {other!r}"))
+    there = {(each.sender, each.number) for each in marks}
+    for wanted in confirmed:
+        counts["receipted"] += 1
+        if (wanted.sender, wanted.number) in there:
+            counts["settled"] += 1
+        else:
+            text = f"{wanted.number} of sender {wanted.sender} was confirmed, and is gone"
+            violations.append(Violation("lost", text))
+    return Finding(violations, counts)

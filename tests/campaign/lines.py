@@ -19,6 +19,12 @@ def _spooled(plan: Plan, directory: Path, report: Path) -> Stage:
     return Spooled(plan, directory, report)
 
 
+def _bridged(plan: Plan, directory: Path, report: Path) -> Stage:
+    from tests.campaign.bridged import Bridged
+
+    return Bridged(plan, directory, report)
+
+
 def _replicated(plan: Plan, directory: Path, report: Path) -> Stage:
     from tests.campaign.replicated import Replicated
 
@@ -52,6 +58,7 @@ def _without_spark() -> str:
 RARE: Final = "pipeline"
 LINES: Final = {
     "spool": Line("a spool, its receiver, broker, disks and network", _spooled),
+    "bridge": Line("a bridge, its buffer, broker, disks and network", _bridged),
     "replication": Line("replication: programs, broker and network", _replicated),
     "namespace": Line("a network of its own is down", _confined, partial(_lacks, "namespace")),
     "loop-disk": Line("a file system of its own is full", _confined, partial(_lacks, "loop-disk")),

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from stompkit.testing._launching.polling import wait_until
-from tests.campaign.chain import Chain, Misfortune
+from tests.campaign.chain import Chain, Misfortune, until
 from tests.campaign.checker import Finding
 from tests.campaign.commands import Command
 from tests.campaign.disk import Disk, Number, built
@@ -25,6 +25,9 @@ __all__ = ["Posted", "kept"]
 
 _SENDERS: Final = 2
 _USUAL_ROUNDS: Final = 6
+#: After so many writes it has opened what it keeps; how long that may take, in seconds.
+_OPENING: Final = 3
+_OPENING_S: Final = 5.0
 
 
 class Posted(ABC):
@@ -151,7 +154,6 @@ class Posted(ABC):
         if power:
             self.lose_power()
         self.disk.settle()
-        self.receiver.on_end = None
         self.receiver.start()
 
     def _kill_all(self) -> None:
@@ -176,15 +178,23 @@ class Posted(ABC):
         self.disk[number] = value
         wanted = self.disk[Number.STRUCK] + chance.randint(1, 10)
         wait_until(lambda: self.disk[Number.STRUCK] >= wanted, 2.0)
-        # One that is being started can't open its spool, says so, and ends.
-        self.receiver.on_end = self._revive
-        if chance.random() < 0.4:
-            self._kill(power=chance.random() < 0.5)
+        if not self.receiver.is_running or chance.random() < 0.4:
+            self._begin_anew(power=chance.random() < 0.5)
         self.disk.heal()
+        # One that was being started could not open what it keeps, has said so, and ends.
+        written = self.disk[Number.WRITES] + _OPENING
+        until(
+            lambda: not self.receiver.is_running or self.disk[Number.WRITES] >= written,
+            _OPENING_S,
+        )
+        if not self.receiver.is_running:
+            self._begin_anew(power=False)
 
-    def _revive(self) -> None:
-        self.chain.note(f"{self.receiver.name} had ended")
-        self._start_again(power=False)
+    def _begin_anew(self, *, power: bool) -> None:
+        what = "killed" if self.receiver.is_running else "has ended"
+        self.chain.note(f"{self.receiver.name} {what}")
+        self.receiver.kill()
+        self._start_again(power=power)
 
     # What was sent.
 

@@ -153,6 +153,24 @@ os.unlink(os.path.join(here, "b"))
     assert set(left) == {"b"}
 
 
+def test_a_file_may_be_replaced_as_often_as_one_likes(machine: Machine) -> None:
+    """As files are that say how far somebody is."""
+    done = machine.run(
+        """
+for number in range(600):
+    file = opened("file.tmp", os.O_TRUNC)
+    os.write(file, b"%d" % number)
+    os.fsync(file)
+    os.close(file)
+    os.replace(os.path.join(here, "file.tmp"), os.path.join(here, "file"))
+    sync_names()
+"""
+    )
+    assert done.returncode == 0
+    machine.disk.lose_power()
+    assert (machine.data / "file").read_bytes() == b"599"
+
+
 def test_a_sync_that_has_failed_is_not_made_up_for_by_the_next(machine: Machine) -> None:
     left = machine.left(
         f"""

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.keeping import Confirmed, Kept, Looked, check_spool
+from tests.campaign.keeping import (
+    Came,
+    Confirmed,
+    Kept,
+    Looked,
+    check_bridge,
+    check_spool,
+)
 from tests.campaign.recorder import body_of
 from tests.campaign.sending import confirmed, destination_of, event_of, message_in
 
@@ -68,6 +75,35 @@ def test_a_spool_that_keeps_all_promises(looks: Sequence[Looked]) -> None:
 )
 def test_a_promise_that_is_broken_is_found(rule: str, looks: Sequence[Looked]) -> None:
     assert broken(looks) == {rule}
+
+
+def came(*messages: Kept) -> list[Came]:
+    return [Came(each, f"here:{event_of(each.sender, each.number)}") for each in messages]
+
+
+def test_a_bridge_may_bring_messages_twice_and_in_any_order() -> None:
+    all_of_it = came(a(1), a(0), a(2), a(1), b(0))
+    finding = check_bridge(CONFIRMED, all_of_it, SENT, most_twice=1)
+    assert finding.violations == []
+    assert (finding.counts["settled"], finding.counts["redelivered"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "all_of_it"),
+    [
+        ("lost", came(a(0), a(1))),
+        ("invented", came(a(0), a(1), b(0), a(3))),
+        ("doubled", came(a(0), a(1), b(0), b(0), b(0))),
+        # They can't be told to be copies, or to be none.
+        ("doubled", [*came(a(0), a(1), b(0)), Came(a(0), "here:other")]),
+        ("doubled", [*came(a(0), a(1)), Came(b(0), "here:0-1")]),
+    ],
+)
+def test_a_promise_of_a_bridge_that_is_broken_is_found(
+    rule: str, all_of_it: Sequence[Came]
+) -> None:
+    finding = check_bridge(CONFIRMED, all_of_it, SENT, most_twice=1)
+    assert {each.rule for each in finding.violations} == {rule}
 
 
 def test_messages_are_known_by_their_bodies() -> None:

@@ -27,7 +27,7 @@ QUOTA = effort(120, 1_200)
 #: Spark takes too long for each day; it has tests of its own.
 LINES_HERE = [name for name in LINES if effort(name != RARE, campaign=True)]
 #: Those that bring all to one place in the end.
-PROGRAMS = ("spool", "replication", "pipeline")
+PROGRAMS = ("spool", "bridge", "replication", "pipeline")
 ROUNDS = effort(1, 0)
 
 

@@ -57,10 +57,10 @@ def _without_spark() -> str:
 #: What starts Java, and so takes a minute.
 RARE: Final = "pipeline"
 LINES: Final = {
-    "spool": Line("a spool, its receiver, broker, disks and network", _spooled),
-    "bridge": Line("a bridge, its buffer, broker, disks and network", _bridged),
-    "replication": Line("replication: programs, broker and network", _replicated),
-    "namespace": Line("a network of its own is down", _confined, partial(_lacks, "namespace")),
+    "spool": Line("a spool: all is killed, disks fail", _spooled),
+    "bridge": Line("a bridge: all is killed, disks fail", _bridged),
+    "replication": Line("replicas: all is killed", _replicated),
+    "namespace": Line("a network namespace is down", _confined, partial(_lacks, "namespace")),
     "loop-disk": Line("a file system of its own is full", _confined, partial(_lacks, "loop-disk")),
-    RARE: Line("the Spark pipeline: drivers, programs, broker", _piped, _without_spark),
+    RARE: Line("Spark: all is killed", _piped, _without_spark),
 }

@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ _TIMEOUT_S: Final = 900.0
 _HISTORY: Final = "confined.jsonl"
 _LOG: Final = "confined.log"
 _PROBLEM: Final = "confined.txt"
+#: So that all of it ends with the first process in there.
+_APART: Final = ("--pid", "--fork", "--kill-child")
 _MEBIBYTE: Final = 1 << 20
 #: Of a file system that is soon full.
 _SIZE_BYTES: Final = 64 * _MEBIBYTE
@@ -42,8 +45,11 @@ def _run(*command: str) -> None:
 # What is prepared inside, and what happens there.
 
 
+_UP: Final = ("ip", "link", "set", "lo", "up")
+
+
 def _up(plan: Plan, directory: Path) -> None:
-    _run("ip", "link", "set", "lo", "up")
+    _run(*_UP)
 
 
 def _down(scene: Scene) -> Script:
@@ -52,23 +58,29 @@ def _down(scene: Scene) -> Script:
     _run("ip", "link", "set", "lo", "down")
     # Clients lose their patience in the longest of these.
     yield scene.while_(scene.chance.choice((0.1, 0.5, 2.5)))
-    _run("ip", "link", "set", "lo", "up")
+    _run(*_UP)
     scene.recorder.note("the network is up")
 
 
 def _small(plan: Plan, directory: Path) -> None:
     data = directory / "data"
     data.mkdir()
+    in_memory = ("mount", "-t", "tmpfs", "-o", f"size={_SIZE_BYTES}", "tmpfs", str(data))
     if plan.chance("file system").random() < 0.5:
-        _run("mount", "-t", "tmpfs", "-o", f"size={_SIZE_BYTES}", "tmpfs", str(data))
+        _run(*in_memory)
         return
     image = directory / "image"
     with image.open("wb") as file:
         file.truncate(_SIZE_BYTES)
     _run("mkfs.ext4", "-q", str(image))
-    _run("mount", "-o", "loop", str(image), str(data))
-    # Nobody has asked for it.
-    (data / "lost+found").rmdir()
+    try:
+        _run("mount", "-o", "loop", str(image), str(data))
+    except subprocess.CalledProcessError:
+        # There may be no loop device for us.
+        _run(*in_memory)
+    else:
+        # Nobody has asked for it.
+        (data / "lost+found").rmdir()
 
 
 def _fill(scene: Scene) -> Script:
@@ -94,13 +106,18 @@ class _Place(NamedTuple):
 
     namespaces: tuple[str, ...]
     programs: tuple[str, ...]
+    #: What has to be allowed there.
+    trial: tuple[str, ...]
     prepare: Callable[[Plan, Path], None]
     fault: Fault
 
 
+_TRIAL_MOUNT: Final = ("mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir())
 _PLACES: Final = {
-    "namespace": _Place(("--net",), ("ip",), _up, Fault("", _down)),
-    "loop-disk": _Place(("--mount",), ("mount", "mkfs.ext4"), _small, Fault("", _fill)),
+    "namespace": _Place(("--net",), ("ip",), _UP, _up, Fault("", _down)),
+    "loop-disk": _Place(
+        ("--mount",), ("mount", "mkfs.ext4"), _TRIAL_MOUNT, _small, Fault("", _fill)
+    ),
 }
 
 
@@ -110,7 +127,7 @@ def missing(name: str) -> str:
     programs = [each for each in ("unshare", *place.programs) if shutil.which(each) is None]
     if programs:
         return f"the programs {', '.join(programs)}"
-    command = ["unshare", *place.namespaces, "true"]
+    command = ["unshare", *place.namespaces, *_APART, *place.trial]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return f"what is not allowed here ({done.stderr.strip()})" if done.returncode else ""
 
@@ -131,8 +148,7 @@ class Confined:
         place = _PLACES[self._plan.fault]
         inside = [sys.executable, "-m", __name__, str(self._directory), str(self._report)]
         words = json.dumps(asdict(self._plan))
-        # All of it ends with the first process in there.
-        command = ["unshare", *place.namespaces, "--pid", "--fork", "--kill-child", *inside, words]
+        command = ["unshare", *place.namespaces, *_APART, *inside, words]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )

@@ -551,9 +551,10 @@ static ssize_t write_it(int fd, const void *data, size_t size, off_t offset)
     if (kinds[fd] == SYNCHRONOUS) {
         delay();
         if (is_hit(SYNC_ERROR)) {
-            /* Some of it may be there. */
-            real_pwrite(fd, data, size / 2, offset);
-            wrote(fd, data, size / 2, offset);
+            /* The kernel keeps it, and whoever reads gets it. The disk may have some of it. */
+            real_pwrite(fd, data, size, offset);
+            if (rand_r(&seed) % 2)
+                wrote(fd, data, size / 2, offset);
             errno = number(SYNC_ERROR);
             return -1;
         }

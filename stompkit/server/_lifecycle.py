@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
+import resource
 import sys
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -42,6 +45,10 @@ _log: Final = Logger()
 _PAUSE_S: Final = 0.02
 #: Seconds for the system to tell of connections that have been cut.
 _MARGIN_S: Final = 1.0
+#: Descriptors that a broker has besides those of clients.
+_MORE_DESCRIPTORS: Final = 64
+#: Descriptors for which there is room from the beginning: that takes half a megabyte.
+_MOST_DESCRIPTORS: Final = 65_535
 
 
 class _StartError(Exception):
@@ -187,6 +194,7 @@ class Lifecycle:
     def _begin(self) -> None:
         """Open the store and listen; raises what fails at once, and ends the process later."""
         store = self.settings.store
+        _make_room_for_descriptors(self.factory.broker.config.max_connections)
         if not store.has_store:
             _log.info("without --data or [store] all messages are in memory, and end with it")
         try:
@@ -318,6 +326,20 @@ class Lifecycle:
 
 def _log_failure(failure: Failure) -> None:
     _log.failure("while letting go of a service", failure)
+
+
+def _make_room_for_descriptors(connections: int) -> None:
+    """Have the kernel make its table of descriptors as long as it may have to be.
+
+    Later, when there are threads, each doubling of it has the whole process wait until all
+    processors have taken notice of it, which takes some hundredths of a second.
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = min(connections + _MORE_DESCRIPTORS, _MOST_DESCRIPTORS)
+    if most != resource.RLIM_INFINITY:
+        last = min(last, most - 1)
+    with suppress(OSError), open(os.devnull, "rb") as file:
+        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, last))
 
 
 def _exit_with_failure() -> None:

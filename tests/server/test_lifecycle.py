@@ -102,6 +102,21 @@ def test_messages_survive_the_death_of_the_process(brokers: Brokers, command: li
     assert [body.rpartition(b"\n")[2] for body in bodies] == [b"m0", b"m1", b"m2"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+@both
+def test_there_is_room_for_all_descriptors_from_the_beginning(
+    brokers: Brokers, command: list[str]
+) -> None:
+    brokers.configure("[broker]\nmax_connections = 3000\n")
+    process, _ = brokers.running(command=command)
+    pid = process.popen.pid
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    size = int(re.search(r"^FDSize:\s+(\d+)$", status, re.MULTILINE)[1])  # type: ignore[index]
+    limit, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    assert size >= min(3_000, limit)
+    assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < 50
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes are Linux's")
 @both
 def test_a_broker_without_memory_ends_at_once_and_the_next_has_what_was_confirmed(

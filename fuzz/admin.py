@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from typing import Final, cast
 
+from twisted.internet import reactor
 from twisted.internet.address import IPv4Address
+from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import IReactorTime
 
 from fuzz._driver import main
@@ -94,6 +96,9 @@ def check(data: bytes) -> None:
         statistics.stop()
         assert not site.channels
         assert broker.broker.frame_watch is None
+        # Twisted has the real reactor wait for the ends of connections, which does not run: what was
+        # cancelled would stay there.
+        cast("ReactorBase", reactor).runUntilCurrent()
 
 
 def _broker() -> MemoryBroker:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+from twisted.logger import globalLogBeginner
+
 from fuzz._targets import TARGETS, load
 
 __all__ = ["HANG_S", "Hang", "main", "run_files"]
@@ -97,6 +99,8 @@ def _fuzz(name: str, arguments: list[str]) -> None:
             # libFuzzer's own way to be told: it prints its statistics.
             os.kill(os.getpid(), signal.SIGUSR1)
 
+    # Until somebody says where the log goes, Twisted keeps what is logged and all that hangs on it.
+    globalLogBeginner.beginLoggingTo([], discardBuffer=True, redirectStandardIO=False)
     options = [f"-max_len={target.most_octets}", "-print_final_stats=1", "-timeout=3600"]
     chosen = [each for each in arguments if each.startswith("-")]
     # The command by which libFuzzer runs itself again, where it compares inputs.

@@ -96,8 +96,8 @@ def check(data: bytes) -> None:
         statistics.stop()
         assert not site.channels
         assert broker.broker.frame_watch is None
-        # Twisted has the real reactor wait for the ends of connections, which does not run: what was
-        # cancelled would stay there.
+        # Twisted has the real reactor wait for the ends of connections. It does not run, and would
+        # keep what was cancelled.
         cast("ReactorBase", reactor).runUntilCurrent()
 
 

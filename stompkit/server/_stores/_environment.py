@@ -121,6 +121,8 @@ class Environment:
         """A transaction: committed at the end, or else undone, as always where not to ``keep``."""
         try:
             with self.errors():
+                if write and self._is_in_doubt:
+                    self._settle_doubt()
                 env, databases = self._use()
                 with env.begin(write=write, buffers=True) as txn:
                     yield txn, databases
@@ -131,7 +133,7 @@ class Environment:
             if isinstance(cause, lmdb.Error) and not isinstance(cause, lmdb.MapFullError):
                 # After some errors LMDB does nothing more until it is opened again.
                 self._unload()
-                self._is_in_doubt = self._is_in_doubt or write
+                self._is_in_doubt = self._is_in_doubt or (write and self._synchronous)
             raise
 
     @contextmanager
@@ -190,9 +192,6 @@ class Environment:
         page_octets = os.sysconf("SC_PAGE_SIZE")
         max_octets = self._max_octets
         with self.errors():
-            if self._is_in_doubt and self._synchronous:
-                self._settle_doubt()
-            self._is_in_doubt = False
             if self._is_extended:
                 max_octets = 2 * max(max_octets, (self.path / DATA_FILE).stat().st_size)
             env = lmdb.open(
@@ -222,12 +221,14 @@ class Environment:
         The page that says which commit is the last one may have reached the disk, although the
         disk said otherwise. LMDB puts the old one back, but not onto the disk, and uses the pages
         of that commit again: without power before the next sync, the old page would be missing.
+        Until then nothing is changed any more, but what is there can be read.
         """
         descriptor = os.open(self.path / DATA_FILE, os.O_RDWR)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        self._is_in_doubt = False
 
     def _fill_up(self, env: lmdb.Environment) -> None:
         """Have the file be as long as it says it is.

@@ -5,8 +5,9 @@ is kept, each with a receipt, and consumes and acknowledges them. The time from 
 that from SEND to MESSAGE are taken. Rounds without and with the others alternate. Each message has
 to be receipted, and to come once and in its order, or the program ends at once with status 1.
 
-The others are a process of the lowest priority (benchmarks/_crowd.py), which does no more than
---actions in a second: it opens connections, or sends octets, of all of them together. Of 1,000
+The others are a process that gets the time that nobody else wants (benchmarks/_crowd.py). Once they
+are there it does no more than --actions in a second: it opens connections, or sends octets, of all
+of them together. Of 1,000
 
 * 200 say nothing; 200 send CONNECT an octet at a time, until their time for the login is over;
 * 150 guess passcodes, each time another one; 50 do so in a CONNECT as large as it may be;
@@ -292,7 +293,7 @@ def main() -> int:
     parser = make_parser("hostile", str(__doc__))
     add = parser.add_argument
     add("--connections", type=positive, default=10_000, help="hostile ones (default: %(default)s)")
-    add("--actions", type=positive, default=2_000, help="of theirs in a second (%(default)s)")
+    add("--actions", type=positive, default=500, help="of theirs in a second (%(default)s)")
     add("--rate", type=positive, default=1_000, help="messages per second (default: %(default)s)")
     add("--seconds", type=positive, default=20, help="of a round (default: %(default)s)")
     add("--rounds", type=positive, default=5, help="of each kind (default: %(default)s)")

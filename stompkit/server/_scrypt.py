@@ -37,6 +37,8 @@ _MOST_PROCESSES: Final = 4
 #: for how long there are such then as are nice.
 _PATIENCE_S: Final = 2.0
 _NICE_S: Final = 60.0
+#: Seconds until one that is only nice is taken for one that stands still.
+_LONG_S: Final = 60.0
 
 
 class Scrypt(NamedTuple):
@@ -64,7 +66,8 @@ def processes_beside() -> int:
 def compute_beside(work: Scrypt) -> Deferred[bytes]:
     """Compute a key in another process, of a lower priority; where there can be none, in a thread.
 
-    Fails with OSError where the process dies of it, or is killed; the next has another one.
+    Fails with OSError where the process dies of it, is killed, or stands still. The next key has
+    another one.
     """
     from twisted.internet import reactor
 
@@ -104,8 +107,10 @@ class _Worker:
         assert requests is not None and keys is not None  # they are pipes
         requests.write(_scrypt_worker.REQUEST.pack(*numbers) + work.passcode + work.salt)
         requests.flush()
-        if self.is_idle and not _is_readable(keys, _PATIENCE_S):
-            raise _TooSlow
+        if not _is_readable(keys, _PATIENCE_S if self.is_idle else _LONG_S):
+            if self.is_idle:
+                raise _TooSlow
+            raise TimeoutError(f"no scrypt was computed within {_LONG_S:g} seconds")
         key = keys.read(work.key_bytes)
         if len(key) != work.key_bytes:
             raise BrokenPipeError("the process that computes scrypt has ended")

@@ -87,6 +87,8 @@ def _descriptors(scene: Scene) -> Script:
 
 
 def _memory(scene: Scene) -> Script:
+    # It may have ended of what the round before has left.
+    scene.revive()
     scene.recorder.note("out of memory")
     more = scene.chance.choice((0, 1 << 18, 1 << 20))
     scene.limit(resource.RLIMIT_AS, scene.address_space + more)

@@ -18,6 +18,7 @@ from stompkit.server._scrypt import Scrypt, compute_beside
 
 #: Takes some 50 ms.
 WORK = Scrypt(b"sesame", b"salt and pepper", 14, 8, 1, 32)
+LONG_S = 60.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 
 Test = Callable[..., Coroutine[Any, Any, None]]
@@ -30,6 +31,15 @@ def logged() -> Iterator[Sequence[LogEvent]]:
     """What is logged meanwhile."""
     with capturedLogs() as events:
         yield events
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Processes of the test alone, for which there is time enough, however busy the machine is."""
+    _scrypt.end_all()
+    monkeypatch.setattr(_scrypt, "_PATIENCE_S", LONG_S)
+    yield
+    _scrypt.end_all()
 
 
 def workers() -> set[int]:
@@ -63,13 +73,29 @@ async def test_one_that_gets_no_time_is_replaced_by_one_that_is_only_nice(
         # It gets no turn at all.
         os.kill(pid, signal.SIGSTOP)
     monkeypatch.setattr(_scrypt, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(_scrypt, "_NICE_S", LONG_S)
     answers = [compute_beside(WORK) for _ in range(8)]
     assert [await each for each in answers] == [WORK()] * 8
     others = workers() - idle
     assert others
     least = min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
     assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in others} == {least}
-    _scrypt.end_all()
+
+
+@linux
+@in_reactor
+async def test_one_that_stands_still_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_scrypt, "_PATIENCE_S", 0.0)
+    assert await compute_beside(WORK) == WORK()
+    stopped = workers()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(_scrypt, "_LONG_S", 0.01)
+    with pytest.raises(TimeoutError, match="within"):
+        await compute_beside(WORK)
+    monkeypatch.setattr(_scrypt, "_LONG_S", LONG_S)
+    assert await compute_beside(WORK) == WORK()
+    assert not stopped & workers()
 
 
 @linux
@@ -112,7 +138,6 @@ async def test_work_that_kills_it_fails_and_the_next_does_not() -> None:
 async def test_where_no_process_can_be_started_it_is_computed_all_the_same(
     monkeypatch: pytest.MonkeyPatch, logged: Sequence[LogEvent]
 ) -> None:
-    _scrypt.end_all()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "")
         assert await compute_beside(WORK) == WORK()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from stompkit.server import InlineRunner
+from stompkit.server._stores import LmdbStore
 from stompkit.server._stores._changes import Changes
 from stompkit.server._stores.memory import MemoryStore
+from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.interfaces import (
     LaneState,
     MessageStore,
@@ -16,7 +20,10 @@ from stompkit.server.interfaces import (
     StoreFull,
 )
 
-__all__ = ["FailingStore", "HeldRunner", "everything"]
+__all__ = ["KINDS", "FailingStore", "HeldRunner", "everything", "failing_store"]
+
+#: The kinds of stores.
+KINDS: Final = ("memory", "lmdb", "sqlite")
 
 
 class FailingStore:
@@ -72,6 +79,16 @@ class FailingStore:
     def close(self) -> None:
         """Close the store."""
         self._store.close()
+
+
+def failing_store(kind: str, directory: Path) -> FailingStore:
+    """A store of one of the kinds, with its files in a directory."""
+    if kind == "memory":
+        return FailingStore()
+    if kind == "lmdb":
+        return FailingStore(LmdbStore(directory, synchronous=False))
+    url = f"sqlite:///{directory / 'messages.sqlite'}"
+    return FailingStore(SqlAlchemyStore(url, synchronous=False))
 
 
 def everything(_: Sequence[Operation]) -> bool:

@@ -9,13 +9,11 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig
-from stompkit.server._stores.lmdb import LmdbStore
 from stompkit.server._stores.memory import MemoryStore
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.inspection import destinations
 from stompkit.server.interfaces import Operation, SetRecord
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.server.failing import FailingStore, HeldRunner, everything
+from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, failing_store
 
 A, B, C = "/topic/a", "/topic/b", "/topic/c"
 PATTERN = "/topic/*"
@@ -23,17 +21,10 @@ PATTERN = "/topic/*"
 LONG_S = 2.0
 
 
-@pytest.fixture(params=["memory", "lmdb", "sqlite"])
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FailingStore]:
     """One of each kind."""
-    match request.param:
-        case "memory":
-            store = FailingStore()
-        case "lmdb":
-            store = FailingStore(LmdbStore(tmp_path, synchronous=False))
-        case _:
-            url = f"sqlite:///{tmp_path / 'messages.sqlite'}"
-            store = FailingStore(SqlAlchemyStore(url, synchronous=False))
+    store = failing_store(request.param, tmp_path)
     yield store
     store.close()
 

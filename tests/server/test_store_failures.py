@@ -13,11 +13,10 @@ from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server._stores.lmdb import LmdbStore
 from stompkit.server._stores.runner import ThreadRunner
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.inspection import destinations
 from stompkit.server.interfaces import Operation, Put, SetRecord
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.server.failing import FailingStore, HeldRunner, everything
+from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, failing_store
 from tests.server.queues import QUEUE, left, numbered
 
 MEMORY = "/queue/memory"
@@ -36,17 +35,10 @@ DURABLY = {"id": "s", "durable": "true", "auto_delete": "false"}
 LONG_S = 2.0
 
 
-@pytest.fixture(params=["memory", "lmdb", "sqlite"])
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FailingStore]:
     """One of each kind."""
-    match request.param:
-        case "memory":
-            store = FailingStore()
-        case "lmdb":
-            store = FailingStore(LmdbStore(tmp_path, synchronous=False))
-        case _:
-            url = f"sqlite:///{tmp_path / 'messages.sqlite'}"
-            store = FailingStore(SqlAlchemyStore(url, synchronous=False))
+    store = failing_store(request.param, tmp_path)
     yield store
     store.close()
 

@@ -253,13 +253,12 @@ class Journal:
 
     def _start(self) -> None:
         self._busy = True
-        units = self._owed + self._pending
-        run = self._runner.run
-        may_be_brief = len(units) == 1 and self._is_alone(units[0].sender)
+        is_one = len(self._owed) + len(self._pending) == 1
         units = self._all_units()
         operations = self._operations(units)
         self._call = call = _Call(self._store, units, operations)
-        if may_be_brief:
+        run = self._runner.run
+        if is_one and self._is_alone(units[-1].sender):
             store, runner = self._brief_store, self._brief_runner
             if store is not None and runner is not None and store.is_brief(operations):
                 run = runner.run_brief

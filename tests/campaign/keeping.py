@@ -89,13 +89,7 @@ def check_spool(
         if times > 1 and sender >= 0:
             text = f"{number} of sender {sender} is there {times} times"
             violations.append(Violation("doubled", text))
-    for each in confirmed:
-        counts["receipted"] += 1
-        if (each.sender, each.number) in there:
-            counts["settled"] += 1
-        else:
-            text = f"{each.number} of sender {each.sender} was confirmed, and is gone"
-            violations.append(Violation("lost", text))
+    violations += _lost(confirmed, there, counts)
     counts["drained"] = there.total()
     return Finding(violations, counts)
 
@@ -125,6 +119,19 @@ def _ordered(look: Looked) -> Iterator[Violation]:
         latest[line] = max(message.number, latest.get(line, -1))
 
 
+def _lost(
+    confirmed: Iterable[Confirmed], there: Container[tuple[int, int]], counts: Counter[str]
+) -> Iterator[Violation]:
+    """What was confirmed and is not there; the others are counted as settled."""
+    for each in confirmed:
+        counts["receipted"] += 1
+        if (each.sender, each.number) in there:
+            counts["settled"] += 1
+        else:
+            text = f"{each.number} of sender {each.sender} was confirmed, and is gone"
+            yield Violation("lost", text)
+
+
 def check_bridge(
     confirmed: Iterable[Confirmed], came: Iterable[Came], sent: Container[Kept], most_twice: int
 ) -> Finding:
@@ -148,11 +155,5 @@ def check_bridge(
         if count > 1:
             violations.append(Violation("doubled", f"{count} messages have the mark {other!r}"))
     there = {(each.sender, each.number) for each in marks}
-    for wanted in confirmed:
-        counts["receipted"] += 1
-        if (wanted.sender, wanted.number) in there:
-            counts["settled"] += 1
-        else:
-            text = f"{wanted.number} of sender {wanted.sender} was confirmed, and is gone"
-            violations.append(Violation("lost", text))
+    violations += _lost(confirmed, there, counts)
     return Finding(violations, counts)

@@ -144,7 +144,7 @@ class ChangeLog:
                 at += _HEAD.size + len(changes)
         # Where nothing follows what the database has, it can be written from its beginning.
         self._end = at if operations else 0
-        later = octets.find(_MAGIC, at if operations else 0)
+        later = octets.find(_MAGIC, self._end)
         while later >= 0:
             if len(octets) - later >= _HEAD.size:
                 other: int = _HEAD.unpack_from(octets, later)[1]

@@ -112,6 +112,16 @@ def _what_is_set(operation: Operation) -> object:
     return None
 
 
+def _without_older(units: list[Unit], operations: Sequence[Operation]) -> list[Unit]:
+    """Take from units what sets another value of something that operations set."""
+    keys = set(map(_what_is_set, operations)) - {None}
+    if not keys:
+        return units
+    for unit in units:
+        unit.operations = [each for each in unit.operations if _what_is_set(each) not in keys]
+    return [unit for unit in units if unit.operations]
+
+
 class Journal:
     """Hands units to the store, in order, and says when they are done."""
 
@@ -420,12 +430,7 @@ class Journal:
 
     def _forget_older(self, operations: Sequence[Operation]) -> None:
         """Write no older values over those that are set, or to be set, by now."""
-        keys = set(map(_what_is_set, operations)) - {None}
-        if not keys:
-            return
-        for unit in self._owed:
-            unit.operations = [each for each in unit.operations if _what_is_set(each) not in keys]
-        self._owed = [unit for unit in self._owed if unit.operations]
+        self._owed = _without_older(self._owed, operations)
 
     # Time.
 
@@ -494,16 +499,23 @@ class Journal:
         self.cut()
         self._closed = True
         self._cancel_timers()
+        # What is owed is older than what the store was asked for since.
+        owed, self._owed = self._owed, []
         units = self._all_units()
-        call, rest = self._call, list(self._rest)
+        call, rest = self._call if self._busy else None, list(self._rest)
         self._rest.clear()
         outcomes: list[tuple[Unit, StoreError | None]] = []
 
         def finish() -> None:
             # In the store's thread, after what was asked for before: that may have failed, and
             # nobody will hear of it any more.
-            again = [] if call is None or call.is_done or not self._busy else list(call.units)
-            outcomes.extend(self._do_last([*again, *rest, *units]))
+            again: Sequence[Unit] = ()
+            first = owed
+            if call is not None and call.is_done:
+                first = _without_older(owed, call.operations)
+            elif call is not None:
+                again = call.units
+            outcomes.extend(self._do_last([*first, *again, *rest, *units]))
 
         def did(_: object) -> None:
             for reason in [error for _, error in outcomes if error is not None][:1]:

@@ -149,15 +149,27 @@ static int number(int which)
     return numbers ? numbers[which] : 0;
 }
 
-static int is_hit(int which)
+/* The number, where it hits; or 0. It may be another one a moment later: who failed with the errno 0
+ * would be taken for one that has done what it was to do. */
+static int hit(int which)
 {
-    if (!number(which))
+    int found = number(which);
+    if (!found)
         return 0;
     int every = number(EVERY);
     if (every > 1 && rand_r(&seed) % every)
         return 0;
     __sync_fetch_and_add(&numbers[STRUCK], 1);
-    return 1;
+    return found;
+}
+
+/* The same as an answer: with errno, where it hits. */
+static int is_hit(int which)
+{
+    int found = hit(which);
+    if (found)
+        errno = found;
+    return found != 0;
 }
 
 /* What the disk holds. All of it is called with the lock. */
@@ -473,10 +485,8 @@ int unlink(const char *path)
 #define TRUNCATE_IT(name, type)                                                                  \
     int name(int fd, type size)                                                                  \
     {                                                                                            \
-        if (is_ours(fd) && is_hit(WRITE_ERROR)) {                                                \
-            errno = number(WRITE_ERROR);                                                         \
+        if (is_ours(fd) && is_hit(WRITE_ERROR))                                                  \
             return -1;                                                                           \
-        }                                                                                        \
         int failed = real_truncate(fd, size);                                                    \
         if (!failed && is_ours(fd) && shadow) {                                                  \
             pthread_mutex_lock(&lock);                                                           \
@@ -501,9 +511,10 @@ static int make_room(int fd, off_t offset, off_t size)
     static int (*call)(int, off64_t, off64_t);
     if (!call)
         call = real("posix_fallocate64");
-    if (is_ours(fd) && would_grow(fd, offset + size) && is_hit(GROW_ERROR))
-        return number(GROW_ERROR);
-    int failed = call(fd, offset, size);
+    int failed = is_ours(fd) && would_grow(fd, offset + size) ? hit(GROW_ERROR) : 0;
+    if (failed)
+        return failed;
+    failed = call(fd, offset, size);
     if (!failed && is_ours(fd) && shadow) {
         pthread_mutex_lock(&lock);
         note(files[fd], EXTEND, NULL, 0, offset + size);
@@ -538,24 +549,21 @@ static ssize_t write_it(int fd, const void *data, size_t size, off_t offset)
         numbers[DIE_AFTER] = 0;
         kill(getpid(), SIGKILL);
     }
-    if (is_hit(WRITE_ERROR)) {
-        errno = number(WRITE_ERROR);
+    if (is_hit(WRITE_ERROR))
         return -1;
-    }
-    if (number(GROW_ERROR) && would_grow(fd, offset + size) && is_hit(GROW_ERROR)) {
-        errno = number(GROW_ERROR);
+    if (number(GROW_ERROR) && would_grow(fd, offset + size) && is_hit(GROW_ERROR))
         return -1;
-    }
     if (size > 1 && is_hit(SHORT_WRITES))
         size /= 2;
     if (kinds[fd] == SYNCHRONOUS) {
         delay();
-        if (is_hit(SYNC_ERROR)) {
+        int failed = hit(SYNC_ERROR);
+        if (failed) {
             /* The kernel keeps it, and whoever reads gets it. The disk may have some of it. */
             real_pwrite(fd, data, size, offset);
             if (rand_r(&seed) % 2)
                 wrote(fd, data, size / 2, offset);
-            errno = number(SYNC_ERROR);
+            errno = failed;
             return -1;
         }
     }
@@ -639,15 +647,16 @@ static int sync_it(int (*call)(int), int fd, int has_names)
     if (kind == OTHER)
         return call(fd);
     delay();
-    if (is_hit(SYNC_ERROR)) {
+    int failed = hit(SYNC_ERROR);
+    if (failed) {
         pthread_mutex_lock(&lock);
         if (kind != DIRECTORY && shadow)
             forget(files[fd], 0);
         pthread_mutex_unlock(&lock);
-        errno = number(SYNC_ERROR);
+        errno = failed;
         return -1;
     }
-    int failed = call(fd);
+    failed = call(fd);
     if (failed || !shadow)
         return failed;
     pthread_mutex_lock(&lock);

@@ -249,6 +249,33 @@ def test_an_older_count_of_deliveries_is_not_noted_after_a_younger_one(
     assert [each.headers["delivery-count"] for each in consumer.take("MESSAGE")] == ["4"]
 
 
+@pytest.mark.parametrize("fails_again", [False, True])
+def test_an_older_count_of_deliveries_is_not_noted_last_by_a_broker_that_stops(
+    store: FailingStore, *, fails_again: bool
+) -> None:
+    """Nobody hears any more that the store was asked for the younger one meanwhile."""
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    broker.client().publish(QUEUE, b"1", receipt="r")
+    for is_held in (False, False, True):
+        consumer = broker.client()
+        consumer.subscribe(QUEUE, ack="client")
+        assert consumer.take("MESSAGE")
+        consumer.close()
+        store.fails = everything
+        runner.is_held = is_held
+        broker.clock.advance(LONG_S)
+    # What is owed of the first two fails with the third, and alone.
+    for _ in range(3):
+        runner.step()
+    failing = iter((fails_again,))
+    store.fails = lambda _: next(failing, False)
+    broker.broker.close()
+    consumer = MemoryBroker(CONFIG, store=store, clock=broker.clock).client()
+    consumer.subscribe(QUEUE, ack="client")
+    assert [each.headers["delivery-count"] for each in consumer.take("MESSAGE")] == ["4"]
+
+
 def test_a_disconnect_is_answered_last(store: FailingStore) -> None:
     runner = HeldRunner()
     broker = MemoryBroker(CONFIG, store=store, runner=runner)

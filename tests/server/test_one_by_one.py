@@ -49,6 +49,23 @@ def test_what_is_due_together_is_done_in_as_many_turns() -> None:
         assert len(came) == turn
 
 
+def test_who_takes_time_leaves_nine_times_as_much_to_others() -> None:
+    clock, later = made()
+    came: list[float] = []
+
+    def work(seconds: float) -> None:
+        came.append(clock.seconds())
+        clock.rightNow += seconds
+
+    for seconds in (0.0005, 0.001, 60.0, -60.0, 0.0):
+        later.callLater(1.0, lambda seconds=seconds: work(seconds))
+    clock.advance(1.0)
+    while clock.calls:
+        clock.advance(max(0.0, clock.calls[0].getTime() - clock.seconds()))
+    # The time of day may have been set, and no wait is long.
+    assert came == pytest.approx([1.0, 1.005, 1.015, 61.025, 1.025])
+
+
 def test_what_is_cancelled_is_not_done_and_leaves_nothing() -> None:
     clock, later = made()
     came: list[int] = []

@@ -2,15 +2,16 @@
 
 All that one chunk of octets brought is applied first; then :meth:`Broker.flush` pumps each
 destination that was touched once, hands to the store what it has to keep, and writes to each
-connection that has output once.
+connection that has output once. Where these are many, the rest of them is written to between what
+others ask for.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from stompkit.server._transactions import Settlement
 
 __all__ = ["Broker"]
+
+#: Connections that are written to in one turn of the reactor, where there are more of them: what a
+#: write costs is for the most part what the reactor does about it, all of it ahead of anybody else.
+_MOST_WRITTEN: Final = 50
 
 
 class Broker:
@@ -93,6 +98,9 @@ class Broker:
         self._timers: set[Timer] = set()
         self._dirty: dict[Destination, None] = {}
         self._written: dict[Connection, None] = {}
+        #: Those who are written to in later turns of the reactor, since they are so many.
+        self._late: deque[Connection] = deque()
+        self._is_late = False
         self._pulling: dict[Connection, None] = {}
         self._hungry: dict[Subscription, None] = {}
         self._roomy: dict[Queue, None] = {}
@@ -165,6 +173,9 @@ class Broker:
             if timer.active():
                 timer.cancel()
         self._timers.clear()
+        # Those whom it would have written to are gone.
+        self._late.clear()
+        self._is_late = False
 
     def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
         """Be as new, with the settings of now: clients are closed with an ERROR, all else is gone.
@@ -388,8 +399,11 @@ class Broker:
                     journal.flush()
                 elif self._written:
                     written, self._written = self._written, {}
-                    for connection in written:
-                        connection.write_out()
+                    if len(written) > _MOST_WRITTEN:
+                        self._write_to_many(written)
+                    else:
+                        for connection in written:
+                            connection.write_out()
                 elif self._doomed:
                     doomed, self._doomed = self._doomed, []
                     for connection, text, code in doomed:
@@ -414,6 +428,28 @@ class Broker:
                 journal.flush()
         finally:
             self._flushing = False
+
+    def _write_to_many(self, connections: Iterable[Connection]) -> None:
+        """Write to the first of many connections, and to others between the reactor's turns."""
+        # Who is behind is not to fall behind further: what waits is never more than of one turn.
+        self._write_late(len(self._late))
+        self._late.extend(connections)
+        self._write_late(_MOST_WRITTEN)
+
+    def _write_late(self, most: int) -> None:
+        """Write to no more than so many of those who are left, and to the rest later."""
+        late = self._late
+        for _ in range(min(most, len(late))):
+            connection = late.popleft()
+            if not connection.is_closing:
+                connection.write_out()
+        if late and not self._is_late:
+            self._is_late = True
+            self.later(0.0, self._write_more)
+
+    def _write_more(self) -> None:
+        self._is_late = False
+        self._write_late(_MOST_WRITTEN)
 
     def _feed(self, subscription: Subscription) -> None:
         subscription.catch_up(self.now)

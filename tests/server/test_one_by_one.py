@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -63,7 +64,26 @@ def test_who_takes_time_leaves_nine_times_as_much_to_others() -> None:
     while clock.calls:
         clock.advance(max(0.0, clock.calls[0].getTime() - clock.seconds()))
     # The time of day may have been set, and no wait is long.
-    assert came == pytest.approx([1.0, 1.005, 1.015, 61.025, 1.025])
+    assert came == pytest.approx([1.0, 1.005, 1.015, 61.015, 1.015])
+
+
+def test_who_is_late_by_as_much_as_it_had_to_wait_has_no_rest_before_it() -> None:
+    clock, later = made()
+    came: list[float] = []
+
+    def work() -> None:
+        came.append(clock.seconds())
+        clock.rightNow += 0.001
+
+    for _ in range(30):
+        later.callLater(0.1, work)
+    while clock.calls:
+        clock.advance(max(0.0, clock.calls[0].getTime() - clock.seconds()))
+    waits = [second - first for first, second in pairwise(came)]
+    # As long as they are not that late, one after each tenth of the time.
+    assert waits[:9] == pytest.approx([0.01] * 9)
+    assert waits[-9:] == pytest.approx([0.001] * 9)
+    assert came[9] < 0.2 <= came[11]
 
 
 def test_what_is_cancelled_is_not_done_and_leaves_nothing() -> None:

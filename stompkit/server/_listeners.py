@@ -17,7 +17,7 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 
 from stompkit.server._beanstalk_settings import BeanstalkSettings
-from stompkit.server._listening import PROXIED, endpoint_of
+from stompkit.server._listening import PROXIED, accept_few, endpoint_of
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._settings import Endpoint, Settings
 
@@ -72,6 +72,7 @@ class Listeners:
                 port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)
             except Exception as error:
                 raise CantListen(f"can't listen on {where.endpoint}: {error}") from error
+            accept_few(port)
             self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:
                 await self.stop()

@@ -8,11 +8,14 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, cast
 
 from twisted.internet.endpoints import serverFromString
-from twisted.internet.interfaces import IReactorCore, IStreamServerEndpoint
+from twisted.internet.interfaces import IListeningPort, IReactorCore, IStreamServerEndpoint
+from twisted.internet.tcp import Port
 
 __all__ = [
     "BACKLOG",
+    "MOST_ACCEPTED",
     "PROXIED",
+    "accept_few",
     "arguments_of",
     "described_with_backlog",
     "endpoint_of",
@@ -26,6 +29,9 @@ PROXIED: Final = "haproxy:"
 #: that all come back after a restart wait here; one that finds no room tries again after a second.
 #: The kernel takes no more than net.core.somaxconn, which is as many on Linux.
 BACKLOG: Final = 4096
+
+#: Connections that are accepted in one turn of the reactor.
+MOST_ACCEPTED: Final = 16
 
 #: The endpoints that take a backlog, and how many arguments without a name come before it.
 _BEFORE_BACKLOG: Final = {"tcp": 2, "tcp6": 1, "unix": 2, "ssl": 5, "stomps": 1}
@@ -59,6 +65,24 @@ def endpoint_of(
         # It has looked for it among those that there are, and says no more than that.
         raise ValueError(_NOT_HANDED_OVER) from error
     return endpoint
+
+
+def accept_few(port: IListeningPort) -> None:
+    """Have a port accept no more than :data:`MOST_ACCEPTED` connections ahead of all else.
+
+    Twisted's accept some more in each turn in which that many had come, without end: in a flood
+    everybody who is connected would wait for hundreds of strangers. Other kinds of ports stay as
+    they are.
+    """
+    if not isinstance(port, Port):
+        return
+    accept = port.doRead
+
+    def accept_some() -> None:
+        port.numberAccepts = min(port.numberAccepts, MOST_ACCEPTED)
+        accept()  # type: ignore[no-untyped-call]  # Twisted's
+
+    port.doRead = accept_some  # type: ignore[method-assign]
 
 
 def networks(names: Sequence[str]) -> list[IPv4Network | IPv6Network]:

@@ -1,0 +1,65 @@
+"""Strangers who come by the hundred are let in a few at a time, ahead of nobody's octets."""
+
+from __future__ import annotations
+
+import select
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet import reactor
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.protocol import Factory, Protocol
+
+from stompkit.server._listening import MOST_ACCEPTED, accept_few, endpoint_of
+
+CROWD = 100
+
+
+class Counter(Factory):
+    """Counts who is let in."""
+
+    noisy = False
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self.came = 0
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol:
+        """Count one more."""
+        self.came += 1
+        return Protocol()
+
+
+def listening(description: str, factory: Factory) -> Any:
+    ports: list[IListeningPort] = []
+    endpoint_of(reactor, description).listen(factory).addCallback(ports.append)
+    [port] = ports
+    return port
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+def test_no_turn_of_the_reactor_lets_in_more_than_a_few(
+    family: socket.AddressFamily, tmp_path: Path
+) -> None:
+    counter = Counter()
+    path = str(tmp_path / "socket")
+    is_unix = family == socket.AF_UNIX
+    port = listening(f"unix:{path}" if is_unix else "tcp:0:interface=127.0.0.1", counter)
+    accept_few(port)
+    with ExitStack() as stack:
+        # The reactor does not run: its turns are made here.
+        stack.callback(port.connectionLost, None)
+        for _ in range(CROWD):
+            stranger = stack.enter_context(socket.socket(family))
+            stranger.connect(path if is_unix else ("127.0.0.1", port.getHost().port))
+        turns = []
+        while counter.came < CROWD:
+            assert select.select([port.socket], [], [], 30)[0]
+            before = counter.came
+            port.doRead()
+            turns.append(counter.came - before)
+    assert max(turns) == MOST_ACCEPTED
+    assert sum(turns) == CROWD

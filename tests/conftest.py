@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,11 @@ settings.load_profile("stompkit")
 
 if IS_CAMPAIGN:
     os.environ["PYTEST_TIMEOUT"] = "0"
+
+# A shell has what it runs in the background ignore Ctrl-C, and so would all that tests start, and
+# send SIGINT to.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["pytester", "tests.browser"]
 

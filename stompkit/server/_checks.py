@@ -294,7 +294,9 @@ def _check_rights(settings: Settings, document: Document) -> None:
 
 def _placed(made: Sequence[Any], document: Document, name: str) -> list[tuple[int, Any]]:
     """Structs with their indices in the file, in which there may be others."""
-    count = len(document.at((name,)) or ())
+    tables = document.at((name,))
+    # What is no list has been noted as a mistake, and there are no structs.
+    count = len(tables) if isinstance(tables, list) else 0
     indices = [index for index in range(count) if (name, index) not in document.unmade]
     return list(zip(indices, made, strict=False))
 

@@ -239,6 +239,10 @@ MISTAKES = {
         '[destination]\nname = "/queue/a"',
         "line 1: [destination]: write [[destination]], once for each",
     ),
+    "a value where there may be many tables": (
+        "destination = true",
+        "line 1: destination: write [[destination]], once for each",
+    ),
     "many tables where there is one": (
         "[[broker]]",
         "line 1: [[broker]]: there is only one: write [broker]",

@@ -206,7 +206,9 @@ class MemoryTransport:
         self.is_read = False
 
     def resumeProducing(self) -> None:
-        """Read on; what has waited comes with the next thing that the client does."""
+        """Read on; what has waited comes in a turn of its own, as from a real transport."""
+        if not self.is_read and (self._inbound or self._is_ending):
+            self._clock.callLater(0, self.deliver, b"")
         self.is_read = True
 
     def stopProducing(self) -> None:

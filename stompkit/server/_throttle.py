@@ -175,9 +175,21 @@ class Throttle:
         """How many were wrong, or may be, where it comes from; 0 for the best."""
         if self.is_friend(attempt):
             return 0.0
+        counts, key = self._origin(attempt)
+        return counts.of(key, now) + self._open[key]
+
+    def was_wrong(self, attempt: Attempt, now: float) -> bool:
+        """Whether any wrong passcode from where it comes from is not forgiven yet."""
+        if not self._settings.enabled or self.is_friend(attempt):
+            return False
+        counts, key = self._origin(attempt)
+        return counts.of(key, now) > _EPSILON
+
+    def _origin(self, attempt: Attempt) -> tuple[_Counts, bytes]:
+        """What a stranger is counted under."""
         if attempt.is_shared:
-            return self._pairs.of(attempt.pair, now) + self._open[attempt.pair]
-        return self._addresses.of(attempt.address, now) + self._open[attempt.address]
+            return self._pairs, attempt.pair
+        return self._addresses, attempt.address
 
     def wait_s(self, attempt: Attempt, now: float) -> float:
         """Seconds until a login that no other is in the way of is looked at."""

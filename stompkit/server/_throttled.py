@@ -21,8 +21,14 @@ _MOST_HELD: Final = 1_000
 _MOST_WAITING: Final = 10_000
 #: Logins that are looked at at a time, besides those of users who were there before.
 _MOST_OPEN: Final = 20
-#: Lines in which addresses wait.
+#: Lines in which addresses wait: the first for those that were not wrong.
 _LINES: Final = 10
+#: After a look at the passcode of one whose address was wrong the next of those has to wait: how
+#: many times as long as the look took, and seconds that this is at most.
+_REST: Final = 3
+_MOST_REST_S: Final = 1.0
+#: Logins that are refused in one turn, of those that have waited.
+_MOST_REFUSED: Final = 20
 #: Addresses of which the log has been told.
 _MOST_TOLD: Final = 1_000
 
@@ -55,7 +61,9 @@ class ThrottledAuthenticator:
     """Asks another one, but not too often, and not about too many at a time.
 
     Where some have to wait, those are asked about first whose addresses have the fewest wrong
-    passcodes: however many guess, a stranger who does not is soon let in.
+    passcodes: however many guess, a stranger who does not is soon let in. Those whose addresses
+    have any are asked about one at a time, in a quarter of the time at most, since a look takes a
+    processor that everybody else could have.
     """
 
     def __init__(
@@ -75,6 +83,10 @@ class ThrottledAuthenticator:
         self._lines: tuple[dict[bytes, None], ...] = tuple({} for _ in range(_LINES))
         self._line_of: dict[bytes, dict[bytes, None]] = {}
         self._is_going_on = False
+        #: Whether that is to be done in a turn of its own.
+        self._is_later = False
+        #: Whether one whose address was wrong is being looked at, or that was a moment ago.
+        self._is_guess_last = False
         self._told: OrderedDict[bytes, float] = OrderedDict()
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
@@ -89,7 +101,8 @@ class ThrottledAuthenticator:
         entry = _Login(attempt, credentials, answer, now + self._login_timeout_s)
         verdict = self.throttle.judge(attempt, now)
         is_free = self._open < _MOST_OPEN or self.throttle.is_friend(attempt)
-        if verdict is Verdict.CHECK and is_free:
+        has_to_rest = self._is_guess_last and self.throttle.was_wrong(attempt, now)
+        if verdict is Verdict.CHECK and is_free and not has_to_rest:
             self._check(entry)
         elif verdict is not Verdict.REFUSE and self._waiting_count < _MOST_WAITING:
             self._wait(entry, now)
@@ -97,6 +110,9 @@ class ThrottledAuthenticator:
             self._refuse(entry, now)
 
     def _check(self, entry: _Login) -> None:
+        began = self._clock.seconds()
+        was_wrong = self.throttle.was_wrong(entry.attempt, began)
+        self._is_guess_last |= was_wrong
         self.throttle.begin(entry.attempt)
         self._open += 1
         is_over = False
@@ -109,7 +125,10 @@ class ThrottledAuthenticator:
                 outcome = Outcome.RIGHT
             else:
                 outcome = Outcome.WRONG if said.is_certain else Outcome.UNDECIDED
-            self.throttle.end(entry.attempt, outcome, self._clock.seconds())
+            now = self._clock.seconds()
+            self.throttle.end(entry.attempt, outcome, now)
+            if was_wrong:
+                self._rest(now - began)
             try:
                 entry.answer(said.user)
             finally:
@@ -124,6 +143,19 @@ class ThrottledAuthenticator:
             _log.failure("while a login was looked at")
             decided(Decided(None, is_certain=False))
 
+    def _rest(self, took_s: float) -> None:
+        """Have the next whose address was wrong wait; not where a look takes no time."""
+        # A clock may have been set back meanwhile.
+        rest_s = min(_REST * max(0.0, took_s), _MOST_REST_S)
+        if rest_s:
+            self._clock.callLater(rest_s, self._end_rest)
+        else:
+            self._is_guess_last = False
+
+    def _end_rest(self) -> None:
+        self._is_guess_last = False
+        self._go_on()
+
     # Waiting.
 
     def _wait(self, entry: _Login, now: float) -> None:
@@ -135,8 +167,11 @@ class ThrottledAuthenticator:
     def _line_up(self, address: bytes, now: float) -> None:
         """Have the first who waits at an address, if anybody does, be one who may be next."""
         if address in self._waiting and address not in self._line_of:
-            standing = self.throttle.standing(self._waiting[address][0].attempt, now)
-            line = self._lines[min(int(standing), _LINES - 1)]
+            attempt = self._waiting[address][0].attempt
+            number = int(self.throttle.standing(attempt, now))
+            if self.throttle.was_wrong(attempt, now):
+                number += 1
+            line = self._lines[min(number, _LINES - 1)]
             line[address] = None
             self._line_of[address] = line
 
@@ -146,8 +181,12 @@ class ThrottledAuthenticator:
             # Some are answered at once, and this is called from the loop below.
             return
         self._is_going_on = True
+        refused = 0
         try:
             while line := next(filter(None, self._lines), None):
+                if refused == _MOST_REFUSED:
+                    self._go_on_later()
+                    break
                 address = next(iter(line))
                 waiting = self._waiting[address]
                 entry, now = waiting[0], self._clock.seconds()
@@ -155,11 +194,18 @@ class ThrottledAuthenticator:
                 if now >= entry.until:
                     # Its connection has ended: there is nobody to be let in.
                     verdict = Verdict.REFUSE
-                if verdict is Verdict.CHECK and self._open >= _MOST_OPEN:
-                    break
+                has_to_rest = self._is_guess_last and self.throttle.was_wrong(entry.attempt, now)
+                is_misplaced = has_to_rest and line is self._lines[0]
+                if verdict is Verdict.CHECK and not is_misplaced:
+                    if has_to_rest or self._open >= _MOST_OPEN:
+                        break
                 del line[address], self._line_of[address]
                 if verdict is Verdict.WAIT:
                     # For another one from there, whose end has it line up again.
+                    continue
+                if verdict is Verdict.CHECK and is_misplaced:
+                    # It was not wrong yet when it was lined up.
+                    self._line_up(address, now)
                     continue
                 waiting.popleft()
                 self._waiting_count -= 1
@@ -169,9 +215,19 @@ class ThrottledAuthenticator:
                     self._check(entry)
                 else:
                     self._refuse(entry, now)
+                    refused += 1
                 self._line_up(address, now)
         finally:
             self._is_going_on = False
+
+    def _go_on_later(self) -> None:
+        if not self._is_later:
+            self._is_later = True
+            self._clock.callLater(0.0, self._go_on_now)
+
+    def _go_on_now(self) -> None:
+        self._is_later = False
+        self._go_on()
 
     # Refusing.
 

@@ -388,12 +388,78 @@ def test_however_many_guess_a_stranger_is_soon_looked_at() -> None:
     for _ in range(21):
         broker.waiting.pop(0)()
     assert client.version
-    assert len(broker.waiting) == 20
+    assert len(broker.waiting) == 1
     while broker.waiting:
         broker.waiting.pop(0)()
     assert len(broker.looked_at) == 10 * 10 + 1
+    broker.clock.advance(0.0)
     assert not broker.authenticator._waiting and not broker.authenticator._waiting_count
     assert not any(broker.authenticator._lines) and not broker.authenticator._line_of
+
+
+def test_guesses_are_looked_at_one_at_a_time_and_in_a_quarter_of_the_time() -> None:
+    broker = Guesses(slowly=True, wrong_passcodes=10, forgiven_after_s=1000)
+    for address in (HOME, AWAY):
+        broker.connect("alice", "a guess", address)
+        broker.waiting.pop()()
+    for number in range(3):
+        broker.connect("alice", f"guess {number}", HOME)
+        broker.connect("bob", f"guess {number}", AWAY)
+    assert len(broker.looked_at) == 3
+    broker.clock.advance(0.25)
+    broker.waiting.pop()()
+    broker.clock.advance(0.5)
+    assert len(broker.looked_at) == 3
+    broker.clock.advance(0.25)
+    assert len(broker.looked_at) == 4
+    # However long one has taken the next is not far, and others don't wait for it.
+    broker.clock.advance(2.0)
+    broker.waiting.pop()()
+    stranger = broker.connect("carol", "right", "203.0.113.1")
+    broker.waiting.pop()()
+    assert stranger.version
+    assert not broker.waiting
+    broker.clock.advance(1.0)
+    assert len(broker.looked_at) == 6
+
+
+def test_who_had_lined_up_before_it_was_wrong_waits_with_the_others() -> None:
+    broker = Guesses(slowly=True, wrong_passcodes=3, forgiven_after_s=1000)
+    others = [
+        broker.connect(f"user {number}", "right", f"203.0.113.{number}") for number in range(19)
+    ]
+    wrong = [broker.connect("alice", f"guess {number}") for number in range(3)]
+    strangers = [broker.connect("bob", "right", f"203.0.113.{number}") for number in range(50, 70)]
+    # The first guess of all is known to be wrong by now, and two of the same address have lined up.
+    broker.clock.advance(0.25)
+    broker.waiting.pop(19)()
+    while broker.waiting:
+        broker.waiting.pop()()
+    assert all(client.version for client in (*others, *strangers))
+    assert not any(client.version for client in wrong)
+    for _ in range(10):
+        broker.clock.advance(1.0)
+        while broker.waiting:
+            broker.waiting.pop()()
+    assert not any(broker.authenticator._lines) and not broker.authenticator._waiting_count
+
+
+def test_those_whose_time_is_over_are_not_all_seen_to_in_one_turn() -> None:
+    broker = Guesses(slowly=True, wrong_passcodes=1, forgiven_after_s=1000)
+    for number in range(100):
+        broker.connect("alice", f"guess {number}")
+    broker.clock.advance(LOGIN_TIMEOUT_S)
+    counts = []
+
+    def others_have_their_turn() -> None:
+        counts.append(broker.count(Outcome.THROTTLED))
+        if broker.authenticator._waiting_count:
+            broker.clock.callLater(0.0, others_have_their_turn)
+
+    broker.waiting.pop()()
+    others_have_their_turn()
+    broker.clock.advance(0.0)
+    assert counts == [20, 40, 60, 80, 99]
 
 
 def test_who_was_there_before_does_not_wait_for_strangers() -> None:

@@ -20,6 +20,12 @@ cost. What the others have done and used of a processor is part of the figures, 
 whether they did their work, and whether there was room for it. To try::
 
     python -m benchmarks.hostile --connections 1000 --rounds 2 --seconds 5
+
+Linux may give each session the same share of the processors (autogroup in sched(7)). What nobody
+else wants counts within a session only then: broker and client would wait for milliseconds while
+the others, who in truth are on other machines, are at work. As root, before the program::
+
+    sysctl kernel.sched_autogroup_enabled=0
 """
 
 from __future__ import annotations
@@ -56,6 +62,8 @@ END_S: Final = 30.0
 SPARE: Final = 200
 #: Seconds until all of the others are there, or gone.
 PATIENCE_S: Final = 120.0
+#: Tells whether sessions have shares.
+AUTOGROUP: Final = Path("/proc/sys/kernel/sched_autogroup_enabled")
 #: How long to look whether the broker has nothing to do, and what it may use of a processor then.
 LOOK_S: Final = 0.5
 IDLE_CORES: Final = 0.05
@@ -300,6 +308,8 @@ def main() -> int:
     add("--body-bytes", type=positive, default=1_024, help="of a message (default: %(default)s)")
     given = parser.parse_args()
     measure_compiled("benchmarks.hostile")
+    if AUTOGROUP.exists() and AUTOGROUP.read_text(encoding="ascii").strip() != "0":
+        print("Sessions have shares of the processors here: see --help", file=sys.stderr)
     most = given.connections + SPARE
     allow_open_files(most + SPARE)
     with tempfile.TemporaryDirectory(prefix="stompkit-hostile-") as name:

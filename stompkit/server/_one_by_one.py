@@ -4,9 +4,10 @@ Thousands that have connected in one second are all due in one second, too, when
 in. A reactor calls all that is due before it looks at a socket again, so that everybody else would
 have to wait for that; and with one in each of its turns nearly every message would wait for one,
 as long as they last. So each that follows another comes so much later that the time of all of them
-is a tenth of all time. A few thousand are late by some seconds then, and nobody else notices them.
-None is twice as late as it should be: there the rest ends, since who comes faster than that would
-have all places.
+is a tenth of all time, with what a call leaves to do: octets to write, and the peer's answer to the
+end of its connection, take twice as long as the call itself. A few thousand are late by some
+seconds then, and nobody else notices them. None is twice as late as it should be: there the rest
+ends, since who comes faster than that would have all places.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from stompkit.server.interfaces import Clock, Timer
 __all__ = ["OneByOne"]
 
 
-#: How many times as long as a call took none is made, and seconds that this is at most: a call that
-#: had to wait for a processor says nothing of the next one.
-_REST: Final = 9
+#: How many times as long as a call took none is made, of which it leaves something to do for twice
+#: that time; and seconds that this is at most: a call that had to wait for a processor says nothing
+#: of the next one.
+_REST: Final = 29
 _MOST_REST_S: Final = 0.01
 
 

@@ -20,6 +20,7 @@ from stompkit.server._beanstalk_settings import BeanstalkSettings
 from stompkit.server._listening import PROXIED, accept_few, endpoint_of
 from stompkit.server._protocol import BrokerFactory
 from stompkit.server._settings import Endpoint, Settings
+from stompkit.server._turns import share_turns
 
 if TYPE_CHECKING:
     from stompkit.server.beanstalk import BeanstalkFactory
@@ -67,6 +68,7 @@ class Listeners:
         Raises :class:`CantListen`.
         """
         reactor = cast("IReactorCore", self._reactor)
+        share_turns(reactor)
         for spoken, where, factory in self._wanted():
             try:
                 port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)

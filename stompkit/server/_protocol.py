@@ -94,6 +94,11 @@ class BrokerProtocol(Protocol):
     def _stream(self) -> StreamTransport:
         return cast("StreamTransport", self.transport)
 
+    @property
+    def who(self) -> str:
+        """The user's name, empty for a stranger: see :mod:`stompkit.server._turns`."""
+        return self._connection.user.name
+
     # What Twisted calls.
 
     def connectionMade(self) -> None:

@@ -126,6 +126,9 @@ class HeaderFactory(Factory):
 class HeaderProtocol(Protocol):
     """Waits for the header, and hands the connection over to whom it is for."""
 
+    #: The user's name: nobody knows it yet.
+    who: Final = ""
+
     def __init__(self, factory: HeaderFactory, addr: IAddress | None) -> None:
         """Wait for a connection from this address."""
         self._factory = factory

@@ -100,6 +100,11 @@ class WebSocketProtocol(Protocol):
     def _below(self) -> StreamTransport:
         return cast("StreamTransport", self.transport)
 
+    @property
+    def who(self) -> str:
+        """The user's name; empty for a stranger."""
+        return self._broker.who
+
     # What Twisted calls.
 
     def connectionMade(self) -> None:

@@ -17,7 +17,8 @@ of them together. Of 1,000
 
 Whoever is closed comes again. They come from 64 addresses, and passcodes are hashed at the default
 cost. What the others have done and used of a processor is part of the figures, so that one can see
-whether they did their work, and whether there was room for it. To try::
+whether they did their work, and whether there was room for it. After a round they all leave at
+once; what the client sees of that is a figure without a bound. To try::
 
     python -m benchmarks.hostile --connections 1000 --rounds 2 --seconds 5
 
@@ -39,10 +40,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks._client import Client, Refused, message, number_of
 from benchmarks._compiled import measure_compiled
@@ -60,6 +61,8 @@ MOST: Final = 2.0
 END_S: Final = 30.0
 #: Files that the processes open besides connections, and connections that are not hostile.
 SPARE: Final = 200
+#: How long the client is looked at while they leave.
+LEAVING_S: Final = 2
 #: Seconds until all of the others are there, or gone.
 PATIENCE_S: Final = 120.0
 #: Tells whether sessions have shares.
@@ -99,6 +102,16 @@ class Round(NamedTuple):
 
 #: What is waited for, by where the message is.
 WAITED: Final = tuple(f"{what}_{where}" for where in QUEUES for what in ("receipt", "message"))
+
+
+class Measured(NamedTuple):
+    """All rounds: those without others, those with them, and those in which they leave."""
+
+    without: list[Round]
+    with_others: list[Round]
+    leaving: list[Round]
+    #: What the others have done, and what it cost, by a name.
+    done: list[dict[str, float]]
 
 
 class Shop:
@@ -188,8 +201,10 @@ class Shop:
 
 
 @contextlib.contextmanager
-def crowd(port: int, given: argparse.Namespace, into: list[dict[str, float]]) -> Iterator[None]:
-    """Have the others there; adds what they have done to a list."""
+def crowd(
+    port: int, given: argparse.Namespace, into: list[dict[str, float]]
+) -> Iterator[Callable[[], None]]:
+    """Have the others there; gives what has them leave. Adds what they have done to a list."""
     command = [sys.executable, "-m", "benchmarks._crowd", "--port", str(port)]
     command += ["--connections", str(given.connections), "--rate", str(given.actions)]
     pipe = subprocess.PIPE
@@ -199,8 +214,10 @@ def crowd(port: int, given: argparse.Namespace, into: list[dict[str, float]]) ->
             line = process.stdout.readline()
             if not line:
                 raise Refused("the others could not come")
-            yield
-            said, _ = process.communicate("\n", timeout=PATIENCE_S)
+            assert process.stdin is not None
+            yield process.stdin.close
+            process.stdin = None
+            said, _ = process.communicate(timeout=PATIENCE_S)
             into.append(json.loads(said))
         finally:
             process.kill()
@@ -230,11 +247,10 @@ def wait_until_gone(broker: RunningBroker) -> None:
         is_over = is_idle and len(list(files.iterdir())) < SPARE
 
 
-def measure(
-    broker: RunningBroker, given: argparse.Namespace
-) -> tuple[list[Round], list[Round], list[dict[str, float]]]:
-    """Run all rounds; gives those without and with others, and what these have done."""
-    without, with_others, done = list[Round](), list[Round](), list[dict[str, float]]()
+def measure(broker: RunningBroker, given: argparse.Namespace) -> Measured:
+    """Run all rounds."""
+    measured = Measured([], [], [], [])
+    without, with_others, leaving, done = measured
     shop = Shop(broker.port)
     pid = process_id(broker)
     gc.disable()
@@ -243,22 +259,24 @@ def measure(
         progress(f"round {number + 1} of {given.rounds}, without")
         without.append(shop.run(given.rate, given.seconds, given.body_bytes))
         progress(f"round {number + 1} of {given.rounds}, others come")
-        with crowd(broker.port, given, done):
+        with crowd(broker.port, given, done) as leave:
             progress(f"round {number + 1} of {given.rounds}, with others")
             before, began = used_s(pid), time.monotonic()
             with_others.append(shop.run(given.rate, given.seconds, given.body_bytes))
             cost_s, took_s = used_s(pid) - before, time.monotonic() - began
+            leave()
+            progress(f"round {number + 1} of {given.rounds}, others leave")
+            leaving.append(shop.run(given.rate, LEAVING_S, given.body_bytes))
         done[-1]["broker_cores"] = cost_s / took_s
         wait_until_gone(broker)
     if left := shop.left():
         raise Refused(f"{left} messages are left in the queues, and should not be")
-    return without, with_others, done
+    return measured
 
 
-def compared(
-    without: list[Round], with_others: list[Round], done: list[dict[str, float]]
-) -> tuple[list[Figure], list[Bound]]:
+def compared(measured: Measured) -> tuple[list[Figure], list[Bound]]:
     """What all rounds come to."""
+    without, with_others, leaving, done = measured
     figures, bounds = [], []
     for what in WAITED:
         word = what.replace("_", ", ")
@@ -277,7 +295,11 @@ def compared(
             hostile_ms / normal_ms,
             ",.2f",
         )
+        leaving_ms = median(each.percentile(what, 99) for each in leaving)
         figures.append(ratio)
+        figures.append(
+            Figure(f"{what}_p99_leaving_ms", "  while they leave, ms", leaving_ms, ",.3f")
+        )
         bounds.append(Bound(ratio, MOST))
 
     def done_of(name: str) -> float:
@@ -321,10 +343,10 @@ def main() -> int:
         config.write_text(text, encoding="utf-8")
         try:
             with start(folder / "run", "--config", str(config)) as broker:
-                found: tuple[Any, Any, Any] = measure(broker, given)
+                found = measure(broker, given)
         except (Refused, BrokerError, OSError) as error:
             raise broken(str(error)) from error
-    figures, bounds = compared(*found)
+    figures, bounds = compared(found)
     return report(parser, given.json, figures, bounds)
 
 

@@ -24,6 +24,7 @@ def test_hostile_connections_come_and_nothing_is_lost(tmp_path: Path) -> None:
             assert 0 < figure[f"{what}_p50_{kind}_ms"] <= figure[f"{what}_p99_{kind}_ms"]
         ratio = figure[f"{what}_p99_with_ms"] / figure[f"{what}_p99_without_ms"]
         assert figure[f"{what}_p99_ratio"] == pytest.approx(ratio)
+        assert figure[f"{what}_p99_leaving_ms"] > 0
     assert figure["open"] > 50
 
 

@@ -26,6 +26,7 @@ from stompkit.server._connection import Connection
 from stompkit.server._one_by_one import OneByOne
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._tls import diagnose_plain, diagnose_tls_failure, peer_certificate
+from stompkit.server._turns import ANONYMOUS
 from stompkit.server.interfaces import (
     Authenticator,
     Authoriser,
@@ -78,6 +79,8 @@ class BrokerProtocol(Protocol):
         self._closing_clock = given if closing_clock is None else closing_clock
         self._login_clock = given if login_clock is None else login_clock
         self.peer = peer
+        #: The user's name, empty for a stranger: see :mod:`stompkit.server._turns`.
+        self.who = ""
         self._connection = connection(broker, self, clock.seconds())
         self._timer: Timer | None = None
         self._paused = False
@@ -93,11 +96,6 @@ class BrokerProtocol(Protocol):
     @property
     def _stream(self) -> StreamTransport:
         return cast("StreamTransport", self.transport)
-
-    @property
-    def who(self) -> str:
-        """The user's name, empty for a stranger: see :mod:`stompkit.server._turns`."""
-        return self._connection.user.name
 
     # What Twisted calls.
 
@@ -203,6 +201,7 @@ class BrokerProtocol(Protocol):
 
     def logged_in(self) -> None:
         """Have the deadline for CONNECT give way to those of heart-beats."""
+        self.who = self._connection.user.name or ANONYMOUS
         self._schedule()
 
     @property

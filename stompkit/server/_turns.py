@@ -15,7 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, cast
 
-__all__ = ["SharedPoll", "share_turns"]
+__all__ = ["ANONYMOUS", "SharedPoll", "share_turns"]
+
+#: What stands for the name of those who were let in without one: it is nobody's.
+ANONYMOUS: Final = "\n"
 
 #: A descriptor, and what can be done with it.
 Event: TypeAlias = tuple[int, int]
@@ -24,7 +27,7 @@ _STRANGERS: Final = ""
 #: Connections of a user that are among the rest; those that it has beyond them are by themselves.
 _FEW: Final = 50
 #: How many of those that are by themselves have their turn at a time.
-_AT_A_TIME: Final = 8
+_AT_A_TIME: Final = 16
 
 
 class _Group:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from stompkit.server._protocol import BrokerProtocol
-from stompkit.server._turns import SharedPoll, share_turns
+from stompkit.server._turns import ANONYMOUS, SharedPoll, share_turns
 from stompkit.server.interfaces import Credentials, User
 from stompkit.testing.memory import MemoryBroker
 from tests.server.processes import LOOPBACK, TWIST, Client, announced, processes, talk, tcp
@@ -22,7 +22,7 @@ if sys.platform != "linux":
     pytest.skip("epoll is Linux's", allow_module_level=True)
 
 #: Of strangers, and of each user that has many, in one turn; and what nobody counts as many.
-AT_A_TIME, FEW = 8, 50
+AT_A_TIME, FEW = 16, 50
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
@@ -217,6 +217,10 @@ def test_a_client_is_a_stranger_until_it_has_logged_in() -> None:
     assert protocol.who == ""
     client.send("CONNECT", {"accept-version": "1.2", "host": "x", "login": "ada"})
     assert protocol.who == "ada"
+    nobody = MemoryBroker()
+    nobody.client()
+    [connection] = nobody.broker.connections
+    assert cast("BrokerProtocol", connection.outlet).who == ANONYMOUS
 
 
 def test_a_real_reactor_knows_whose_its_connections_are(tmp_path: Path) -> None:

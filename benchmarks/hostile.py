@@ -330,8 +330,9 @@ def main() -> int:
     add("--body-bytes", type=positive, default=1_024, help="of a message (default: %(default)s)")
     given = parser.parse_args()
     measure_compiled("benchmarks.hostile")
-    if AUTOGROUP.exists() and AUTOGROUP.read_text(encoding="ascii").strip() != "0":
-        print("Sessions have shares of the processors here: see --help", file=sys.stderr)
+    shares = AUTOGROUP.exists() and AUTOGROUP.read_text(encoding="ascii").strip() != "0"
+    if shares:
+        print("Sessions have shares of the processors here: see --help", flush=True)
     most = given.connections + SPARE
     allow_open_files(most + SPARE)
     with tempfile.TemporaryDirectory(prefix="stompkit-hostile-") as name:
@@ -347,7 +348,7 @@ def main() -> int:
         except (Refused, BrokerError, OSError) as error:
             raise broken(str(error)) from error
     figures, bounds = compared(found)
-    return report(parser, given.json, figures, bounds)
+    return report(parser, given.json, figures, bounds, sessions_have_shares=shares)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from benchmarks._client import Refused
 from benchmarks._crowd import KINDS, Crowd
-from benchmarks.hostile import WAITED, Shop
+from benchmarks.hostile import AUTOGROUP, WAITED, Shop
 from stompkit.testing import LaunchConfig, launch
 from tests.benchmarks.programs import figures, run
 
@@ -18,7 +19,8 @@ from tests.benchmarks.programs import figures, run
 def test_hostile_connections_come_and_nothing_is_lost(tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     arguments = ("--connections", "100", "--rounds", "1", "--seconds", "1", "--rate", "100")
-    figure = figures(run("hostile", *arguments, "--json", str(made)), made)
+    done = run("hostile", *arguments, "--json", str(made))
+    figure = figures(done, made)
     for what in WAITED:
         for kind in ("without", "with"):
             assert 0 < figure[f"{what}_p50_{kind}_ms"] <= figure[f"{what}_p99_{kind}_ms"]
@@ -26,6 +28,10 @@ def test_hostile_connections_come_and_nothing_is_lost(tmp_path: Path) -> None:
         assert figure[f"{what}_p99_ratio"] == pytest.approx(ratio)
         assert figure[f"{what}_p99_leaving_ms"] > 0
     assert figure["open"] > 50
+    # What the figures mean depends on it, so that they say it.
+    shares = AUTOGROUP.exists() and AUTOGROUP.read_text().strip() == "1"
+    assert json.loads(made.read_text())["sessions_have_shares"] == shares
+    assert ("Sessions have shares" in done.stdout) == shares
 
 
 def test_a_thousand_are_of_all_kinds() -> None:

@@ -185,6 +185,12 @@ class Throttle:
         counts, key = self._origin(attempt)
         return counts.of(key, now) > _EPSILON
 
+    def is_new(self, attempt: Attempt, now: float) -> bool:
+        """Whether it is a stranger, and none from there was wrong."""
+        if not self._settings.enabled or self.is_friend(attempt):
+            return False
+        return not self.was_wrong(attempt, now)
+
     def _origin(self, attempt: Attempt) -> tuple[_Counts, bytes]:
         """What a stranger is counted under."""
         if attempt.is_shared:

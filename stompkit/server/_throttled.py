@@ -23,10 +23,14 @@ _MOST_WAITING: Final = 10_000
 _MOST_OPEN: Final = 20
 #: Lines in which addresses wait: the first for those that were not wrong.
 _LINES: Final = 10
-#: After a look at the passcode of one whose address was wrong the next of those has to wait: how
-#: many times as long as the look took, and seconds that this is at most.
+#: After a look at a guess the next one has to wait: how many times as long as the look took, and
+#: seconds that this is at most.
 _REST: Final = 3
 _MOST_REST_S: Final = 1.0
+#: Strangers who had not been wrong: of about how many of the last ones it counts how many were, and
+#: the share from which the next of them is taken for one who guesses.
+_LATELY: Final = 16
+_GUESSED: Final = 0.5
 #: Logins that are refused in one turn, of those that have waited.
 _MOST_REFUSED: Final = 20
 #: Addresses of which the log has been told.
@@ -63,7 +67,9 @@ class ThrottledAuthenticator:
     Where some have to wait, those are asked about first whose addresses have the fewest wrong
     passcodes: however many guess, a stranger who does not is soon let in. Those whose addresses
     have any are asked about one at a time, in a quarter of the time at most, since a look takes a
-    processor that everybody else could have.
+    processor that everybody else could have. So are all strangers, while most of those that come
+    are wrong at once: thousands of addresses with a guess each. Where many come back, as after a
+    restart, most are right.
     """
 
     def __init__(
@@ -85,8 +91,10 @@ class ThrottledAuthenticator:
         self._is_going_on = False
         #: Whether that is to be done in a turn of its own.
         self._is_later = False
-        #: Whether one whose address was wrong is being looked at, or that was a moment ago.
+        #: Whether a guess is being looked at, or that was a moment ago.
         self._is_guess_last = False
+        #: The share of strangers that were wrong at once, lately.
+        self._wrong_share = 0.0
         self._told: OrderedDict[bytes, float] = OrderedDict()
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
@@ -101,7 +109,7 @@ class ThrottledAuthenticator:
         entry = _Login(attempt, credentials, answer, now + self._login_timeout_s)
         verdict = self.throttle.judge(attempt, now)
         is_free = self._open < _MOST_OPEN or self.throttle.is_friend(attempt)
-        has_to_rest = self._is_guess_last and self.throttle.was_wrong(attempt, now)
+        has_to_rest = self._is_guess_last and self._is_guess(attempt, now)
         if verdict is Verdict.CHECK and is_free and not has_to_rest:
             self._check(entry)
         elif verdict is not Verdict.REFUSE and self._waiting_count < _MOST_WAITING:
@@ -111,8 +119,9 @@ class ThrottledAuthenticator:
 
     def _check(self, entry: _Login) -> None:
         began = self._clock.seconds()
-        was_wrong = self.throttle.was_wrong(entry.attempt, began)
-        self._is_guess_last |= was_wrong
+        is_guess = self._is_guess(entry.attempt, began)
+        is_new = self.throttle.is_new(entry.attempt, began)
+        self._is_guess_last |= is_guess
         self.throttle.begin(entry.attempt)
         self._open += 1
         is_over = False
@@ -127,7 +136,9 @@ class ThrottledAuthenticator:
                 outcome = Outcome.WRONG if said.is_certain else Outcome.UNDECIDED
             now = self._clock.seconds()
             self.throttle.end(entry.attempt, outcome, now)
-            if was_wrong:
+            if is_new and outcome is not Outcome.UNDECIDED:
+                self._wrong_share += ((outcome is Outcome.WRONG) - self._wrong_share) / _LATELY
+            if is_guess:
                 self._rest(now - began)
             try:
                 entry.answer(said.user)
@@ -143,8 +154,14 @@ class ThrottledAuthenticator:
             _log.failure("while a login was looked at")
             decided(Decided(None, is_certain=False))
 
+    def _is_guess(self, attempt: Attempt, now: float) -> bool:
+        """Whether it is taken for a guess, whose look has to wait for others."""
+        if self.throttle.was_wrong(attempt, now):
+            return True
+        return self._wrong_share > _GUESSED and self.throttle.is_new(attempt, now)
+
     def _rest(self, took_s: float) -> None:
-        """Have the next whose address was wrong wait; not where a look takes no time."""
+        """Have the next guess wait; not where a look takes no time."""
         # A clock may have been set back meanwhile.
         rest_s = min(_REST * max(0.0, took_s), _MOST_REST_S)
         if rest_s:
@@ -194,8 +211,12 @@ class ThrottledAuthenticator:
                 if now >= entry.until:
                     # Its connection has ended: there is nobody to be let in.
                     verdict = Verdict.REFUSE
-                has_to_rest = self._is_guess_last and self.throttle.was_wrong(entry.attempt, now)
-                is_misplaced = has_to_rest and line is self._lines[0]
+                has_to_rest = self._is_guess_last and self._is_guess(entry.attempt, now)
+                is_misplaced = (
+                    has_to_rest
+                    and line is self._lines[0]
+                    and self.throttle.was_wrong(entry.attempt, now)
+                )
                 if verdict is Verdict.CHECK and not is_misplaced:
                     if has_to_rest or self._open >= _MOST_OPEN:
                         break

@@ -423,6 +423,39 @@ def test_guesses_are_looked_at_one_at_a_time_and_in_a_quarter_of_the_time() -> N
     assert len(broker.looked_at) == 6
 
 
+def test_while_most_strangers_are_wrong_all_are_looked_at_as_guesses_are() -> None:
+    broker = Guesses(slowly=True, wrong_passcodes=10, forgiven_after_s=1000)
+    broker.connect("dave", "right", "192.0.2.200")
+    broker.waiting.pop()()
+    for number in range(20):
+        broker.connect("alice", "a guess", f"203.0.113.{number}")
+    assert len(broker.waiting) == 20
+    while broker.waiting:
+        broker.waiting.pop()()
+    # A passcode for each address, and no count is high anywhere.
+    for number in range(50, 60):
+        broker.connect("alice", "a guess", f"203.0.113.{number}")
+    assert len(broker.waiting) == 1
+    broker.clock.advance(0.25)
+    broker.waiting.pop()()
+    broker.clock.advance(0.5)
+    assert not broker.waiting
+    # Who was there before does not go by that.
+    friend = broker.connect("dave", "right", "192.0.2.200")
+    broker.waiting.pop()()
+    assert friend.version
+    broker.clock.advance(0.25)
+    assert len(broker.waiting) == 1
+    # Nor does anybody once most are right.
+    crowd = [broker.connect("bob", "right", f"192.0.2.{number}") for number in range(40)]
+    while len(broker.waiting) == 1:
+        broker.waiting.pop()()
+    assert len(broker.waiting) > 1
+    while broker.waiting:
+        broker.waiting.pop()()
+    assert all(client.version for client in crowd)
+
+
 def test_who_had_lined_up_before_it_was_wrong_waits_with_the_others() -> None:
     broker = Guesses(slowly=True, wrong_passcodes=3, forgiven_after_s=1000)
     others = [

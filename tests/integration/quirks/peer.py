@@ -95,6 +95,12 @@ class Peer:
         """Close, without a word."""
         self._socket.close()
 
+    def leave(self) -> None:
+        """Say no more, and wait until the broker has closed: then it knows of that."""
+        self._socket.shutdown(socket.SHUT_WR)
+        while not self.is_closed:
+            self._read(_PATIENCE_S)
+
     # Saying something.
 
     def write(self, octets: bytes) -> None:

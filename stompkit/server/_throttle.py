@@ -28,7 +28,7 @@ from stompkit.server._listening import networks
 from stompkit.server._peers import counted_as
 from stompkit.server._throttle_settings import ThrottleSettings
 
-__all__ = ["Attempt", "Outcome", "Throttle", "Verdict"]
+__all__ = ["Attempt", "Outcome", "Repute", "Throttle", "Verdict"]
 
 #: Seconds in which a wrong passcode that is repeated is not looked at again.
 _AGAIN_S: Final = 5.0
@@ -54,6 +54,16 @@ class Outcome(Enum):
     UNDECIDED = "undecided"
     """What decides could not: that is nobody's guess."""
     THROTTLED = "throttled"
+
+
+class Repute(Enum):
+    """What is known of where a login comes from."""
+
+    FRIEND = "friend"
+    """The user has logged in from there before; or nothing is counted at all."""
+    STRANGER = "stranger"
+    WRONG = "wrong"
+    """A stranger, and a wrong passcode from there is not forgiven yet."""
 
 
 class Attempt(NamedTuple):
@@ -178,18 +188,12 @@ class Throttle:
         counts, key = self._origin(attempt)
         return counts.of(key, now) + self._open[key]
 
-    def was_wrong(self, attempt: Attempt, now: float) -> bool:
-        """Whether any wrong passcode from where it comes from is not forgiven yet."""
+    def repute(self, attempt: Attempt, now: float) -> Repute:
+        """What is known of where it comes from."""
         if not self._settings.enabled or self.is_friend(attempt):
-            return False
+            return Repute.FRIEND
         counts, key = self._origin(attempt)
-        return counts.of(key, now) > _EPSILON
-
-    def is_new(self, attempt: Attempt, now: float) -> bool:
-        """Whether it is a stranger, and none from there was wrong."""
-        if not self._settings.enabled or self.is_friend(attempt):
-            return False
-        return not self.was_wrong(attempt, now)
+        return Repute.WRONG if counts.of(key, now) > _EPSILON else Repute.STRANGER
 
     def _origin(self, attempt: Attempt) -> tuple[_Counts, bytes]:
         """What a stranger is counted under."""

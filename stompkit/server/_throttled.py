@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from twisted.logger import Logger
 
-from stompkit.server._throttle import Attempt, Outcome, Throttle, Verdict
+from stompkit.server._throttle import Attempt, Outcome, Repute, Throttle, Verdict
 from stompkit.server.interfaces import Clock, Credentials, User
 
 __all__ = ["Decided", "Decider", "ThrottledAuthenticator"]
@@ -109,7 +109,7 @@ class ThrottledAuthenticator:
         entry = _Login(attempt, credentials, answer, now + self._login_timeout_s)
         verdict = self.throttle.judge(attempt, now)
         is_free = self._open < _MOST_OPEN or self.throttle.is_friend(attempt)
-        has_to_rest = self._is_guess_last and self._is_guess(attempt, now)
+        has_to_rest = self._is_guess_last and self._is_guess(self.throttle.repute(attempt, now))
         if verdict is Verdict.CHECK and is_free and not has_to_rest:
             self._check(entry)
         elif verdict is not Verdict.REFUSE and self._waiting_count < _MOST_WAITING:
@@ -119,8 +119,8 @@ class ThrottledAuthenticator:
 
     def _check(self, entry: _Login) -> None:
         began = self._clock.seconds()
-        is_guess = self._is_guess(entry.attempt, began)
-        is_new = self.throttle.is_new(entry.attempt, began)
+        repute = self.throttle.repute(entry.attempt, began)
+        is_guess = self._is_guess(repute)
         self._is_guess_last |= is_guess
         self.throttle.begin(entry.attempt)
         self._open += 1
@@ -136,7 +136,7 @@ class ThrottledAuthenticator:
                 outcome = Outcome.WRONG if said.is_certain else Outcome.UNDECIDED
             now = self._clock.seconds()
             self.throttle.end(entry.attempt, outcome, now)
-            if is_new and outcome is not Outcome.UNDECIDED:
+            if repute is Repute.STRANGER and outcome is not Outcome.UNDECIDED:
                 self._wrong_share += ((outcome is Outcome.WRONG) - self._wrong_share) / _LATELY
             if is_guess:
                 self._rest(now - began)
@@ -154,11 +154,11 @@ class ThrottledAuthenticator:
             _log.failure("while a login was looked at")
             decided(Decided(None, is_certain=False))
 
-    def _is_guess(self, attempt: Attempt, now: float) -> bool:
-        """Whether it is taken for a guess, whose look has to wait for others."""
-        if self.throttle.was_wrong(attempt, now):
-            return True
-        return self._wrong_share > _GUESSED and self.throttle.is_new(attempt, now)
+    def _is_guess(self, repute: Repute) -> bool:
+        """Whether a login is taken for a guess, whose look has to wait for others."""
+        if repute is Repute.STRANGER:
+            return self._wrong_share > _GUESSED
+        return repute is Repute.WRONG
 
     def _rest(self, took_s: float) -> None:
         """Have the next guess wait; not where a look takes no time."""
@@ -186,7 +186,7 @@ class ThrottledAuthenticator:
         if address in self._waiting and address not in self._line_of:
             attempt = self._waiting[address][0].attempt
             number = int(self.throttle.standing(attempt, now))
-            if self.throttle.was_wrong(attempt, now):
+            if self.throttle.repute(attempt, now) is Repute.WRONG:
                 number += 1
             line = self._lines[min(number, _LINES - 1)]
             line[address] = None
@@ -211,12 +211,9 @@ class ThrottledAuthenticator:
                 if now >= entry.until:
                     # Its connection has ended: there is nobody to be let in.
                     verdict = Verdict.REFUSE
-                has_to_rest = self._is_guess_last and self._is_guess(entry.attempt, now)
-                is_misplaced = (
-                    has_to_rest
-                    and line is self._lines[0]
-                    and self.throttle.was_wrong(entry.attempt, now)
-                )
+                repute = self.throttle.repute(entry.attempt, now)
+                has_to_rest = self._is_guess_last and self._is_guess(repute)
+                is_misplaced = has_to_rest and repute is Repute.WRONG and line is self._lines[0]
                 if verdict is Verdict.CHECK and not is_misplaced:
                     if has_to_rest or self._open >= _MOST_OPEN:
                         break

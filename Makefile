@@ -10,29 +10,23 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { command -v $$python; break; }; done)
 
-# Tests wait a lot: there are more processes than processors, but no more than brokers are good for.
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); \
-	[ "$$n" -lt 2 ] && echo 2 || echo 4)
-
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests of what stands around the modules that are compiled, and is Python in a wheel, too.
-AROUND := admin/* stores/test_sqlalchemy* stores/test_store_commands* test_http_authoriser* \
-	test_logrotate* test_notify* test_proxy_protocol* test_settings* test_tls*
+# The day of the year, by which parts of the matrix lane take turns.
+TURN ?= $(shell date +%-j)
 SAY = @printf '\n== %s\n'
-# What fails beside other tests is tried again, alone, and what fails there, once more. What passes
-# then is a race, to be mended all the same: the output says which it was.
-AGAIN = echo 'Failed beside others. Again, alone; what passes now is a race, to be mended:'; \
-	retry() { $(BIN)/python $(1) -m pytest --last-failed --last-failed-no-failures none -v; }; \
-	retry || retry
 
-.PHONY: help demo test lint types ready frames rest tests compiled results campaign docs sbom \
-	audit clean
+.PHONY: help demo test test-all test-turn lint types compiled results campaign docs sbom audit clean
 
 help:
 	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
 	@echo '             over the broker and Spark to a replica and an event store, and back'
 	@echo 'make test    everything that has to pass: style, types, tests, compiled too, coverage'
+	@echo '             (SUITE=--help prints how to run a part of it)'
+	@echo 'make test-all'
+	@echo '             the same, and other brokers and versions, long kills, a short campaign'
+	@echo 'make test-turn'
+	@echo '             of what test-all adds, the parts whose turn it is today'
 	@echo 'make results run the conformance suite on all brokers that are here, and publish that'
 	@echo 'make campaign'
 	@echo '             a broker at work, and faults of all kinds: 1,000 runs, or what is left of them'
@@ -51,50 +45,22 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/pipeline/story.py
 
 test: $(VENV)/.dev
-	@# Side by side what takes one processor each.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types ready frames
-	@$(MAKE) --no-print-directory rest compiled
-	$(SAY) 'All passed'
+	@$(BIN)/python -m tests.suite $(SUITE)
+
+test-all: $(VENV)/.dev
+	@$(BIN)/python -m tests.suite --lane all $(SUITE)
+
+test-turn: $(VENV)/.dev
+	@$(BIN)/python -m tests.suite --lane matrix --turn $(TURN) $(SUITE)
 
 lint: $(VENV)/.dev
-	$(SAY) 'Style'
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
+	@$(BIN)/python -m tests.suite --only style
 
 types: $(VENV)/.dev
-	$(SAY) 'Types'
-	$(BIN)/mypy
-
-# Made ahead, since a test that needs it would have to wait for it, beside others.
-ready: $(VENV)/.dev
-	$(SAY) 'What a wheel has compiled'
-	@$(BIN)/python -m benchmarks._compiled 2>&1 || true
-
-frames: $(VENV)/.dev
-	$(SAY) 'Tests of frames, which cover all of it'
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest tests/frames
-	$(BIN)/coverage report --include='stompkit/frames/*' --fail-under=100
-
-rest: $(VENV)/.dev
-	$(SAY) 'Tests'
-	@# In their order: the fewest tests, which would come last, are those that take longest.
-	$(BIN)/python -m pytest --ignore=tests/frames --numprocesses=$(WORKERS) \
-		--dist=loadfile --no-loadscope-reorder $(PYTEST) \
-		|| { $(call AGAIN); }
-
-tests: frames rest
+	@$(BIN)/python -m tests.suite --only types
 
 compiled: $(VENV)/.dev
-	$(SAY) 'Tests of the broker with the modules that a wheel has compiled'
-	@# -P, since the checkout would be first on the path, and is not compiled.
-	tree="$$($(BIN)/python -m benchmarks._compiled)" || { \
-		[ "$${STOMPKIT_MQ_MISSING:-}" != fail ] && echo 'skipped: it needs a C compiler' && exit; }; \
-	export PYTHONPATH="$$tree:$(CURDIR)"; \
-	$(BIN)/python -P -c 'import stompkit; assert stompkit.is_compiled()'; \
-	$(BIN)/python -P -m pytest -m 'not pure' --numprocesses=$(WORKERS) --dist=loadfile \
-		$(patsubst %,'--ignore-glob=*/tests/server/%',$(AROUND)) tests/frames tests/server $(PYTEST) \
-		|| { $(call AGAIN,-P); }
+	@$(BIN)/python -m tests.suite --only compiled
 
 results: $(VENV)/.dev
 	$(SAY) 'Results of the conformance suite'

@@ -1,0 +1,1 @@
+"""The whole suite in parts that run side by side: ``python -m tests.suite --help``."""

@@ -1,0 +1,153 @@
+"""Run the suite, in parts side by side.
+
+The quick lane is what each change has to pass: style, types, all tests but those marked "matrix",
+and the tests of codec and broker once more on compiled modules. The matrix lane has the tests
+marked "matrix": other brokers and versions, long series of kills, a short campaign of faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.suite import lanes
+from tests.suite.parts import ROOT, TIMES, Part, Times, read_times
+from tests.suite.progress import Progress, announce, summarise
+from tests.suite.running import Outcome, Runner
+
+#: Parts at a time for each processor: tests wait a lot.
+_SLOTS: Final = 2
+#: Shortest duration of a file that is recorded, in seconds.
+_LEAST_S: Final = 0.1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts that are chosen; return the exit status."""
+    options = _parser().parse_args(arguments)
+    times = read_times()
+    parts = _chosen(options, times)
+    if options.list:
+        for each in parts:
+            print(f"{each.expected_s:6.0f} s  {each.name}")
+        return 0
+    if not parts:
+        print("No part has such a name; --list prints all names.", file=sys.stderr)
+        return 2
+    announce(parts, options.slots)
+    progress = Progress(parts)
+    runner = Runner(options.logs, options.slots)
+    started = time.monotonic()
+    try:
+        outcomes = runner.run(parts, progress.ended, lambda: progress.show(runner.running))
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return 130
+    if options.record:
+        _record(outcomes, times)
+    return summarise(outcomes, time.monotonic() - started, options.logs)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.suite",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--lane",
+        choices=("quick", "matrix", "all"),
+        default="quick",
+        help="what to run (default: quick)",
+    )
+    add(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="run only the parts whose names begin so; --list prints the names",
+    )
+    add("--list", action="store_true", help="print the parts and their durations, and run nothing")
+    add(
+        "--slots",
+        type=int,
+        default=_SLOTS * len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="how many parts run at a time (default: two for each processor)",
+    )
+    add(
+        "--pytest",
+        type=shlex.split,
+        default=[],
+        metavar="OPTIONS",
+        help="more options of pytest, in one word: --pytest='-k heartbeat'",
+    )
+    add(
+        "--turn",
+        type=int,
+        metavar="DAY",
+        help="of the matrix lane, only the parts whose turn it is on this day of the year",
+    )
+    add(
+        "--limit",
+        type=float,
+        default=900.0,
+        metavar="SECONDS",
+        help="how long the parts of a --turn may take (default: 900)",
+    )
+    add(
+        "--logs",
+        type=Path,
+        default=ROOT / "report" / "tests",
+        metavar="DIR",
+        help="folder for logs and JUnit reports (default: report/tests)",
+    )
+    add(
+        "--record",
+        action="store_true",
+        help=f"keep the durations in {TIMES.relative_to(ROOT)}; the parts are made by them",
+    )
+    return parser
+
+
+def _chosen(options: argparse.Namespace, times: Times) -> list[Part]:
+    """Return the parts to run, the longest first."""
+    parts: list[Part] = []
+    if options.lane != "matrix":
+        parts += lanes.quick(times, options.pytest)
+    if options.lane != "quick":
+        rest = list(lanes.matrix(times, options.pytest))
+        if options.turn is not None:
+            rest = lanes.turn(rest, options.turn, options.limit, options.slots)
+        parts += rest
+    if options.only:
+        parts = [each for each in parts if each.name.startswith(tuple(options.only))]
+    return sorted(parts, key=lambda part: -part.expected_s)
+
+
+def _record(outcomes: Iterable[Outcome], times: Times) -> None:
+    """Keep the durations of parts and files; those that did not run stay as they are."""
+    new = {**times}
+    for each in outcomes:
+        new.update(_durations(each))
+    kept = {name: round(seconds, 1) for name, seconds in sorted(new.items()) if seconds > _LEAST_S}
+    TIMES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def _durations(outcome: Outcome) -> Mapping[str, float]:
+    if not outcome.part.has_tests:
+        return {outcome.part.name: outcome.duration_s}
+    prefix, _, _ = outcome.part.name.partition(" ")
+    lane = f"{prefix} " if prefix in ("compiled", "matrix") else ""
+    return {f"{lane}{file}": seconds for file, seconds in outcome.files.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

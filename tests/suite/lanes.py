@@ -1,0 +1,113 @@
+"""The lanes of the suite: what each change has to pass, and what takes its turn."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.suite.parts import ROOT, Part, SuiteFile, Times, divide, suite_files
+
+__all__ = ["matrix", "quick", "turn"]
+
+#: Tests that run in no part of the quick lane.
+_MATRIX: Final = "matrix"
+_MARKED: Final = re.compile(r"\bmark\.matrix\b")
+#: Time that pytest needs to start and to collect a part, in seconds.
+_START_S: Final = 4.0
+#: Expected duration in seconds of a part that is no pytest and was never measured.
+_UNKNOWN_S: Final = 60.0
+#: Files of tests that run on compiled modules once more.
+_COMPILED: Final = ("tests/frames/*", "tests/server/*", "tests/server/*/*")
+#: Tests of modules around those that are compiled: these are Python in a wheel, too.
+_AROUND: Final = (
+    "tests/server/admin/*",
+    "tests/server/stores/test_sqlalchemy*",
+    "tests/server/stores/test_store_commands*",
+    "tests/server/test_http_authoriser*",
+    "tests/server/test_logrotate*",
+    "tests/server/test_notify*",
+    "tests/server/test_proxy_protocol*",
+    "tests/server/test_settings*",
+    "tests/server/test_tls*",
+)
+_PYTHON: Final = sys.executable
+
+
+def quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
+    """Yield the parts that each change has to pass; *options* go to pytest."""
+    yield from _checks(times)
+    # The part "frames" has these, with their coverage.
+    files = [each for each in suite_files(times) if not each.path.startswith("tests/frames/")]
+    for name, part in divide(files):
+        yield _tests(name, f"not {_MATRIX}", part, options)
+    yield from _compiled(times, options)
+
+
+def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
+    """Yield the parts of other brokers and versions, long kills and campaigns, one for a file."""
+    for each in suite_files(times, f"{_MATRIX} "):
+        if _MARKED.search((ROOT / each.path).read_text(encoding="utf-8")):
+            name = Path(each.path).with_suffix("").relative_to("tests")
+            yield _tests(f"{_MATRIX} {name}", _MATRIX, [each], options)
+
+
+def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Part]:
+    """Return the parts whose turn it is on this day; each has its turn within some days.
+
+    What is returned is expected to take *limit_s* seconds, with *slots* parts at a time.
+    """
+    shares: list[list[Part]] = [[]]
+    for each in sorted(parts, key=lambda part: part.name):
+        total = sum(part.expected_s for part in shares[-1])
+        if shares[-1] and total + each.expected_s > limit_s * slots:
+            shares.append([])
+        shares[-1].append(each)
+    return shares[day % len(shares)]
+
+
+def _checks(times: Times) -> Iterator[Part]:
+    """Yield the parts that are more than pytest, or something else."""
+    ruff, cover = f"{_PYTHON} -m ruff", f"{_PYTHON} -m coverage"
+    commands = {
+        "style": f"{ruff} check && {ruff} format --check",
+        "types": f"{_PYTHON} -m mypy",
+        "frames": f"{cover} erase && {cover} run -m pytest -q tests/frames && "
+        f"{cover} report --include='stompkit/frames/*' --fail-under=100",
+    }
+    for name, command in commands.items():
+        shell = ["sh", "-c", command]
+        yield Part(name, shell, times.get(name, _UNKNOWN_S), has_tests=False)
+
+
+def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
+    """Yield the parts that run on compiled modules; the first to start compiles them."""
+    files = [each for each in suite_files(times, "compiled ") if _is_compiled(each)]
+    for name, part in divide(files):
+        yield _tests(
+            f"compiled {name}",
+            f"not pure and not {_MATRIX}",
+            part,
+            options,
+            module="tests.suite.compiled",
+        )
+
+
+def _is_compiled(file: SuiteFile) -> bool:
+    path = Path(file.path)
+    return any(map(path.match, _COMPILED)) and not any(map(path.match, _AROUND))
+
+
+def _tests(
+    name: str,
+    markers: str,
+    files: Sequence[SuiteFile],
+    options: Sequence[str],
+    module: str = "pytest",
+) -> Part:
+    """Return a part that runs pytest on files."""
+    command = [_PYTHON, "-m", module, "-q", "--no-header", "-o", "junit_family=xunit1"]
+    command += ["-m", markers, *options, *(each.path for each in files)]
+    return Part(name, command, _START_S + sum(each.expected_s for each in files))

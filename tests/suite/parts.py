@@ -1,0 +1,106 @@
+"""Divide the files of tests into parts of about the same duration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["ROOT", "TIMES", "Part", "SuiteFile", "Times", "divide", "read_times", "suite_files"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TIMES: Final = Path(__file__).with_name("times.json")
+
+#: Duration of a file of tests that was never measured, in seconds.
+_UNKNOWN_S: Final = 5.0
+#: Intended duration of a part, in seconds. Longer parts leave a processor idle at the end of the
+#: run; shorter ones start pytest, and servers, more often.
+_INTENDED_S: Final = 80.0
+#: Folders of a shorter duration, in seconds, share a part.
+_SMALL_S: Final = 30.0
+#: Folders whose tests share an expensive fixture, the JVM of Spark, are one part each.
+_TOGETHER: Final = ("tests/spark",)
+
+Times = Mapping[str, float]
+"""Seconds that a part, or a file of tests, took when it was last recorded."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command that runs by itself, beside other parts."""
+
+    name: str
+    command: Sequence[str]
+    expected_s: float
+    """Expected duration in seconds."""
+    environment: Mapping[str, str] | None = None
+    """Variables that it has besides those of this process."""
+    has_tests: bool = True
+    """True if it is pytest, which writes a JUnit report."""
+
+
+class SuiteFile(NamedTuple):
+    """A file of tests."""
+
+    path: str
+    """Its path relative to the root of the repository."""
+    expected_s: float
+    """Expected duration in seconds."""
+
+
+def read_times(path: Path = TIMES) -> dict[str, float]:
+    """Return the recorded durations in seconds; an empty dictionary if there are none."""
+    try:
+        times: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return times
+
+
+def suite_files(times: Times, prefix: str = "") -> Iterator[SuiteFile]:
+    """Yield all files of tests; *prefix* begins the names of their recorded durations."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        yield SuiteFile(name, times.get(prefix + name, times.get(name, _UNKNOWN_S)))
+
+
+def divide(files: Iterable[SuiteFile]) -> Iterator[tuple[str, list[SuiteFile]]]:
+    """Yield parts, each as its name and its files.
+
+    A part has files of one folder; folders that take little time share one.
+    """
+    small: list[SuiteFile] = []
+    for folder, members in groupby(sorted(files, key=_folder), key=_folder):
+        group = list(members)
+        total = _duration(group)
+        if total < _SMALL_S:
+            small += group
+        else:
+            count = 1 if folder in _TOGETHER else max(1, round(total / _INTENDED_S))
+            yield from _numbered(folder.removeprefix("tests").strip("/") or "top", group, count)
+    if small:
+        yield from _numbered("small", small, max(1, round(_duration(small) / _INTENDED_S)))
+
+
+def _folder(file: SuiteFile) -> str:
+    together = (folder for folder in _TOGETHER if file.path.startswith(f"{folder}/"))
+    return next(together, str(Path(file.path).parent))
+
+
+def _numbered(
+    name: str, files: Sequence[SuiteFile], count: int
+) -> Iterator[tuple[str, list[SuiteFile]]]:
+    """Yield *count* parts of about the same duration: the longest files first."""
+    parts: list[list[SuiteFile]] = [[] for _ in range(count)]
+    for each in sorted(files, key=lambda file: -file.expected_s):
+        min(parts, key=_duration).append(each)
+    parts = [sorted(part) for part in parts if part]
+    for number, part in enumerate(parts, 1):
+        yield (name if len(parts) == 1 else f"{name} {number}/{len(parts)}"), part
+
+
+def _duration(files: Iterable[SuiteFile]) -> float:
+    return sum(each.expected_s for each in files)

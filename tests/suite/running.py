@@ -1,0 +1,161 @@
+"""Run parts side by side, the longest first, and collect their outcomes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+from tests.suite.parts import ROOT, Part
+
+__all__ = ["Outcome", "Runner"]
+
+#: Exit status of pytest when its options deselect all tests of a part.
+_NO_TESTS: Final = 5
+#: How long a part may take to end after SIGTERM, in seconds.
+_END_S: Final = 20.0
+
+
+@dataclass
+class Outcome:
+    """The result of a part."""
+
+    part: Part
+    status: int
+    duration_s: float
+    processor_s: float
+    """Processor time of the part and its subprocesses, in seconds."""
+    log: Path
+    passed: int = 0
+    failed: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Number of skipped tests by reason."""
+    files: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by file of tests."""
+
+    @property
+    def is_good(self) -> bool:
+        """True if everything passed."""
+        return self.status == 0 or (self.part.has_tests and self.status == _NO_TESTS)
+
+
+class Runner:
+    """Runs parts in subprocesses; each one writes its output and its report into a folder."""
+
+    def __init__(self, folder: Path, slots: int) -> None:
+        """Run at most *slots* parts at a time, with their logs in *folder*."""
+        self._folder = folder
+        self._slots = slots
+        self._lock = threading.Lock()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_stopped = False
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the parts that run now."""
+        with self._lock:
+            return list(self._running)
+
+    def run(
+        self, parts: Sequence[Part], ended: Callable[[Outcome], None], idle: Callable[[], None]
+    ) -> list[Outcome]:
+        """Run all parts; *ended* is called with each outcome, *idle* once a second."""
+        outcomes = []
+        with ThreadPoolExecutor(self._slots) as pool:
+            pending: set[Future[Outcome]] = {pool.submit(self._run, each) for each in parts}
+            try:
+                while pending:
+                    done, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
+                    for each in done:
+                        outcomes.append(each.result())
+                        ended(outcomes[-1])
+                    idle()
+            except BaseException:
+                self._stop()
+                for each in pending:
+                    each.cancel()
+                raise
+        return outcomes
+
+    def _run(self, part: Part) -> Outcome:
+        name = part.name.replace("/", "-").replace(" ", "-")
+        log = self._folder / f"{name}.log"
+        report = self._folder / f"{name}.xml"
+        report.unlink(missing_ok=True)
+        command = [*part.command, *([f"--junit-xml={report}"] if part.has_tests else [])]
+        started = time.monotonic()
+        with log.open("wb") as output:
+            with self._lock:
+                if self._is_stopped:
+                    return Outcome(part, -signal.SIGTERM, 0.0, 0.0, log)
+                process = subprocess.Popen(
+                    command,
+                    cwd=ROOT,
+                    env={**os.environ, **(part.environment or {})},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    # A group of its own, so that all of it can be ended.
+                    start_new_session=True,
+                )
+                self._running[part.name] = process
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        with self._lock:
+            del self._running[part.name]
+        outcome = Outcome(
+            part,
+            process.returncode,
+            time.monotonic() - started,
+            usage.ru_utime + usage.ru_stime,
+            log,
+        )
+        if part.has_tests and report.exists():
+            _read_report(report, outcome)
+        return outcome
+
+    def _stop(self) -> None:
+        """End all parts that run."""
+        with self._lock:
+            self._is_stopped = True
+            processes = list(self._running.values())
+        _signal(processes, signal.SIGTERM)
+        deadline = time.monotonic() + _END_S
+        while self.running and time.monotonic() < deadline:
+            time.sleep(0.1)
+        _signal(processes, signal.SIGKILL)
+
+
+def _signal(processes: Iterable[subprocess.Popen[bytes]], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+def _read_report(report: Path, outcome: Outcome) -> None:
+    """Count the tests of a JUnit report."""
+    skipped: dict[str, int] = {}
+    files: dict[str, float] = {}
+    bad = 0
+    for case in ElementTree.parse(report).iter("testcase"):
+        file = case.get("file", "")
+        files[file] = files.get(file, 0.0) + float(case.get("time", 0.0))
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            bad += 1
+        elif skip is not None:
+            reason = skip.get("message", "")
+            skipped[reason] = skipped.get(reason, 0) + 1
+        else:
+            outcome.passed += 1
+    outcome.failed, outcome.skipped, outcome.files = bad, skipped, files

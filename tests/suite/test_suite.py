@@ -1,0 +1,97 @@
+"""Every test is in exactly one part of its lane, and what fails in a part fails the suite."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.suite import lanes
+from tests.suite.__main__ import main
+from tests.suite.parts import ROOT, Part, SuiteFile, divide, suite_files
+from tests.suite.progress import summarise
+from tests.suite.running import Outcome, Runner
+
+FILES = [each.path for each in suite_files({})]
+
+
+def files_of(parts: Sequence[Part]) -> Counter[str]:
+    """Count how often each file of tests is named by commands."""
+    return Counter(word for part in parts for word in part.command if word in FILES)
+
+
+def run(tmp_path: Path, *parts: Part) -> list[Outcome]:
+    return Runner(tmp_path / "logs", 2).run(parts, lambda outcome: None, lambda: None)
+
+
+def part_of(tmp_path: Path, text: str) -> Part:
+    """Return a part with a file of tests."""
+    path = tmp_path / "test_it.py"
+    path.write_text(text, encoding="utf-8")
+    return Part(
+        "it", [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), str(path)], 1
+    )
+
+
+@pytest.mark.parametrize("times", [{}, dict.fromkeys(FILES, 40.0)], ids=["unknown", "long"])
+def test_each_file_is_in_one_part_of_the_quick_lane(times: dict[str, float]) -> None:
+    parts = [each for each in lanes.quick(times, []) if not each.name.startswith("compiled")]
+    counts = files_of(parts)
+    assert [path for path in FILES if counts[path] != 1 and "tests/frames/" not in path] == []
+    assert any("tests/frames" in " ".join(part.command) for part in parts)
+    assert len({part.name for part in parts}) == len(parts)
+
+
+def test_each_part_of_the_matrix_has_its_turn() -> None:
+    parts = list(lanes.matrix({}, []))
+    seen = [name for day in range(60) for name in (p.name for p in lanes.turn(parts, day, 20.0, 1))]
+    assert set(seen) == {part.name for part in parts}
+
+
+def test_the_matrix_has_every_file_with_marked_tests() -> None:
+    marked = {path for path in FILES if "mark.matrix" in (ROOT / path).read_text(encoding="utf-8")}
+    assert set(files_of(list(lanes.matrix({}, [])))) == marked
+
+
+def test_parts_are_of_about_the_same_duration() -> None:
+    files = [SuiteFile(f"tests/server/test_{number}.py", number) for number in range(1, 41)]
+    durations = [sum(each.expected_s for each in part) for _, part in divide(files)]
+    assert len(durations) > 1
+    assert max(durations) - min(durations) <= 40
+
+
+def test_outcomes_are_counted(tmp_path: Path) -> None:
+    part = part_of(
+        tmp_path,
+        "import pytest\n"
+        "def test_good(): pass\n"
+        "def test_bad(): assert False\n"
+        "def test_absent(): pytest.skip('no server')\n",
+    )
+    (outcome,) = run(tmp_path, part)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (1, 1, {"no server": 1})
+    assert not outcome.is_good
+    assert "assert False" in outcome.log.read_text(encoding="utf-8")
+
+
+def test_a_part_without_tests_for_the_options_is_good(tmp_path: Path) -> None:
+    part = part_of(tmp_path, "")
+    (outcome,) = run(tmp_path, part)
+    assert (outcome.passed, outcome.is_good) == (0, True)
+
+
+def test_a_part_that_dies_fails_the_suite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dying = Part("dying", [sys.executable, "-c", "import os; os.abort()"], 1, has_tests=False)
+    outcomes = run(tmp_path, dying, part_of(tmp_path, "def test_good(): pass\n"))
+    assert summarise(outcomes, 1.0, tmp_path) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "no such part"]) == 2
+    assert "--list" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,8 @@ from tests.campaign.stage import Line, Stage
 from tests.effort import effort
 
 SEEDS = effort((1,), range(1, 6))
+#: Faults of the quick lane: those that other tests do not combine with a running load.
+QUICK = {"kill", "power", "standby-kill", "mixed", "spool"}
 #: Messages of a run, and how often something happens; 0 for as often as in the campaign.
 QUOTA = effort(120, 1_200)
 #: Spark takes too long for each day; it has tests of its own.
@@ -29,6 +32,13 @@ LINES_HERE = [name for name in LINES if effort(name != RARE, campaign=True)]
 #: Those that bring all to one place in the end.
 PROGRAMS = ("spool", "bridge", "replication", "pipeline")
 ROUNDS = effort(1, 0)
+
+
+def in_lanes(faults: list[str]) -> list[Any]:
+    """Return parameters; most faults are for the matrix lane."""
+    return [
+        each if each in QUICK else pytest.param(each, marks=pytest.mark.matrix) for each in faults
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("fault", [name for name in FAULTS if name not in LINES])
+@pytest.mark.parametrize("fault", in_lanes([name for name in FAULTS if name not in LINES]))
 def test_promises_are_kept(fault: str, seed: int, report: Path) -> None:
     plan = Plan(seed=seed, fault=fault, quota=QUOTA, rounds=ROUNDS)
     verdict = run(plan, report)
@@ -54,7 +64,7 @@ def test_promises_are_kept(fault: str, seed: int, report: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("fault", LINES_HERE)
+@pytest.mark.parametrize("fault", in_lanes(LINES_HERE))
 def test_programs_that_work_together_keep_their_promises(
     fault: str, seed: int, report: Path
 ) -> None:

@@ -15,8 +15,9 @@ from tests.integration.crashes.load import Account, Load, drain
 
 #: A failing round is run again with the number that its test shows.
 SEEDS = effort((1,), (1, 2, 3, 4))
-KILLS = 50
-POWER_LOSSES = 15
+#: How often the broker is killed, and its machine loses power: a few times in the quick lane.
+KILLS = (10, pytest.param(50, marks=pytest.mark.matrix))
+POWER_LOSSES = (4, pytest.param(15, marks=pytest.mark.matrix))
 LONGEST_ROUND_S = 0.15
 
 
@@ -35,20 +36,21 @@ def check(account: Account, there: list[int]) -> None:
     assert len(there) == len(set(there)), "messages are there twice"
 
 
+@pytest.mark.parametrize("kills", KILLS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_broker_that_is_killed_has_lost_nothing_that_it_confirmed(
-    tmp_path: Path, seed: int
+    tmp_path: Path, seed: int, kills: int
 ) -> None:
     chance = random.Random(seed)
     account = Account()
-    for _ in range(KILLS):
+    for _ in range(kills):
         with started(tmp_path) as broker:
             load = Load(broker.port, account, chance)
             load.run(chance.uniform(0.0, LONGEST_ROUND_S))
             broker.kill()
             load.collect()
-    assert len(account.promised) > KILLS, "hardly anything was sent"
-    assert len(account.settled) > KILLS, "hardly anything was acknowledged"
+    assert len(account.promised) > kills, "hardly anything was sent"
+    assert len(account.settled) > kills, "hardly anything was acknowledged"
     with started(tmp_path) as broker:
         check(account, drain(broker.port, account))
 
@@ -68,20 +70,21 @@ def disk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
     disk.close()
 
 
+@pytest.mark.parametrize("losses", POWER_LOSSES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_machine_that_loses_its_power_has_lost_nothing_that_was_confirmed(
-    tmp_path: Path, disk: Disk, seed: int
+    tmp_path: Path, disk: Disk, seed: int, losses: int
 ) -> None:
     chance = random.Random(seed)
     account = Account()
-    for _ in range(POWER_LOSSES):
+    for _ in range(losses):
         with started(tmp_path) as broker:
             load = Load(broker.port, account, chance)
             load.run(chance.uniform(0.0, LONGEST_ROUND_S))
             broker.kill()
             load.collect()
         disk.lose_power()
-    assert len(account.promised) > POWER_LOSSES, "hardly anything was sent"
+    assert len(account.promised) > losses, "hardly anything was sent"
     with started(tmp_path) as broker:
         check(account, drain(broker.port, account))
 

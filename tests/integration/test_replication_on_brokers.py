@@ -9,7 +9,8 @@ processes that are killed, offline, late, or have another broker. All of them, b
     pytest tests/replication/broker --mq-quirk morbidq
     pytest tests/replication/broker --mq HOST:PORT
 
-A broker that is not installed fails its test, as with ``--mq-missing fail``.
+A broker that is not installed fails its test, as with ``--mq-missing fail``. The quick lane runs
+the same tests on our broker, in ``tests/replication/broker``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from xml.etree import ElementTree
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
+
+pytestmark = pytest.mark.matrix
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TESTS: Final = Path("tests", "replication", "broker")

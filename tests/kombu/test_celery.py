@@ -18,7 +18,11 @@ from tests.kombu.workers import Workers, until, workers
 
 __all__ = ["workers"]
 
-pytestmark = pytest.mark.parametrize("broker", ["stompkit", "rabbitmq"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "broker",
+    ["stompkit", pytest.param("rabbitmq", marks=pytest.mark.matrix)],
+    indirect=True,
+)
 pools = pytest.mark.parametrize("pool", ["solo", "prefork"])
 
 

@@ -32,6 +32,8 @@ from stompkit.spark.jobs import JobName, load
 from stompkit.spark.jobs.looking import look
 from stompkit.spool import SpoolReader
 
+pytestmark = pytest.mark.matrix
+
 CHANGES: Final = effort(2_100, 100_000)
 #: One of them is run each time, and all of them in a campaign.
 SEEDS: Final = effort([3], list(range(20)))

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import DataObject, data
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
@@ -22,6 +24,14 @@ from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.server.admin.asking import Asker
 
 SCHEMA = schemathesis.openapi.from_dict(document()).exclude(path="/api/v1/events")
+OPERATIONS = {each.ok().label: each.ok() for each in SCHEMA.get_all_operations()}
+#: What is asked wrongly has parameters or a body.
+ASKED = [
+    pytest.param(label, mode, id=f"{label} {mode.value}")
+    for label, operation in OPERATIONS.items()
+    for mode in GenerationMode
+    if mode is GenerationMode.POSITIVE or [*operation.iter_parameters(), *operation.body]
+]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +76,7 @@ def test_answers_are_as_described(filled: RunningBroker, path: str) -> None:
     Draft202012Validator(whole).validate(answer.json)
 
 
-@SCHEMA.parametrize()
+@pytest.mark.parametrize(("operation", "mode"), ASKED)
 @settings(
     max_examples=12,
     deadline=None,
@@ -74,7 +84,11 @@ def test_answers_are_as_described(filled: RunningBroker, path: str) -> None:
     derandomize=True,
     database=None,
 )
-def test_nothing_that_is_asked_breaks_it(case: Any, filled: RunningBroker) -> None:
+@given(drawn=data())
+def test_nothing_that_is_asked_breaks_it(
+    drawn: DataObject, operation: str, mode: GenerationMode, filled: RunningBroker
+) -> None:
+    case = drawn.draw(OPERATIONS[operation].as_strategy(mode))
     answer = case.call(base_url=filled.admin_url)
     case.validate_response(
         answer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ MODULES = sorted(
 )
 
 
+@cache
 def imports(module: str) -> set[str]:
     """The absolute names of all modules that a module imports."""
     tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))

@@ -586,7 +586,7 @@ def test_a_real_broker_counts_logins_and_tokens(tmp_path: Path) -> None:
     config.write_text(
         f'[auth]\ncheckers = ["stompkit:{users}"]\n'
         "[auth.throttle]\nwrong_passcodes = 2\nforgiven_after_s = 1000\n"
-        "[broker]\nlogin_timeout_s = 1\n"
+        "[broker]\nlogin_timeout_s = 5\n"
         f'[admin]\nendpoints = ["{LOOPBACK}"]\ntoken_file = "{token}"\n'
     )
     announce = tmp_path / "announce.json"

@@ -35,6 +35,8 @@ __all__ = ["Connection"]
 _T = TypeVar("_T")
 
 _NO_RECEIPT = ("CONNECT", "STOMP")
+#: The number of pieces in which a frame is emitted.
+_PIECES = 3
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -87,6 +89,8 @@ class Connection:
         self._turns = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
+        #: The largest write of several frames, in bytes; 0 without a limit.
+        self._largest_write_bytes = 0
         self._closing = False
         #: Units of the store that replies wait for, and the reply to DISCONNECT, if it does too.
         self._uncommitted = 0
@@ -400,7 +404,25 @@ class Connection:
         out.append(lines)
         out.append(tail)
         self._out_bytes += len(head) + len(lines) + len(tail)
-        if self._out_bytes >= self.broker.config.write_batch_bytes:
+        limit_bytes = self._largest_write_bytes
+        if self._out_bytes >= (limit_bytes or self.broker.config.write_batch_bytes):
+            if self._out_bytes > limit_bytes > 0:
+                self._write_without_last()
+            else:
+                self.write_out()
+
+    def limit_writes(self, limit_bytes: int) -> None:
+        """Write several frames at once only if they have at most this many bytes together."""
+        self._largest_write_bytes = limit_bytes
+
+    def _write_without_last(self) -> None:
+        """Write what was emitted, the last frame apart from the others."""
+        last = self._out[-_PIECES:]
+        del self._out[-_PIECES:]
+        self.write_out()
+        self._out += last
+        self._out_bytes = sum(map(len, last))
+        if self._out_bytes >= self._largest_write_bytes:
             self.write_out()
 
     def write_out(self) -> None:

@@ -97,6 +97,10 @@ class BrokerProtocol(Protocol):
     def _stream(self) -> StreamTransport:
         return cast("StreamTransport", self.transport)
 
+    def limit_writes(self, limit_bytes: int) -> None:
+        """Write several frames at once only if they have at most this many bytes together."""
+        self._connection.limit_writes(limit_bytes)
+
     # What Twisted calls.
 
     def connectionMade(self) -> None:

@@ -34,6 +34,10 @@ class WebSocketListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     messages: Literal["as-received", "text", "binary"] = "as-received"
     """The kind of messages that the client gets: that of the last one it has sent, or always
     ``text``, or always ``binary``. What is not UTF-8 is in binary messages in any case."""
+    max_message_bytes: Annotated[int, Meta(ge=1)] = 8 * 1024
+    """Bytes of a message to the client that holds several frames; a larger frame has a message of
+    its own. The WebSocket clients of Java's servers, and with them Spring's, take 8 KiB unless
+    they are told otherwise, and close the connection at more."""
     ping_interval_s: Seconds = 30.0
     """Seconds of silence after which a client is sent a ping, which browsers answer by themselves;
     0 for never. It also keeps proxies from taking the connection for dead."""

@@ -117,6 +117,7 @@ class WebSocketProtocol(Protocol):
         self._messages = MessageTransport(self, below)
         host = cast("ITransport", below).getHost()
         self._handshake = Handshake(self._listener, self._origins, on_loopback=_is_loopback(host))
+        self._broker.limit_writes(self._listener.max_message_bytes)
         self._broker.makeConnection(  # type: ignore[no-untyped-call]  # Twisted's
             cast("ITransport", self._messages)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -268,6 +269,40 @@ def test_several_frames_in_one_message_have_one_answer() -> None:
     client.send("".join(SEND.format(number) for number in range(100)))
     assert receipts(client) == [str(number) for number in range(100)]
     assert len(client.messages) == 2
+
+
+def test_a_message_holds_no_more_frames_than_the_limit_allows() -> None:
+    limit = 1_000
+    client = WebSocketBroker(max_message_bytes=limit).client()
+    sizes = [10, 10, 300, 990, 2_000, 10, 700, 10, 5_000, 5_000, 10]
+    for size in sizes:
+        client.send(b"SEND\ndestination:/queue/a\n\n" + b"x" * size + b"\0")
+    client.subscribe()
+    # Together they are far more, and all are there at once.
+    assert [len(frame.body) for frame in client.take("MESSAGE")] == sizes
+    lengths = []
+    for message in client.messages[1:]:
+        assert isinstance(message, bytes)
+        frames = re.findall(rb"[^\0]+\0\n?", message)
+        assert b"".join(frames) == message, "a message ends with a frame"
+        lengths.append([len(frame) for frame in frames])
+    assert all(sum(each) <= limit or len(each) == 1 for each in lengths)
+    # None of them could have had the first frame of the next one as well.
+    for each, following in itertools.pairwise(lengths):
+        assert sum(each) + following[0] > limit
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_frames_that_are_as_large_as_the_limit_are_one_message(beyond: int) -> None:
+    pair = "".join(SEND.format(number) for number in (1, 2))
+    client = WebSocketBroker().client()
+    client.send(pair)
+    [_, together] = client.messages
+    client = WebSocketBroker(max_message_bytes=len(together) - beyond).client()
+    client.send(pair)
+    messages = client.messages[1:]
+    assert "".join(map(str, messages)) == together
+    assert len(messages) == (2 if beyond > 0 else 1)
 
 
 @pytest.mark.parametrize("is_text", [True, False], ids=["text", "binary"])
@@ -643,3 +678,4 @@ def test_the_error_waits_for_a_client_that_reads_slowly() -> None:
 def test_the_defaults_are_those_that_are_documented() -> None:
     listener = WebSocketListener(endpoint="tcp:15674")
     assert (listener.path, listener.allow_origins, listener.messages) == ("/", (), "as-received")
+    assert listener.max_message_bytes == 8_192

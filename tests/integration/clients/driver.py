@@ -13,7 +13,8 @@ standard input and answer each with one line; both are JSON. A call is an object
 ``begin``, ``commit``, ``abort``      BEGIN, COMMIT, ABORT
 ``receive``                           wait for a message
 ``beat``                              wait for a heart-beat, another one each time (Net::Stomp:
-                                      wait until there is something to read)
+                                      wait until there is something to read; go-stomp: wait for
+                                      a heart-beat or a frame)
 ``disconnect``                        DISCONNECT, and end
 ``send_with_receipt``,                Net::Stomp's methods of these names; the answer is what
 ``send_transactional``                they return
@@ -22,12 +23,14 @@ standard input and answer each with one line; both are JSON. A call is an object
 The answer is a frame, as an object with ``command``, ``headers`` and ``body`` (base64): what was
 received, or what a call with the header ``receipt`` was answered with. It is ``null`` where there
 is no frame, also for ``receive`` when the connection has ended, with which the program ends, too.
+go-stomp shows no RECEIPT frames: its program makes one when a call has returned without an error.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import queue
 import shutil
 import subprocess
@@ -43,7 +46,7 @@ __all__ = ["DEADLINE_S", "LIBRARIES", "ForeignClient", "Library", "LibraryMissin
 
 #: How long one answer may take, in seconds.
 DEADLINE_S: Final = 30.0
-#: How long npm may take, in seconds.
+#: How long npm or go may take, in seconds.
 _INSTALL_S: Final = 300.0
 _PROGRAMS: Final = Path(__file__).parent
 #: Installs what the lock file says, from npm's own cache where that has it.
@@ -53,8 +56,8 @@ _NPM_CI: Final = (
     *("--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"),
     "--loglevel=error",
 )
-#: How many lines of npm's errors say what is wrong; a traceback of its own follows.
-_NPM_LINES: Final = 4
+#: How many lines of an error say what is wrong; a traceback of npm's own follows.
+_REASON_LINES: Final = 4
 
 
 class LibraryMissing(Exception):
@@ -70,9 +73,11 @@ class Library:
     program: str
     """The program, relative to this directory."""
     probe: tuple[str, ...]
-    """What the interpreter is told to find out whether the library is there."""
+    """What the interpreter is told to find out whether the library is there; nothing to Go."""
     remedy: str
     """How to get what is missing."""
+    package: str
+    """Debian's package without which nothing of it can be there."""
     escaping: tuple[str, ...]
     """The versions in which it escapes the values of headers, and undoes that."""
     websocket: str | None = None
@@ -89,6 +94,8 @@ class Library:
         if path is None:
             raise LibraryMissing(f"no program {self.interpreter!r} on PATH. {self.remedy}")
         program = _PROGRAMS / self.program
+        if program.with_name("go.mod").exists():
+            return (_go_build(program, directory, self.remedy),)
         if program.with_name("package.json").exists():
             program = _npm_install(program, directory, self.remedy)
         probe = subprocess.run(
@@ -115,11 +122,47 @@ def _npm_install(program: Path, directory: Path, remedy: str) -> Path:
             check=True,
         )
     except subprocess.CalledProcessError as error:
-        reason = "; ".join(error.stderr.splitlines()[:_NPM_LINES])
+        reason = "; ".join(error.stderr.splitlines()[:_REASON_LINES])
         raise LibraryMissing(f"npm could not get it ({reason}). {remedy}") from None
     except subprocess.TimeoutExpired:
         raise LibraryMissing(f"npm did not get it in {_INSTALL_S:.0f} s. {remedy}") from None
     return copy / program.name
+
+
+def _go_build(program: Path, directory: Path, remedy: str) -> str:
+    """Compile a program with its modules, as their sums say; return the path of the result."""
+    result = directory / program.parent.name
+    build = ["go", "build", "-mod=readonly", "-o", str(result), "."]
+    # Neither a workspace nor flags of the user's.
+    environment = {**os.environ, "GOFLAGS": "", "GOWORK": "off"}
+    where = program.parent
+    download = ["go", "mod", "download", *_modules(where / "go.mod")]
+    for command in (download, build):
+        try:
+            subprocess.run(
+                command,
+                cwd=where,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_INSTALL_S,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            # The program itself has to compile.
+            assert command is download, error.stderr
+            reason = "; ".join(error.stderr.splitlines()[:_REASON_LINES])
+            raise LibraryMissing(f"go could not get it ({reason}). {remedy}") from None
+        except subprocess.TimeoutExpired:
+            raise LibraryMissing(f"go did not get it in {_INSTALL_S:.0f} s. {remedy}") from None
+    return str(result)
+
+
+def _modules(path: Path) -> list[str]:
+    """The modules that a go.mod requires."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.split()[1] for line in lines if line.startswith("require ")]
 
 
 _STOMP_JS: Final = Library(
@@ -130,6 +173,7 @@ _STOMP_JS: Final = Library(
         "Install Node.js 18 or newer with npm (Debian: apt-get install nodejs npm), and let "
         "npm reach its registry"
     ),
+    package="nodejs",
     escaping=("1.2",),
     transaction_receipts=False,
 )
@@ -140,6 +184,7 @@ LIBRARIES: Final = {
         program="net_stomp.pl",
         probe=("-MNet::Stomp", "-e", "1"),
         remedy="Install Debian's package: apt-get install libnet-stomp-perl",
+        package="libnet-stomp-perl",
         escaping=(),
     ),
     "ruby-stomp": Library(
@@ -147,7 +192,20 @@ LIBRARIES: Final = {
         program="stomp.rb",
         probe=("-e", "require 'stomp'"),
         remedy="Install Debian's package: apt-get install ruby-stomp",
+        package="ruby-stomp",
         escaping=("1.1", "1.2"),
+    ),
+    "go-stomp": Library(
+        interpreter="go",
+        program="go_stomp/main.go",
+        probe=(),
+        remedy=(
+            "Install Go 1.18 or newer (Debian: apt-get install golang-go), and let it reach the "
+            "module proxy"
+        ),
+        package="golang-go",
+        escaping=("1.1", "1.2"),
+        transaction_receipts=False,
     ),
     "stomp.js": _STOMP_JS,
     "stomp.js-text": replace(_STOMP_JS, websocket="text"),

@@ -1,0 +1,25 @@
+"""Programs that tests can do without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pytest
+
+from stompkit.testing.plugin import settings_of
+
+__all__ = ["report_missing"]
+
+_PACKAGES: Final = Path(__file__).resolve().parents[1] / ".ci" / "debian-packages"
+
+
+def report_missing(config: pytest.Config, reason: str, package: str) -> NoReturn:
+    """Skip a test for which a program is missing, which Debian has in ``package``.
+
+    Where a missing broker fails a test, this does too, but only if CI installs the package.
+    """
+    installed = _PACKAGES.read_text(encoding="utf-8").splitlines()
+    is_failure = settings_of(config).missing == "fail" and package in installed
+    outcome = pytest.fail if is_failure else pytest.skip
+    raise outcome.Exception(reason, pytrace=False)

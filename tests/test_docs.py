@@ -369,3 +369,15 @@ def test_every_code_that_a_frame_can_get_is_in_the_tables() -> None:
     ]
     assert named
     assert set(named) <= set(documented())
+
+
+# Scenarios.
+
+
+def test_the_scenarios_of_spring_are_its_tests() -> None:
+    path = ROOT / "tests" / "integration" / "test_spring.py"
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [each.name for each in module.body if isinstance(each, ast.FunctionDef)]
+    [table] = section("docs/spring.rst", "what-is-tested").findall(nodes.table)
+    named = [test.astext() for _, test in rows(table)]
+    assert named == [each for each in functions if each.startswith("test_")]

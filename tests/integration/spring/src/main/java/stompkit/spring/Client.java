@@ -9,6 +9,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import org.springframework.messaging.MessagingException;
 import org.springframework.messaging.converter.SimpleMessageConverter;
 import org.springframework.messaging.simp.stomp.ConnectionLostException;
 import org.springframework.messaging.simp.stomp.ReactorNettyTcpStompClient;
@@ -115,8 +116,12 @@ final class Client implements AutoCloseable {
 
   @Override
   public void close() {
-    if (session.isConnected()) {
-      session.disconnect();
+    try {
+      if (session.isConnected()) {
+        session.disconnect();
+      }
+    } catch (IllegalStateException | MessagingException ended) {
+      // The broker has closed the connection in the meantime.
     }
     stop.run();
     scheduler.shutdown();

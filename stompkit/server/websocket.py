@@ -209,6 +209,9 @@ class WebSocketProtocol(Protocol):
             elif isinstance(event, Ping):
                 self._answer_ping(event)
             elif isinstance(event, CloseConnection):
+                if connection.state is ConnectionState.REMOTE_CLOSING:
+                    # What came before may make the broker close, too, as DISCONNECT does.
+                    self._goodbye = event.response()
                 self._deliver(pieces)
                 self._end_of_messages(connection, event)
                 return
@@ -238,7 +241,6 @@ class WebSocketProtocol(Protocol):
             self._end_timer = self._closing_clock.callLater(
                 self._drain_timeout_s, self._below.abortConnection
             )
-            self._goodbye = event.response()
             self._broker.readConnectionLost()
         else:
             self._goodbye = event

@@ -573,6 +573,31 @@ def test_what_came_before_a_close_is_done() -> None:
     assert [frame.body for frame in other.take("MESSAGE")] == [b"body 1"]
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "DISCONNECT\nreceipt:1\n\n\0",
+        "DISCONNECT\n\n\0",
+        "SEND\ndestination:nowhere\n\n\0",
+        "NONSENSE\n\n\0",
+    ],
+)
+def test_a_close_right_behind_what_ends_the_session_is_answered(frame: str) -> None:
+    broker = WebSocketBroker()
+    client = broker.client()
+    client.subscribe()
+    client.raw(client.octets(SEND.format(1) + frame) + client.close_octets(3_001))
+    assert client.code() == 3_001
+    assert client.lost
+    assert broker.factory.broker.connections == set()
+    broker.clock.advance(60)
+    assert broker.clock.getDelayedCalls() == []
+    # What came before has been done.
+    other = broker.client()
+    other.subscribe()
+    assert [each.body for each in other.take("MESSAGE")] == [b"body 1"]
+
+
 def test_unacknowledged_messages_of_a_client_that_closes_go_back() -> None:
     broker = WebSocketBroker()
     client = broker.client()

@@ -148,6 +148,10 @@ class WebSocketClient:
         """A message, or a fragment of one, as it would be sent."""
         return self._connection.send(message(data, is_last=is_last))
 
+    def close_octets(self, code: int) -> bytes:
+        """A close, as it would be sent."""
+        return self._connection.send(CloseConnection(code))
+
     def subscribe(self, destination: str = "/queue/a", ack: str = "auto") -> None:
         """Subscribe, by the kind of message that it has used last."""
         self.send(f"SUBSCRIBE\nid:0\ndestination:{destination}\nack:{ack}\n\n\0".encode())

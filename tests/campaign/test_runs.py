@@ -20,7 +20,7 @@ from tests.campaign.running import plan_of, run
 from tests.campaign.scene import Needs, Scene, Script
 from tests.campaign.spooled import Spooled
 from tests.campaign.stage import Line, Stage
-from tests.effort import effort
+from tests.effort import effort, in_matrix
 
 SEEDS = effort((1,), range(1, 6))
 #: Faults of the quick lane: those that other tests do not combine with a running load.
@@ -36,9 +36,7 @@ ROUNDS = effort(1, 0)
 
 def in_lanes(faults: list[str]) -> list[Any]:
     """Return parameters; most faults are for the matrix lane."""
-    return [
-        each if each in QUICK else pytest.param(each, marks=pytest.mark.matrix) for each in faults
-    ]
+    return [each if each in QUICK else in_matrix(each) for each in faults]
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import pytest
 
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.campaign.disk import Disk, NoCompiler, built
-from tests.effort import effort
+from tests.effort import effort, in_matrix
 from tests.integration.crashes.load import Account, Load, drain
 
 #: A failing round is run again with the number that its test shows.
 SEEDS = effort((1,), (1, 2, 3, 4))
 #: How often the broker is killed, and its machine loses power: a few times in the quick lane.
-KILLS = (10, pytest.param(50, marks=pytest.mark.matrix))
-POWER_LOSSES = (4, pytest.param(15, marks=pytest.mark.matrix))
+KILLS = (10, in_matrix(50))
+POWER_LOSSES = (4, in_matrix(15))
 LONGEST_ROUND_S = 0.15
 
 

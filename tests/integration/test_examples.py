@@ -13,6 +13,7 @@ import pytest
 from stompkit.testing import LaunchConfig, launch
 from stompkit.testing._capabilities.capabilities import Capabilities
 from stompkit.testing._settings import OPTIONS
+from tests.effort import in_matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "testing"
@@ -41,14 +42,7 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "stompkit",
-        pytest.param("activemq", marks=pytest.mark.matrix),
-        pytest.param("rabbitmq", marks=pytest.mark.matrix),
-    ],
-)
+@pytest.mark.parametrize("name", ["stompkit", in_matrix("activemq"), in_matrix("rabbitmq")])
 def test_the_examples_pass_on(name: str) -> None:
     assert name in run("--mq-broker", name)
 

@@ -12,17 +12,14 @@ import pytest
 from celery import Celery, chord, group
 
 from stompkit.testing import RunningBroker
+from tests.effort import in_matrix
 from tests.kombu.configured import configured
 from tests.kombu.consuming import LONG_S
 from tests.kombu.workers import Workers, until, workers
 
 __all__ = ["workers"]
 
-pytestmark = pytest.mark.parametrize(
-    "broker",
-    ["stompkit", pytest.param("rabbitmq", marks=pytest.mark.matrix)],
-    indirect=True,
-)
+pytestmark = pytest.mark.parametrize("broker", ["stompkit", in_matrix("rabbitmq")], indirect=True)
 pools = pytest.mark.parametrize("pool", ["solo", "prefork"])
 
 

@@ -14,7 +14,7 @@ __all__ = ["matrix", "quick", "turn"]
 
 #: Tests that run in no part of the quick lane.
 _MATRIX: Final = "matrix"
-_MARKED: Final = re.compile(r"\bmark\.matrix\b")
+_MARKED: Final = re.compile(r"\bmark\.matrix\b|\bin_matrix\(")
 #: Time that pytest needs to start and to collect a part, in seconds.
 _START_S: Final = 4.0
 #: Expected duration in seconds of a part that is no pytest and was never measured.

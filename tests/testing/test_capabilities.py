@@ -14,6 +14,7 @@ from stompkit.testing._capabilities.capabilities import Capabilities
 from stompkit.testing.client import StompClient
 from stompkit.testing.plugin import BrokerFactory
 from tests.conformance.scripted import Behaviour, Line, ScriptedServer, connected, frame
+from tests.effort import in_matrix
 
 LONG_S = 60.0
 
@@ -113,7 +114,11 @@ REASONS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(SPECIAL))
+#: Those of the quick lane, and the others.
+BROKERS = [name if name in ("stompkit", "coilmq") else in_matrix(name) for name in SPECIAL]
+
+
+@pytest.fixture(scope="module", params=BROKERS)
 def broker(
     request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
 ) -> Iterator[RunningBroker]:

@@ -25,12 +25,13 @@ from stompkit.testing.client import (
 )
 from stompkit.testing.plugin import BrokerFactory
 from tests.conformance.scripted import Line, ScriptedServer, connected, frame
+from tests.effort import in_matrix
 from tests.server.certificates import Authority
 
 LONG_S = 60.0
 #: What must not be waited for: it won't come.
 SHORT_S = 0.1
-REAL = ("stompkit", "coilmq", "activemq", "rabbitmq")
+REAL = ("stompkit", "coilmq", in_matrix("activemq"), in_matrix("rabbitmq"))
 
 
 @pytest.fixture(scope="module")

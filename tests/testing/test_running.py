@@ -25,6 +25,7 @@ from stompkit.testing._launching.launch import launch_with
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import is_listening
 from stompkit.testing.client import BrokerSaidError, ClientFailure, NothingReceived
+from tests.effort import in_matrix
 from tests.testing.launching import (
     ANSWERING,
     CONNECTED,
@@ -38,7 +39,7 @@ from tests.testing.launching import (
     states,
 )
 
-BROKERS = ["stompkit", "coilmq", "activemq", "rabbitmq"]
+BROKERS = ["stompkit", "coilmq", in_matrix("activemq"), in_matrix("rabbitmq")]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can do that")
 
 

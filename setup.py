@@ -20,8 +20,8 @@ SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 COMPILED = {
     "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _likeness",
     "stompkit/server": (
-        "_acks _broker _connection _delays _destinations _durables _entries _errors _expiry"
-        " _handlers _hosts _journal _lanes _messages _names _pattern_tree _pulling _queues"
+        "_acks _broker _connection _deadlines _delays _destinations _durables _entries _errors"
+        " _expiry _handlers _hosts _journal _lanes _messages _names _pattern_tree _pulling _queues"
         " _resolving _sharing _subscribing _subscriptions _timeouts _topics _transactions"
     ),
     "stompkit/server/_stores": "_log _record lmdb",

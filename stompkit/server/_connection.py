@@ -291,12 +291,22 @@ class Connection:
 
     # Time.
 
+    @property
+    def has_input_waiting(self) -> bool:
+        """Return whether something that the client has sent waits to be handled."""
+        return bool(self._held or self._unread or self._blocked is not None or self._has_unread)
+
+    @property
+    def _has_unread(self) -> bool:
+        # Outlets that others have written may be without it.
+        return bool(getattr(self.outlet, "has_unread", False))
+
     def on_deadline(self, now: float) -> None:
         """Send a heart-beat that is due, or give up a client that has been silent too long."""
         self.broker.now = now
         beat = self.session.heart_beat
-        if not self.outlet.is_reading:
-            # Whether it has been silent nobody knows.
+        if not self.outlet.is_reading or self._has_unread:
+            # Either nobody knows whether it has been silent, or it has not.
             beat.last_received = now
         if beat.is_dead(now):
             seconds = beat.receive_s * beat.tolerance

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from stompkit.server._deadlines import Alarm
 from stompkit.server._entries import Entry
 from stompkit.server._lanes import Lane
 
@@ -13,47 +15,99 @@ if TYPE_CHECKING:
 
 __all__ = ["Expiry"]
 
-#: Seconds between two looks for messages whose time has passed behind the front of a queue.
-_SWEEP_S: Final = 30.0
+#: Seconds until messages are tried again that the dead letters had no room for, if nobody says
+#: before that there is some.
+_RETRY_S: Final = 30.0
+#: Seconds between two looks at what has expired, so that each look is worth its while.
+_PAUSE_S: Final = 0.1
+#: Messages that are expired in one turn.
+_MOST_EXPIRED: Final = 250
+#: Places noted of messages that have left before their time, beside those of messages there.
+_FEW: Final = 64
 
 
 class Expiry:
-    """Drops or dead-letters what has expired, when it comes up and every now and then."""
+    """Drops or dead-letters messages in memory when their time has passed.
+
+    Whoever waits for room, or for what is behind them in the store, is looked at again then.
+    """
 
     def __init__(self, queue: Queue) -> None:
         """Begin with nothing that expires."""
         self._queue = queue
+        #: Times, with the indices of lanes and places there: no message is kept alive. What has
+        #: left its place before its time is noticed when that comes.
+        self._heap: list[tuple[float, int, int]] = []
         #: Expired messages that the dead letters had no room for.
         self._overdue: list[Entry] = []
-        self._is_expected = False
-        self._swept_at = 0.0
+        self._alarm: Alarm | None = None
+        self._ran_at = float("-inf")
 
-    def expect(self) -> None:
-        """Look for expired messages after a while: the queue has one that will be."""
-        if not self._is_expected:
-            self._is_expected = True
-            self._queue.host.broker.later(_SWEEP_S, self._on_time)
+    def expect(self, entry: Entry) -> None:
+        """Note when a message that waits in memory will expire."""
+        lane = entry.lane
+        assert lane is not None  # every entry of a queue has one
+        expires = entry.message.expires
+        heapq.heappush(self._heap, (expires, lane.index, entry.place))
+        if len(self._heap) > 2 * self._most_waiting + _FEW:
+            self._forget_those_that_left()
+        self._wake_at(max(expires, self._ran_at + _PAUSE_S))
+
+    @property
+    def _most_waiting(self) -> int:
+        return sum(len(lane.ready) + len(lane.back) for lane in self._queue.lanes)
+
+    def _forget_those_that_left(self) -> None:
+        self._heap = [
+            (entry.message.expires, lane.index, entry.place)
+            for lane in self._queue.lanes
+            for entries in (lane.ready, lane.back)
+            for entry in entries
+            if entry.message.expires
+        ]
+        heapq.heapify(self._heap)
+
+    def _wake_at(self, when: float) -> None:
+        if self._alarm is None:
+            self._alarm = Alarm(self._queue.host.broker, self._on_time)
+        self._alarm.set(when)
 
     def _on_time(self) -> None:
-        self._is_expected = False
-        self.drop()
+        self._ran_at = now = self._queue.host.broker.now
+        for _ in range(_MOST_EXPIRED):
+            if not self.expire_next():
+                break
+        self.retry_overdue()
+        if self._heap:
+            first = self._heap[0][0]
+            self._wake_at(first if first <= now else max(first, now + _PAUSE_S))
 
-    def drop(self) -> None:
-        """Drop what has expired in memory, and look again if something will."""
-        if self._sweep():
-            self.expect()
-
-    def make_room(self) -> bool:
-        """Drop what has expired in memory, unless that was done a moment ago; says whether."""
-        if not self._is_expected or self._swept_at + 1 > self._queue.host.broker.now:
+    def expire_next(self) -> bool:
+        """End the message that has expired first, if one has; says whether to look further."""
+        heap, now = self._heap, self._queue.host.broker.now
+        if not heap or heap[0][0] > now:
             return False
-        self._sweep()
+        _, index, place = heapq.heappop(heap)
+        entry = self._take_out(index, place)
+        if entry is not None:
+            self.expire(entry)
         return True
 
-    def take_overdue(self) -> list[Entry]:
-        """The expired messages that wait for room in the dead letters, which wait no more."""
-        overdue, self._overdue = self._overdue, []
-        return overdue
+    def _take_out(self, index: int, place: int) -> Entry | None:
+        """Take a message out of its lane, if it still waits there."""
+        for lane in self._queue.lanes:
+            if lane.index == index:
+                break
+        else:
+            return None
+        if lane.back:
+            lane.restore()
+        entry = _at(lane, place)
+        if entry is not None:
+            lane.window_octets -= entry.message.size
+            self._queue.refill(lane)
+            self._queue.host.broker.touch(self._queue)
+        return entry
 
     def expire(self, entry: Entry) -> None:
         """Do with an expired message what the policy says."""
@@ -65,32 +119,45 @@ class Expiry:
         elif queue.host.bury(entry, "expired"):
             queue.expired += 1
         else:
-            # Nobody gets it any more; each sweep looks whether there is room by then.
+            # Nobody gets it any more.
             self._overdue.append(entry)
-            self.expect()
+            queue.host.await_dead_letters(queue)
+            self._wake_at(queue.host.broker.now + _RETRY_S)
 
-    def _sweep(self) -> bool:
-        """Drop what has expired in memory; says whether something is left that will."""
-        self._swept_at = self._queue.host.broker.now
-        for entry in self.take_overdue():
+    def retry_overdue(self) -> None:
+        """Look whether there is room by now for those that the dead letters had none for."""
+        overdue = self.take_overdue()
+        for index, entry in enumerate(overdue):
             self.expire(entry)
-        will = False
-        for lane in self._queue.lanes:
-            will |= self._sweep_lane(lane)
-        return will or bool(self._overdue)
+            if self._overdue:
+                # There is none, or no more.
+                self._overdue += overdue[index + 1 :]
+                break
 
-    def _sweep_lane(self, lane: Lane) -> bool:
-        queue = self._queue
-        now = queue.host.broker.now
-        if lane.back:
-            lane.restore()
-        expired = [entry for entry in lane.ready if entry.message.is_expired(now)]
-        if expired:
-            gone = set(map(id, expired))
-            lane.ready = deque(entry for entry in lane.ready if id(entry) not in gone)
-            lane.window_octets -= sum(entry.message.size for entry in expired)
-            for entry in expired:
-                self.expire(entry)
-            queue.refill(lane)
-            queue.host.broker.touch(queue)
-        return any(entry.message.expires for entry in lane.ready)
+    def take_overdue(self) -> list[Entry]:
+        """The expired messages that wait for room in the dead letters, which wait no more."""
+        overdue, self._overdue = self._overdue, []
+        return overdue
+
+    def clear(self) -> None:
+        """Expect nothing any more: the queue is being removed."""
+        self._heap.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+
+def _at(lane: Lane, place: int) -> Entry | None:
+    """Take the message at a place out of the window, if it is there."""
+    ready = lane.ready
+    if ready and ready[0].place == place:
+        return ready.popleft()
+    index = bisect_left(ready, place, key=_place)
+    if index == len(ready) or ready[index].place != place:
+        return None
+    entry = ready[index]
+    del ready[index]
+    return entry
+
+
+def _place(entry: Entry) -> int:
+    return entry.place

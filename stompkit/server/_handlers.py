@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import stompkit
+from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.frames import COMMANDS, Frame, Role
 from stompkit.server._acks import Ledger
 from stompkit.server._errors import Refused
@@ -162,15 +163,26 @@ def on_begin(connection: Connection, frame: Frame) -> None:
             "too-many-transactions",
         )
     transaction = connection.transactions[name] = Transaction(name, config)
-    timeout_s = config.transaction_timeout_s
-    if timeout_s:
-        transaction.timer = broker.later(
-            timeout_s,
-            lambda: connection.fail(
-                f"transaction {name[:100]!a} has been open for {timeout_s:g} seconds",
-                "transaction-timeout",
-            ),
+    if config.transaction_timeout_s:
+        _limit_time(connection, transaction, config.transaction_timeout_s)
+
+
+def _limit_time(connection: Connection, transaction: Transaction, timeout_s: float) -> None:
+    """End the connection when a transaction is open for too long."""
+    broker = connection.broker
+    until = broker.now + timeout_s
+
+    def end() -> None:
+        if connection.has_input_waiting and broker.now < until + MOST_GRACE_S:
+            # It may have ended the transaction.
+            transaction.timer = broker.later(LOOK_S, end)
+            return
+        connection.fail(
+            f"transaction {transaction.name[:100]!a} has been open for {timeout_s:g} seconds",
+            "transaction-timeout",
         )
+
+    transaction.timer = broker.later(timeout_s, end)
 
 
 def on_commit(connection: Connection, frame: Frame) -> None:

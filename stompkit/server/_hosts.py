@@ -16,6 +16,7 @@ from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
 from stompkit.server._names import DEAD_LETTERS, Kind, Pattern, is_pattern, kind_of
 from stompkit.server._pattern_tree import PatternTree
+from stompkit.server._pulling import Puller
 from stompkit.server._queues import Queue
 from stompkit.server._records import DURABLE_RECORDS, DurableRecord
 from stompkit.server._subscriptions import Subscription
@@ -55,6 +56,8 @@ class VirtualHost:
         self._durable_patterns: PatternTree[DurableQueue] = PatternTree()
         #: What has happened at destinations that are gone.
         self.past = Totals()
+        #: Who waits for messages of queues that could not be made, by their names.
+        self._expected: dict[str, dict[Puller, None]] = {}
         self._evicted_at = float("-inf")
         self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
         self._is_checking = False
@@ -69,8 +72,6 @@ class VirtualHost:
         ]
         for destination in [*self.destinations.values(), *self.durables.values()]:
             destination.configure(self.policy(destination.settings_name))
-            if isinstance(destination, Queue) and destination.blocked:
-                self.broker.has_room(destination)
         fanouts = {each.name for each in settings}
         for destination in list(self.destinations.values()):
             if isinstance(destination, Fanout) and destination.name not in fanouts:
@@ -180,10 +181,26 @@ class VirtualHost:
         self.destinations[name] = destination
         for subscription in self._patterns.find(name):
             destination.add(subscription)
+        expected = self._expected.pop(name, None)
+        if expected is not None and isinstance(destination, Queue):
+            destination.pullers.update(expected)
+            self.broker.touch(destination)
         if isinstance(destination, Topic):
             # A durable subscription of one topic is its topic's from the beginning, and keeps it.
             destination.durables.update(dict.fromkeys(self._durable_patterns.find(name)))
         return destination
+
+    def expect(self, name: str, puller: Puller) -> None:
+        """Have somebody wait for the messages of a queue that can't be made now."""
+        self._expected.setdefault(name, {})[puller] = None
+
+    def expect_no_more(self, name: str, puller: Puller) -> None:
+        """Have somebody not wait for a queue that was never made."""
+        expected = self._expected.get(name)
+        if expected is not None:
+            expected.pop(puller, None)
+            if not expected:
+                del self._expected[name]
 
     def check_name(self, name: str) -> Kind:
         """The kind of destination that a name stands for; raises :class:`Refused` for none."""
@@ -508,6 +525,12 @@ class VirtualHost:
             home.lost += 1
         home.settled(entry)
 
+    def await_dead_letters(self, queue: Queue) -> None:
+        """Have a queue try again what its dead letters had no room for, once they have some."""
+        letters = self.destinations.get(_dead_letters_of(queue))
+        if isinstance(letters, Queue):
+            letters.overdue_of[queue] = None
+
     def bury(self, entry: Entry, reason: str) -> bool:
         """Move a message to the dead letters of its queue; dead letters themselves are dropped.
 
@@ -518,7 +541,7 @@ class VirtualHost:
             self._lose(entry)
             return True
         message = entry.message.moved(
-            DEAD_LETTERS + home.name.removeprefix(Kind.QUEUE.value).removeprefix("/"),
+            _dead_letters_of(home),
             {
                 "original-destination": home.name,
                 "dead-letter-reason": reason,
@@ -539,3 +562,8 @@ class VirtualHost:
             # that has expired would be tried again at once, and so comes back with a restart.
             journal.take([entry])
         return True
+
+
+def _dead_letters_of(home: Destination) -> str:
+    """The name of the queue of dead letters of a queue."""
+    return DEAD_LETTERS + home.name.removeprefix(Kind.QUEUE.value).removeprefix("/")

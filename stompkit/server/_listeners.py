@@ -109,6 +109,7 @@ class Listeners:
         """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
         if self._beanstalk is not None:
             self._beanstalk.hub.configure(new)
+            self._factory.broker.flush()
 
     def announcement(self) -> dict[str, object]:
         """Where it listens, by what is spoken; ``endpoints`` has those for STOMP by TCP."""

@@ -19,6 +19,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from stompkit._common import PeerDeadline, can_write, has_unread
 from stompkit.frames import RemoteProtocolError
 from stompkit.server._broker import Broker
 from stompkit.server._config import BrokerConfig
@@ -82,7 +83,7 @@ class BrokerProtocol(Protocol):
         #: The user's name, empty for a stranger: see :mod:`stompkit.server._turns`.
         self.who = ""
         self._connection = connection(broker, self, clock.seconds())
-        self._timer: Timer | None = None
+        self._timer: Timer | PeerDeadline | None = None
         self._paused = False
         self._closing = False
         self._backlog_bytes = 0
@@ -111,8 +112,11 @@ class BrokerProtocol(Protocol):
         self._stream.registerProducer(self, True)
         self._connection.opened()
         if not self._closing:
-            self._timer = self._login_clock.callLater(
-                self._broker.config.login_timeout_s, self._login_timeout
+            self._give_time(
+                self._login_clock,
+                self._broker.config.login_timeout_s,
+                lambda: self.has_unread,
+                self._login_timeout,
             )
         self._broker.flush()
 
@@ -213,6 +217,11 @@ class BrokerProtocol(Protocol):
         """Whether the client's octets are read as they come."""
         return not (self._is_suspended or self._is_choked)
 
+    @property
+    def has_unread(self) -> bool:
+        """Return whether octets of the client wait in the kernel."""
+        return has_unread(self.transport)
+
     def pause(self) -> None:
         """Read no more from the client, until :meth:`resume`."""
         self._is_suspended = True
@@ -255,8 +264,12 @@ class BrokerProtocol(Protocol):
             )
         if self._paused:
             # The last frame waits behind others; resumeProducing tells when they are gone.
-            timeout_s = self._broker.config.drain_timeout_s
-            self._timer = self._closing_clock.callLater(timeout_s, stream.abortConnection)
+            self._give_time(
+                self._closing_clock,
+                self._broker.config.drain_timeout_s,
+                lambda: can_write(stream),
+                stream.abortConnection,
+            )
         else:
             self._close_stream()
 
@@ -276,6 +289,17 @@ class BrokerProtocol(Protocol):
         self._timer = self._closing_clock.callLater(linger_s, stream.abortConnection)
 
     # Deadlines.
+
+    def _give_time(
+        self,
+        clock: Clock,
+        delay_s: float,
+        has_moved: Callable[[], bool],
+        end: Callable[[], object],
+    ) -> None:
+        """Have the client's time limited; ``has_moved`` says whether it has to be looked at."""
+        self._timer = deadline = PeerDeadline(clock, has_moved, end)
+        deadline.start(delay_s)
 
     def _login_timeout(self) -> None:
         self._timer = None

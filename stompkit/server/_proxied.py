@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 
 from twisted.internet.interfaces import (
     IAddress,
-    IDelayedCall,
     IProtocol,
     IReactorTime,
     ITransport,
@@ -22,6 +21,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import directlyProvides, providedBy
 
+from stompkit._common import PeerDeadline, has_unread
 from stompkit.server._proxy_header import BadHeader, Header, read_header
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server.interfaces import Clock
@@ -135,12 +135,14 @@ class HeaderProtocol(Protocol):
         self._addr = addr
         self._data = b""
         self._inner: IProtocol | None = None
-        self._timeout: IDelayedCall | None = None
+        self._timeout: PeerDeadline | None = None
 
     def connectionMade(self) -> None:
         """Begin to wait."""
         self._factory.waiting += 1
-        self._timeout = self._factory.clock.callLater(HEADER_TIMEOUT_S, self._too_late)
+        clock = cast("Clock", self._factory.clock)
+        self._timeout = PeerDeadline(clock, lambda: has_unread(self.transport), self._too_late)
+        self._timeout.start(HEADER_TIMEOUT_S)
 
     def dataReceived(self, data: bytes) -> None:
         """Take what may be only a part of the header."""
@@ -196,8 +198,7 @@ class HeaderProtocol(Protocol):
         if self._timeout is None:
             return
         self._factory.waiting -= 1
-        if self._timeout.active():
-            self._timeout.cancel()
+        self._timeout.cancel()
         self._timeout = None
 
 

@@ -72,6 +72,8 @@ class Queue(Destination):
         self.pullers: dict[Puller, None] = {}
         #: Connections that wait for room, in the order in which they are let in.
         self.blocked: deque[Connection] = deque()
+        #: Queues whose expired messages wait for room among these dead letters.
+        self.overdue_of: dict[Queue, None] = {}
         #: Messages and octets in the queue, delivered but unsettled ones included.
         self.messages = 0
         self.octets = 0
@@ -94,10 +96,13 @@ class Queue(Destination):
         self.lanes.sort(key=lambda lane: lane.index)
 
     def configure(self, policy: Policy) -> None:
-        """Go by other settings from now on."""
+        """Go by other settings from now on; whoever waits is looked at again."""
         super().configure(policy)
         self._sharing.take(policy)
         self._read_policy()
+        self._expiry.retry_overdue()
+        self._made_room()
+        self.host.broker.touch(self)
 
     def _read_policy(self) -> None:
         """Have at hand what every message asks for."""
@@ -183,8 +188,9 @@ class Queue(Destination):
             return
         # What has expired, or is to be dropped, has to be in memory for that.
         is_loading = self._load_low_lanes()
-        if self._expiry.make_room() and self._fits(messages, size):
-            return
+        while self._expiry.expire_next():
+            if self._fits(messages, size):
+                return
         possible = messages <= self._max_messages and size <= self._max_octets
         drops = possible and self._drops_oldest
         if drops and self._would_fit(messages, size):
@@ -301,12 +307,12 @@ class Queue(Destination):
         entry.lane = lane
         if message.group:
             self._sharing.notice(message)
-        if message.expires:
-            self._expiry.expect()
         if self.is_persistent:
             self.keep(lane, entry)
         else:
             lane.append(entry)
+            if message.expires:
+                self._expiry.expect(entry)
 
     def keep(self, lane: Lane, entry: Entry) -> None:
         """Have the store keep a message; :meth:`put_done` follows."""
@@ -355,13 +361,13 @@ class Queue(Destination):
         ):
             lane.stored += 1
         else:
-            if entry.message.expires:
-                self._expiry.expect()
             if entry.place > lane.seen:
                 lane.append(entry)
             else:
                 # The store had failed when it was due, and what came after it was faster.
                 lane.back.append(entry)
+            if entry.message.expires:
+                self._expiry.expect(entry)
         self.host.broker.touch(self)
 
     def _lane(self, index: int) -> Lane:
@@ -563,19 +569,14 @@ class Queue(Destination):
 
         def did(stored: Sequence[StoredMessage]) -> None:
             lane.is_loading = False
-            now = broker.now
-            has_expired = False
             for each in stored:
                 entry = Entry(Message.from_store(each), self, each.place)
                 entry.deliveries = each.deliveries
                 entry.lane = lane
                 self._sharing.notice(entry.message)
-                if entry.message.expires:
-                    self._expiry.expect()
-                    has_expired = has_expired or entry.message.is_expired(now)
                 lane.append(entry)
-            if has_expired:
-                broker.later(0.0, self._expiry.drop)
+                if entry.message.expires:
+                    self._expiry.expect(entry)
             lane.stored = max(0, lane.stored - len(stored)) if stored else 0
             if lane.is_purged:
                 lane.is_purged = False
@@ -640,11 +641,19 @@ class Queue(Destination):
         self._made_room()
 
     def _made_room(self) -> None:
-        if self.blocked:
+        if self.blocked or self.overdue_of:
             self.host.broker.has_room(self)
+
+    def retry_overdue(self) -> None:
+        """Try again to dead-letter expired messages that there was no room for."""
+        self._expiry.retry_overdue()
 
     def let_in(self) -> None:
         """Have those who wait for room go on, in their order, until there is none again."""
+        if self.overdue_of:
+            queues, self.overdue_of = self.overdue_of, {}
+            for queue in queues:
+                queue.retry_overdue()
         while self.blocked:
             connection = self.blocked.popleft()
             if not connection.try_again() and self.blocked and self.blocked[-1] is connection:
@@ -657,11 +666,11 @@ class Queue(Destination):
         for entry in entries:
             entry.subscription = None
             self._timeouts.forget(entry)
-            if entry.message.expires:
-                self._expiry.expect()
             lane = entry.lane
             assert lane is not None  # every entry of a queue has one
             lane.back.append(entry)
+            if entry.message.expires:
+                self._expiry.expect(entry)
             if lane.number:
                 journal = self.host.broker.journal
                 assert journal is not None  # it has given the lane its number
@@ -685,6 +694,7 @@ class Queue(Destination):
             self.remove(subscription)
         self._made_room()
         self._delays.clear()
+        self._expiry.clear()
         self.drop_lanes()
         pullers, self.pullers = self.pullers, {}
         for puller in pullers:

@@ -77,6 +77,11 @@ class MessageTransport:
         """The broker's address."""
         return cast("ITransport", self._below).getHost()
 
+    def fileno(self) -> int:
+        """The descriptor of the socket below, or -1."""
+        fileno = getattr(self._below, "fileno", None)
+        return -1 if fileno is None else int(fileno())
+
     def getHandle(self) -> object:
         """What has the client's certificate, if it has shown one."""
         handle = getattr(self._below, "getHandle", None)

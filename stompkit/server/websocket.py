@@ -280,8 +280,8 @@ class WebSocketProtocol(Protocol):
         """Send a ping to a client that is silent, give it up if it has been sent one."""
         interval_s, timeout_s = self._listener.ping_interval_s, self._listener.ping_timeout_s
         now = self._clock.seconds()
-        if self._is_full or not self._broker.is_reading:
-            # Whether it is silent nobody knows.
+        if self._is_full or not self._broker.is_reading or self._broker.has_unread:
+            # Either nobody knows whether it is silent, or it is not.
             self._heard, self._is_pinged = now, False
         if self._is_pinged:
             self._broker.fail(

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from twisted.internet.interfaces import (
     IAddress,
-    IDelayedCall,
     IReactorTime,
     ITCPTransport,
     ITransport,
@@ -20,9 +19,11 @@ from twisted.web.http import HTTPChannel
 from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 
+from stompkit._common import PeerDeadline, has_unread
 from stompkit.server._admin_settings import AdminSettings
 from stompkit.server.admin._guard import HEADERS
 from stompkit.server.admin._problems import Problem
+from stompkit.server.interfaces import Clock
 
 __all__ = ["AdminSite"]
 
@@ -95,7 +96,7 @@ class _Channel(HTTPChannel):
         super().__init__()
         #: Whether nothing more is taken from the client.
         self.is_over = False
-        self._deadline: IDelayedCall | None = None
+        self._deadline: PeerDeadline | None = None
 
     def connectionMade(self) -> None:
         """Begin to wait for the first request."""
@@ -111,7 +112,11 @@ class _Channel(HTTPChannel):
             return
         if self._deadline is None and not self._handlingRequest:
             timeout_s = self.site.settings.timeout_s
-            self._deadline = self.site.clock.callLater(timeout_s, self._is_late)
+            clock = cast("Clock", self.site.clock)
+            self._deadline = PeerDeadline(
+                clock, lambda: has_unread(self.transport), self._is_late
+            )
+            self._deadline.start(timeout_s)
         super().dataReceived(data)
 
     def allContentReceived(self) -> None:
@@ -128,6 +133,13 @@ class _Channel(HTTPChannel):
         transport = cast("ITransport", self.transport)
         transport.write(answer)
         transport.loseConnection()
+
+    def timeoutConnection(self) -> None:
+        """Close a connection that has been silent, unless a request has just come."""
+        if has_unread(self.transport):
+            self.resetTimeout()
+        else:
+            super().timeoutConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Forget the connection."""

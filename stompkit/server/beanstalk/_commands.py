@@ -17,7 +17,7 @@ from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
 from stompkit.server._queues import Queue
 from stompkit.server.beanstalk._finding import Found, find, first_delayed
-from stompkit.server.beanstalk._hub import Hub, Pause, Reservation
+from stompkit.server.beanstalk._hub import Hub, Reservation
 from stompkit.server.beanstalk._jobs import (
     Job,
     dead_letters_of,
@@ -465,11 +465,8 @@ def on_pause_tube(session: Session, command: Command) -> Answer:
     hub, seconds = session.hub, command.numbers[0]
     if not hub.exists(command.tube):
         return _NOT_FOUND
-    hub.pauses[command.tube] = Pause(seconds, session.broker.now + seconds)
+    hub.pause(command.tube, seconds)
     hub.count(hub.pausings, command.tube)
-    for other in hub.sessions:
-        if other.is_waiting:
-            other.arm()
     return b"PAUSED\r\n"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stompkit.server import _pulling as pulling
 from stompkit.server._beanstalk_settings import BeanstalkSettings
 from stompkit.server._broker import Broker
+from stompkit.server._deadlines import Alarm, Deadlines
 from stompkit.server._entries import Entry
 from stompkit.server._messages import Message
 from stompkit.server._names import DEAD_LETTERS, Pattern
@@ -61,6 +62,7 @@ class Reservation:
         self.entry = entry
         self.pri = pri
         self.ttr = ttr
+        #: When its time ends.
         self.deadline = 0.0
 
 
@@ -77,6 +79,8 @@ class Hub:
         self.using: Counter[str] = Counter()
         self.watching: Counter[str] = Counter()
         self.pauses: dict[str, Pause] = {}
+        self._pause_ends: Deadlines[str] = Deadlines()
+        self._alarm = Alarm(broker, self._end_pauses)
         #: How often each command was given, and of each tube, what happened to it; see count().
         self.commands: Counter[str] = Counter()
         self.puts: Counter[str] = Counter()
@@ -95,9 +99,11 @@ class Hub:
         self.configure(settings)
 
     def configure(self, settings: BeanstalkSettings) -> None:
-        """Go by other settings from now on."""
+        """Go by other settings from now on; those who wait for a job look again."""
         self.settings = settings
         self._allowed = [Pattern(queue_of(each)) for each in settings.tubes]
+        for session in list(self.sessions):
+            session.look_again()
 
     # Tubes.
 
@@ -142,7 +148,29 @@ class Hub:
         if not self.exists(tube):
             for counts in (self.puts, self.deletes, self.pausings):
                 counts.pop(tube, None)
-            self.pauses.pop(tube, None)
+            self._end_pause(tube)
+
+    def pause(self, tube: str, seconds: int) -> None:
+        """Have no job of a tube reserved for so many seconds, in place of an earlier pause."""
+        until = self.broker.now + seconds
+        self.pauses[tube] = Pause(seconds, until)
+        self._pause_ends.set(tube, until)
+        self._end_pauses()
+
+    def _end_pauses(self) -> None:
+        """Have those looked at who wait for a job of a tube whose pause is over."""
+        while (tube := self._pause_ends.pop_due(self.broker.now)) is not None:
+            self._end_pause(tube)
+        first = self._pause_ends.first()
+        if first is not None:
+            self._alarm.set(first[0])
+
+    def _end_pause(self, tube: str) -> None:
+        self._pause_ends.discard(tube)
+        if self.pauses.pop(tube, None) is not None:
+            queue = self.queue(tube)
+            if queue is not None:
+                self.broker.touch(queue)
 
     def count(self, counts: Counter[str], tube: str) -> None:
         """Count something that has happened to a tube; forget tubes that are gone, now and then."""
@@ -150,20 +178,13 @@ class Hub:
         if len(counts) > self._most_counted:
             for each in [each for each in counts if not self.exists(each)]:
                 del counts[each]
-            for each in list(self.pauses):
-                self.paused_until(each)  # which forgets those that are over
             # So that looking at all of them costs little for each.
             self._most_counted = max(_COUNTED_TUBES, 2 * len(counts))
 
     def paused_until(self, tube: str) -> float:
         """When the next job of a tube can be reserved; 0 for at once."""
         pause = self.pauses.get(tube)
-        if pause is None:
-            return 0.0
-        if pause.until > self.broker.now:
-            return pause.until
-        del self.pauses[tube]
-        return 0.0
+        return 0.0 if pause is None or pause.until <= self.broker.now else pause.until
 
     # Jobs.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -11,11 +10,13 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.frames import RemoteProtocolError, State, Version
 from stompkit.server import _pulling as pulling
 from stompkit.server._acks import Ledger
 from stompkit.server._broker import Broker
 from stompkit.server._connection import Connection
+from stompkit.server._deadlines import Deadlines
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Blocked, Refused
 from stompkit.server._queues import Queue
@@ -111,11 +112,12 @@ class Session(Connection):
         self.is_waiting = False
         self._until: float | None = None
         self._offers: dict[Queue, None] = {}
+        #: Tubes that are waited for and that there was no room for.
+        self._expected: list[str] = []
         self._waiter = _Waiter(self)
         self._taken = Subscription(self, None, AckMode.CLIENT_INDIVIDUAL, 1, "1.2")
         self._reservations: dict[int, Reservation] = {}
-        self._deadlines: list[tuple[float, int, Reservation]] = []
-        self._last_deadline = 0
+        self._deadlines: Deadlines[Reservation] = Deadlines()
         self._timer: Timer | None = None
         self._armed_for = 0.0
         self._parser = Parser(hub.settings.max_job_octets)
@@ -426,21 +428,14 @@ class Session(Connection):
     def touch(self, reservation: Reservation) -> None:
         """Begin the time of a job."""
         reservation.deadline = self.broker.now + reservation.ttr
-        self._last_deadline += 1
-        heapq.heappush(self._deadlines, (reservation.deadline, self._last_deadline, reservation))
-        if len(self._deadlines) > 2 * len(self._reservations) + 64:
-            # Those that were settled or touched in the meantime are only in the way.
-            self._deadlines = [
-                (each.deadline, serial, each)
-                for serial, each in enumerate(self._reservations.values())
-            ]
-            heapq.heapify(self._deadlines)
+        self._deadlines.set(reservation, reservation.deadline)
         self.arm()
 
     def let_go(self, reservation: Reservation) -> Entry:
         """Have a job no more; the caller settles it or gives it back."""
         del self._reservations[reservation.job.number]
         del self.hub.reserved[reservation.job.number]
+        self._deadlines.discard(reservation)
         self.ledger.discard(reservation.entry)
         self.broker.touch(reservation.entry.home)
         return reservation.entry
@@ -450,22 +445,11 @@ class Session(Connection):
         entry = self.let_go(reservation)
         entry.home.returned([entry])
 
-    def _soonest(self) -> Reservation | None:
-        """The job whose time ends first."""
-        deadlines = self._deadlines
-        while deadlines:
-            deadline, _, reservation = deadlines[0]
-            is_held = self._reservations.get(reservation.job.number) is reservation
-            if is_held and reservation.deadline == deadline:
-                return reservation
-            heapq.heappop(deadlines)
-        return None
-
     @property
     def is_deadline_soon(self) -> bool:
         """Whether the time of one of its jobs is about to end."""
-        soonest = self._soonest()
-        return soonest is not None and self.broker.now >= soonest.deadline - _MARGIN_S
+        soonest = self._deadlines.first()
+        return soonest is not None and self.broker.now >= soonest[0] - _MARGIN_S
 
     # Waiting for a job.
 
@@ -497,8 +481,14 @@ class Session(Connection):
 
     def look(self, queue: Queue) -> None:
         """Look whether there is a job now; a queue that has been removed is made again."""
-        if queue not in self._offers or self._waiter not in queue.pullers:
+        if self._waiter in queue.pullers:
+            self._offers[queue] = None
+        else:
             self._offers.pop(queue, None)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Look whether there is a job now, if one is waited for."""
         if self.is_waiting:
             self._look()
 
@@ -519,13 +509,15 @@ class Session(Connection):
         return any(queue is not None and pulling.is_loading(queue) for queue in queues)
 
     def _expect_offers(self) -> None:
-        """Be told when there may be a job; a queue that can't be made will have none."""
+        """Be told when there may be a job; a queue that can't be made may be made by others."""
         for tube in filter(self.hub.is_allowed, self.watched):
             queue = self.hub.queue(tube)
             if queue is None:
                 try:
                     made = self.hub.host.destination(queue_of(tube), self)
                 except Refused:
+                    self.hub.host.expect(queue_of(tube), self._waiter)
+                    self._expected.append(tube)
                     continue
                 queue = cast("Queue", made)
             queue.pullers[self._waiter] = None
@@ -536,6 +528,9 @@ class Session(Connection):
             queue.pullers.pop(self._waiter, None)
             self.broker.touch(queue)
         self._offers.clear()
+        for tube in self._expected:
+            self.hub.host.expect_no_more(queue_of(tube), self._waiter)
+        self._expected.clear()
 
     def _stop_waiting(self, reply: bytes) -> None:
         self.is_waiting = False
@@ -546,17 +541,20 @@ class Session(Connection):
 
     # Time.
 
+    @property
+    def has_input_waiting(self) -> bool:
+        """Return whether a command of the client waits to be done."""
+        waits = self._next is not None or self._task is not None or self._refused is not None
+        return waits or bool(self._parser.buffered) or self._has_unread
+
     def arm(self) -> None:
         """Have the next moment noticed at which something is to be done."""
         moments = []
-        soonest = self._soonest()
+        soonest = self._deadlines.first()
         if soonest is not None:
-            moments.append(soonest.deadline - (_MARGIN_S if self.is_waiting else 0.0))
-        if self.is_waiting:
-            moments += [self.hub.paused_until(tube) for tube in self.hub.pauses.copy()]
-            if self._until is not None:
-                moments.append(self.broker.now + _LOOK_S if self._is_loading() else self._until)
-        moments = [each for each in moments if each]
+            moments.append(soonest[0] - (_MARGIN_S if self.is_waiting else 0.0))
+        if self.is_waiting and self._until is not None:
+            moments.append(self.broker.now + _LOOK_S if self._is_loading() else self._until)
         if not moments:
             return
         first = min(moments)
@@ -574,18 +572,22 @@ class Session(Connection):
         if self._closing:
             return
         was_soon = self.is_waiting and self.is_deadline_soon
-        while True:
-            soonest = self._soonest()
-            if soonest is None or soonest.deadline > self.broker.now:
-                break
-            self.hub.timeouts += 1
-            soonest.job.timeouts += 1
-            self.give_back(soonest)
+        while (late := self._deadlines.pop_due(self.broker.now)) is not None:
+            self._end_time_of(late)
         if was_soon:
             self._stop_waiting(b"DEADLINE_SOON\r\n")
         elif self.is_waiting:
             self._look()
         self.arm()
+
+    def _end_time_of(self, late: Reservation) -> None:
+        """Put a job back whose time is over, unless its worker may have said something of it."""
+        if self.has_input_waiting and self.broker.now < late.deadline + MOST_GRACE_S:
+            self._deadlines.set(late, self.broker.now + LOOK_S)
+            return
+        self.hub.timeouts += 1
+        late.job.timeouts += 1
+        self.give_back(late)
 
     async def loaded(self, queue: Queue) -> None:
         """Wait until the front of a queue may have been read."""

@@ -1,0 +1,11 @@
+"""What several packages need, and that is no part of the public API."""
+
+from stompkit._common.peers import (
+    LOOK_S,
+    MOST_GRACE_S,
+    PeerDeadline,
+    can_write,
+    has_unread,
+)
+
+__all__ = ["LOOK_S", "MOST_GRACE_S", "PeerDeadline", "can_write", "has_unread"]

@@ -1,0 +1,96 @@
+"""Deadlines that a peer meets by sending something.
+
+A timer says that time has passed in this process. It does not say that the peer was silent: where
+the process was stopped or busy, what the peer sent in time is still in the kernel. So a deadline is
+judged only after that has been read.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Final, Protocol
+
+__all__ = ["LOOK_S", "MOST_GRACE_S", "PeerDeadline", "can_write", "has_unread"]
+
+#: Seconds between two looks at a peer whose octets wait to be handled.
+LOOK_S: Final = 0.05
+#: Seconds that a peer gets at most over its deadline in that way.
+MOST_GRACE_S: Final = 5.0
+
+
+class _Timer(Protocol):
+    """A call that will happen; what ``callLater`` of a reactor gives."""
+
+    def cancel(self) -> None: ...
+    def active(self) -> bool: ...
+
+
+class _Clock(Protocol):
+    """The time and timers of a reactor."""
+
+    def seconds(self) -> float: ...
+    def callLater(self, delay: float, callable: Callable[..., object], /) -> _Timer: ...
+
+
+def has_unread(transport: object) -> bool:
+    """Return whether octets of the peer, or the end of its stream, wait in the kernel.
+
+    A transport without a descriptor, as in a test, has none.
+    """
+    return _is_ready(transport, select.POLLIN)
+
+
+def can_write(transport: object) -> bool:
+    """Return whether the kernel takes octets for the peer now."""
+    return _is_ready(transport, select.POLLOUT)
+
+
+def _is_ready(transport: object, event: int) -> bool:
+    fileno = getattr(transport, "fileno", None)
+    descriptor = -1 if fileno is None else fileno()
+    if descriptor < 0:
+        return False
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(0))
+
+
+class PeerDeadline:
+    """Calls a function when a peer's time is over, and nothing that it sent waits to be handled.
+
+    A peer whose octets wait has until they are handled, but no more than some seconds.
+    """
+
+    def __init__(
+        self, clock: _Clock, has_input: Callable[[], bool], call: Callable[[], object]
+    ) -> None:
+        """Make a deadline that is not set; ``has_input`` says whether octets wait."""
+        self._clock = clock
+        self._has_input = has_input
+        self._call = call
+        self._timer: _Timer | None = None
+        self._due = 0.0
+
+    def start(self, delay_s: float) -> None:
+        """Give the peer so many seconds, in place of what is left of others."""
+        self.cancel()
+        self._due = self._clock.seconds() + delay_s
+        self._timer = self._clock.callLater(delay_s, self._on_time)
+
+    def cancel(self) -> None:
+        """Do not call."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def active(self) -> bool:
+        """Return whether the deadline is set and has not passed."""
+        return self._timer is not None and self._timer.active()
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._has_input() and self._clock.seconds() < self._due + MOST_GRACE_S:
+            self._timer = self._clock.callLater(LOOK_S, self._on_time)
+        else:
+            self._call()

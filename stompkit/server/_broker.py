@@ -24,6 +24,7 @@ from stompkit.server._hosts import VirtualHost
 from stompkit.server._journal import Journal
 from stompkit.server._peers import counted_as
 from stompkit.server._records import DURABLE_RECORDS, DurableRecord
+from stompkit.server._selector_time import SelectorTime
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._subscriptions import Subscription
 from stompkit.server.interfaces import (
@@ -108,6 +109,7 @@ class Broker:
         self._waiting: dict[Connection, None] = {}
         self._doomed: list[tuple[Connection, str, str]] = []
         self._flushing = False
+        self.selector_time = SelectorTime(self)
         self.hosts: dict[str, VirtualHost] = {}
         for name in self.config.hosts or ("",):
             self.hosts[name] = VirtualHost(name, self)

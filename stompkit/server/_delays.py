@@ -6,11 +6,12 @@ import heapq
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from stompkit.server._deadlines import Alarm
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._lanes import DELAYED, Lane
 from stompkit.server._messages import Message
-from stompkit.server.interfaces import Remove, StoredMessage, StoreError, Timer
+from stompkit.server.interfaces import Remove, StoredMessage, StoreError
 
 if TYPE_CHECKING:
     from stompkit.server._destinations import Destination
@@ -22,12 +23,10 @@ _PAGE_MESSAGES: Final = 1_000
 _PAGE_OCTETS: Final = 16 * 1024 * 1024
 #: Messages that are moved at a time: more need not be in memory, nor tried again and again.
 _MOST_MOVED: Final = 100
+#: Places in the heap of what waits no more, beside those of what does.
+_FEW: Final = 64
 #: Seconds until messages that the store could not read or move are tried again.
 _RETRY_S: Final = 1.0
-
-
-def _place(waiting: tuple[float, int, Message | Entry | None]) -> int:
-    return waiting[1]
 
 
 class Delays:
@@ -35,35 +34,74 @@ class Delays:
 
     Those of a persistent queue are in a lane of their own in the store; only their times and
     places are in memory. They leave it in the unit that puts them into their queue, and wait on
-    where that fails.
+    where that fails. To take one out from among many takes no longer than to put it in.
     """
 
     def __init__(self, queue: Destination) -> None:
         """Begin with nothing waiting."""
         self._queue = queue
-        #: Times and places, with messages that are not in the store, and entries whose move failed.
-        self._heap: list[tuple[float, int, Message | Entry | None]] = []
+        #: By their places, times with messages that are not in the store, and entries whose move
+        #: failed.
+        self._waiting: dict[int, tuple[float, Message | Entry | None]] = {}
+        #: Times and places; those of what waits no more are left out when they come up.
+        self._heap: list[tuple[float, int]] = []
+        #: Places of messages that are in memory, by their identifiers.
+        self._places: dict[str, int] = {}
         #: Times and places of what is being moved, and how many are being read for that.
         self._moving: dict[Message, tuple[float, int]] = {}
         self._reads = 0
         self._retry_at = 0.0
         self._lane: Lane | None = None
-        self._timer: Timer | None = None
-        self._armed_for = 0.0
+        self._alarm: Alarm | None = None
         self._last = 0
 
     def __len__(self) -> int:
         """How many messages wait."""
-        return len(self._heap)
+        return len(self._waiting)
 
     @property
     def lanes(self) -> Sequence[Lane]:
         """The lane in the store, if there is one."""
         return [] if self._lane is None else [self._lane]
 
-    def waiting(self) -> list[tuple[float, int, Message | Entry | None]]:
-        """Times and places, by place, with the messages that are in memory."""
-        return sorted(self._heap, key=_place)
+    def in_memory(self, after: int, most: int) -> list[tuple[int, Message]]:
+        """The first messages in memory with places above ``after``, by place."""
+        places = (
+            place
+            for place, (_, what) in self._waiting.items()
+            if place > after and isinstance(what, Message)
+        )
+        found = []
+        for place in heapq.nsmallest(most, places):
+            what = self._waiting[place][1]
+            assert isinstance(what, Message)  # others were left out
+            found.append((place, what))
+        return found
+
+    def _add(self, due: float, place: int, what: Message | Entry | None) -> None:
+        self._waiting[place] = (due, what)
+        if isinstance(what, Message):
+            self._places[what.id] = place
+        heapq.heappush(self._heap, (due, place))
+
+    def _take(self, place: int) -> tuple[float, Message | Entry | None]:
+        """Have something wait no more."""
+        due, what = self._waiting.pop(place)
+        if isinstance(what, Message):
+            self._places.pop(what.id, None)
+        if len(self._heap) > 2 * len(self._waiting) + _FEW:
+            self._heap = [(due, place) for place, (due, _) in self._waiting.items()]
+            heapq.heapify(self._heap)
+        return due, what
+
+    def _first(self) -> tuple[float, int] | None:
+        """The time and place of what is due next."""
+        heap = self._heap
+        while heap:
+            if heap[0][1] in self._waiting:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
 
     def restore(self, lane: Lane) -> None:
         """Learn from the store, while the broker is being opened, what waits."""
@@ -74,7 +112,7 @@ class Delays:
         while stored := store.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS):
             for each in stored:
                 after = each.place
-                heapq.heappush(self._heap, (each.due_ms / 1000, each.place, None))
+                self._add(each.due_ms / 1000, each.place, None)
         self._arm()
 
     def put(self, message: Message) -> None:
@@ -82,7 +120,7 @@ class Delays:
         queue = self._queue
         if not queue.is_persistent:
             self._last += 1
-            heapq.heappush(self._heap, (message.due, self._last, message))
+            self._add(message.due, self._last, message)
             self._arm()
             return
         lane = self._lane
@@ -100,38 +138,39 @@ class Delays:
             raise Refused(
                 f"delay too long: at most {broker.config.max_delay_s:g} seconds", "bad-header"
             )
-        if len(self._heap) >= broker.config.max_delayed:
-            raise Refused(
-                f"{self._queue.name} has {len(self._heap)} delayed messages already", "queue-full"
-            )
+        count = len(self._waiting)
+        if count >= broker.config.max_delayed:
+            raise Refused(f"{self._queue.name} has {count} delayed messages already", "queue-full")
 
     # For those who look at what waits, or want it sooner.
 
     @property
     def first(self) -> tuple[float, int, Message | None] | None:
         """The time, place and, unless it is in the store, message of what is due next."""
-        if not self._heap:
+        first = self._first()
+        if first is None:
             return None
-        due, place, what = self._heap[0]
+        due, place = first
+        what = self._waiting[place][1]
         return due, place, what.message if isinstance(what, Entry) else what
 
     def find(self, message_id: str) -> tuple[float, int, Message] | None:
         """The time, place and message of an identifier, if it waits in memory."""
-        for due, place, what in self._heap:
-            if isinstance(what, Message) and what.id == message_id:
-                return due, place, what
-        return None
+        place = self._places.get(message_id)
+        if place is None:
+            return None
+        due, what = self._waiting[place]
+        assert isinstance(what, Message)  # only these have their places noted
+        return due, place, what
 
     def due_at(self, place: int) -> float | None:
         """The time of what waits at a place, if it still does."""
-        for due, other, what in self._heap:
-            if other == place and not isinstance(what, Entry):
-                return due
-        return None
+        found = self._waiting.get(place)
+        return None if found is None or isinstance(found[1], Entry) else found[0]
 
     def hurry(self, place: int, message: Message) -> None:
         """Put what waits at a place into its queue now."""
-        due = self._leave(place)
+        due, _ = self._take(place)
         if self._queue.is_persistent:
             self._move(due, place, message)
         else:
@@ -141,17 +180,11 @@ class Delays:
 
     def drop(self, place: int) -> None:
         """Wait no more for what waits at a place; the queue forgets it."""
-        self._leave(place)
-
-    def _leave(self, place: int) -> float:
-        [item] = [each for each in self._heap if each[1] == place]
-        self._heap.remove(item)
-        heapq.heapify(self._heap)
-        return item[0]
+        self._take(place)
 
     def kept(self, entry: Entry) -> None:
         """Wait for the time of a message that the store has."""
-        heapq.heappush(self._heap, (entry.message.due, entry.place, None))
+        self._add(entry.message.due, entry.place, None)
         self._arm()
 
     def put_off(self, entry: Entry, error: StoreError | None) -> bool:
@@ -169,32 +202,31 @@ class Delays:
 
     def clear(self) -> None:
         """Forget all that waits in memory."""
+        self._waiting.clear()
+        self._places.clear()
         self._heap.clear()
-        if self._timer is not None:
-            self._queue.host.broker.cancel(self._timer)
-            self._timer = None
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def _arm(self) -> None:
         """Have the next one's time noticed."""
-        if not self._heap or self._reads or self._moving:
+        first = self._first()
+        if first is None or self._reads or self._moving:
             return
-        due = max(self._heap[0][0], self._retry_at)
-        broker = self._queue.host.broker
-        if self._timer is not None:
-            if due >= self._armed_for:
-                return
-            broker.cancel(self._timer)
-        self._armed_for = due
-        self._timer = broker.later(max(0.0, due - broker.clock.seconds()), self._on_time)
+        if self._alarm is None:
+            self._alarm = Alarm(self._queue.host.broker, self._on_time)
+        self._alarm.set(max(first[0], self._retry_at))
 
     def _on_time(self) -> None:
-        self._timer = None
         now = self._queue.host.broker.now
         ripe: list[tuple[float, int, Message | Entry | None]] = []
         # Before the ones of last time are done with, none that was to be later overtakes them.
         if now >= self._retry_at and not (self._reads or self._moving):
-            while self._heap and self._heap[0][0] <= now and len(ripe) < _MOST_MOVED:
-                ripe.append(heapq.heappop(self._heap))
+            while len(ripe) < _MOST_MOVED:
+                first = self._first()
+                if first is None or first[0] > now:
+                    break
+                ripe.append((*first, self._take(first[1])[1]))
         for due, place, what in ripe:
             if what is None:
                 self._fetch(due, place)
@@ -208,7 +240,7 @@ class Delays:
 
     def _again(self, due: float, place: int, entry: Entry | None) -> None:
         """Have a message wait for a store that works; those that come due meanwhile wait, too."""
-        heapq.heappush(self._heap, (due, place, entry))
+        self._add(due, place, entry)
         self._retry_at = self._queue.host.broker.clock.seconds() + _RETRY_S
         self._arm()
 

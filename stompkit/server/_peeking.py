@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
@@ -13,8 +13,10 @@ from stompkit.server._messages import Message
 from stompkit.server._queues import Queue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
-__all__ = ["Seen", "State", "peek"]
+__all__ = ["Page", "Seen", "State", "peek"]
 
+#: Octets of the store that a page has at most, but for its last message: a page is shorter then
+#: than was asked for, and yet not the last one.
 _PAGE_OCTETS: Final = 16 * 1024 * 1024
 
 State = Literal["ready", "in-flight", "delayed"]
@@ -30,16 +32,24 @@ class Seen(NamedTuple):
     state: State
 
 
+class Page(list[Seen]):
+    """Messages in their order, and whether there may be others behind them."""
+
+    #: The end of a queue is known by this alone: a page can be short, and full ones can be last.
+    is_last = False
+
+
 def peek(
     queue: Queue,
     after: tuple[int, int],
     limit: int,
-    done: Callable[[list[Seen]], None],
+    done: Callable[[Page], None],
     failed: Callable[[StoreError], None],
 ) -> None:
-    """Call ``done`` with the first ``limit`` messages behind a lane and place, at once or later.
+    """Call ``done`` with up to ``limit`` messages behind a lane and place, at once or later.
 
-    Those that are delayed come last, in the order in which they were sent.
+    There are fewer if they would take too much memory. Those that are delayed come last, in the
+    order in which they were sent.
     """
     _Look(queue, after, limit, done, failed).go_on()
 
@@ -52,14 +62,15 @@ class _Look:
         queue: Queue,
         after: tuple[int, int],
         limit: int,
-        done: Callable[[list[Seen]], None],
+        done: Callable[[Page], None],
         failed: Callable[[StoreError], None],
     ) -> None:
         self._queue = queue
         self._limit = limit
         self._done = done
         self._failed = failed
-        self._found: list[Seen] = []
+        self._found = Page()
+        self._octets_left = _PAGE_OCTETS
         self._in_flight = _in_flight(queue)
         self._lanes: list[tuple[Lane, int]] = []
         for lane in [*queue.lanes, *queue.delays.lanes]:
@@ -83,7 +94,8 @@ class _Look:
                 self._read(lane, max(after, lane.seen), "ready")
                 return
         if self._room:
-            self._found += list(self._delayed())[: self._room]
+            self._found += self._delayed()
+        self._found.is_last = self._room > 0
         self._done(self._found)
 
     def _in_memory(self, lane: Lane, after: int) -> list[Seen]:
@@ -109,14 +121,20 @@ class _Look:
                 Seen(lane.index, each.place, Message.from_store(each), each.deliveries, state)
                 for each in stored
             ]
-            self.go_on()
+            self._octets_left -= sum(each.size for each in stored)
+            if not stored or not self._room:
+                self.go_on()
+            elif self._octets_left > 0:
+                # What is read at a time has bounds of its own, and says nothing of the end.
+                self._read(lane, stored[-1].place, state)
+            else:
+                self._done(self._found)
 
-        journal.read(lane.number, after, self._room, _PAGE_OCTETS, did, self._failed)
+        journal.read(lane.number, after, self._room, self._octets_left, did, self._failed)
 
-    def _delayed(self) -> Iterator[Seen]:
-        for _, place, what in self._queue.delays.waiting():
-            if isinstance(what, Message) and place > self._delayed_after:
-                yield Seen(DELAYED, place, what, 0, "delayed")
+    def _delayed(self) -> list[Seen]:
+        waiting = self._queue.delays.in_memory(self._delayed_after, self._room)
+        return [Seen(DELAYED, place, message, 0, "delayed") for place, message in waiting]
 
 
 def _in_flight(queue: Queue) -> list[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -366,6 +367,7 @@ class Queue(Destination):
             else:
                 # The store had failed when it was due, and what came after it was faster.
                 lane.back.append(entry)
+                self._sharing.look_again(lane.index, entry.place)
             if entry.message.expires:
                 self._expiry.expect(entry)
         self.host.broker.touch(self)
@@ -486,35 +488,43 @@ class Queue(Destination):
         Looks no further than the window: what is behind it has to wait until somebody takes
         what is in front.
         """
-        now = self.host.broker.now
+        broker = self.host.broker
+        now, furthest = broker.now, broker.config.window_messages
         delivered = 0
-        left: deque[Entry] = deque()
-        eligible = self._sharing.takers()
-        furthest = self.host.broker.config.window_messages
-        while lane.ready and len(left) < furthest and delivered < most:
-            if not any(taker.wants() for taker in takers):
-                break
-            entry = lane.popleft()
-            if entry.message.is_expired(now):
+        ready = lane.ready
+        turns = self._sharing.round(lane.index, takers, broker.selector_time)
+        index = 0 if turns.is_over else bisect_right(ready, turns.first, key=_place)
+        while index < min(len(ready), furthest) and delivered < most and not turns.is_over:
+            entry = ready[index]
+            is_expired = entry.message.is_expired(now)
+            subscription = None if is_expired else turns.taker(entry)
+            if subscription is None and not is_expired:
+                index += 1
+                continue
+            del ready[index]
+            lane.window_octets -= entry.message.size
+            if subscription is None:
                 self._expiry.expire(entry)
                 continue
-            subscription = self._sharing.taker(entry, takers, eligible)
-            if subscription is None:
-                left.append(entry)
-                continue
-            subscription.deliver(entry)
+            self._hand_over(lane, entry, subscription)
             delivered += 1
-            if subscription.is_auto:
-                self.settled(entry)
-            else:
-                self._timeouts.watch(entry)
-                if lane.number:
-                    journal = self.host.broker.journal
-                    assert journal is not None  # it has given the lane its number
-                    journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
-        lane.window_octets += sum(entry.message.size for entry in left)
-        lane.ready.extendleft(reversed(left))
+        self._sharing.put_all_last(turns.served)
+        if turns.is_unfinished:
+            broker.selector_time.postpone(self, has_begun=turns.has_looked)
+        if turns.has_forgotten:
+            broker.touch(self)
         return delivered
+
+    def _hand_over(self, lane: Lane, entry: Entry, subscription: Subscription) -> None:
+        subscription.deliver(entry)
+        if subscription.is_auto:
+            self.settled(entry)
+            return
+        self._timeouts.watch(entry)
+        if lane.number:
+            journal = self.host.broker.journal
+            assert journal is not None  # it has given the lane its number
+            journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
 
     def _show(self, browser: Subscription) -> None:
         """Write to a browser what it has not seen; the end is marked, and it gets no more."""
@@ -531,7 +541,10 @@ class Queue(Destination):
         while backlog and browser.connection.has_room:
             entry = backlog.popleft()
             if not entry.message.is_expired(now):
-                browser.deliver(Entry(entry.message, self, entry.place))
+                # It looks as the next consumer would get it.
+                seen = Entry(entry.message, self, entry.place)
+                seen.deliveries = entry.deliveries
+                browser.deliver(seen)
         if not browser.connection.has_room:
             browser.waiting[self] = None
             return
@@ -669,6 +682,7 @@ class Queue(Destination):
             lane = entry.lane
             assert lane is not None  # every entry of a queue has one
             lane.back.append(entry)
+            self._sharing.look_again(lane.index, entry.place)
             if entry.message.expires:
                 self._expiry.expect(entry)
             if lane.number:
@@ -719,3 +733,7 @@ class Queue(Destination):
             if lane.number and journal is not None:
                 journal.apart(DropLane(lane.number))
                 lane.number = 0
+
+
+def _place(entry: Entry) -> int:
+    return entry.place

@@ -41,9 +41,9 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
         )
     mode = _ack_mode(headers.get("ack", "auto"))
     subscription = _subscription(connection, subscription_id, mode)
-    if "selector" in headers:
+    if selector := _selector(headers):
         try:
-            subscription.selector = Selector(headers["selector"])
+            subscription.selector = Selector(selector)
         except SelectorError as error:
             raise Refused(f"selector: {error}", "bad-selector") from None
     subscription.is_exclusive = "true" in (
@@ -58,6 +58,12 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
         name,
         lambda _: _subscribe(connection, frame, key, subscription, name),
     )
+
+
+def _selector(headers: dict[str, str]) -> str:
+    """The selector, empty where there is none: a blank one is none, as in JMS."""
+    selector = headers.get("selector", "")
+    return selector if selector.strip() else ""
 
 
 def _key(headers: dict[str, str]) -> str:
@@ -145,7 +151,7 @@ def _subscribe_durably(
     durable = durable_key(frame.headers, connection.client_id)
     assert durable is not None  # the caller has looked
     name_of_it, is_shared = durable
-    selector = frame.headers.get("selector", "")
+    selector = _selector(frame.headers)
     queue = connection.host.durable(name_of_it, name, selector, is_shared=is_shared)
     # The queue holds only what the selector takes.
     subscription.selector = None

@@ -212,7 +212,7 @@ def test_without_the_selector_the_queue_is_one_like_others_again(broker_with: Ma
 
 
 @pytest.mark.parametrize("destination", [QUEUE, TOPIC])
-@pytest.mark.parametrize("selector", ["", "colour =", "colour = 'blue", "1"])
+@pytest.mark.parametrize("selector", ["colour =", "colour = 'blue", "1"])
 def test_a_selector_that_can_not_be_read_is_refused(destination: str, selector: str) -> None:
     broker = MemoryBroker()
     client = broker.client()
@@ -221,6 +221,16 @@ def test_a_selector_that_can_not_be_read_is_refused(destination: str, selector: 
     assert client.error is not None
     assert client.error.headers["receipt-id"] == "r"
     assert broker.destinations == {}
+
+
+@pytest.mark.parametrize("destination", [QUEUE, TOPIC])
+@pytest.mark.parametrize("selector", ["", " ", " \t"])
+def test_a_blank_selector_is_no_selector(destination: str, selector: str) -> None:
+    broker = MemoryBroker()
+    client = broker.client()
+    client.subscribe(destination, selector=selector)
+    send(broker.client(), "b1", "r1", destination=destination)
+    assert client.bodies() == [b"b1", b"r1"]
 
 
 def test_what_stayed_survives_the_broker() -> None:

@@ -38,6 +38,9 @@ _MOST_NESTED: Final = 100
 #: of the header, at worst: with one of 64 KiB this is a fifth of a second.
 _MOST_PATTERN_CHARACTERS: Final = 512
 
+#: What a pattern costs, in words: how long it takes depends on the header.
+_PATTERN_COST: Final = 50
+
 #: Precedences, loosest first, as places in the parser's list of extensions; NOT is that of
 #: predicates.
 _OR, _AND, _PREDICATE, _SUM, _PRODUCT, _OPERAND = range(6)
@@ -56,6 +59,8 @@ class Parser:
         self._words = iter(words_of(text))
         self._word = next(self._words)
         self._nested = 0
+        #: Words that have been read, and what patterns count for beside them.
+        self.cost = 0
         self._pattern_characters = 0
         self._extensions = (
             self._disjunction,
@@ -77,6 +82,7 @@ class Parser:
 
     def _next(self) -> Word:
         word = self._word
+        self.cost += 1
         self._word = next(self._words, word)
         return word
 
@@ -226,6 +232,7 @@ class Parser:
         at = self._word.at
         text = self._string("a pattern in quotes")
         self._pattern_characters += len(text)
+        self.cost += _PATTERN_COST
         if self._pattern_characters > _MOST_PATTERN_CHARACTERS:
             self._refuse(f"patterns of more than {_MOST_PATTERN_CHARACTERS} characters", at)
         escape = None

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from stompkit.server._selectors._words import UNSIGNED
@@ -55,7 +56,13 @@ class Part(NamedTuple):
 
 def as_number(text: str) -> float | None:
     """What a decimal number is, or ``None`` for one too large and for any other text."""
-    if len(text) > MOST_DIGITS or not _NUMBER.fullmatch(text):
+    return _as_number(text) if len(text) <= MOST_DIGITS else None
+
+
+@lru_cache(maxsize=1024)
+def _as_number(text: str) -> float | None:
+    # A selector asks again and again for the same.
+    if not _NUMBER.fullmatch(text):
         return None
     if "." not in text and "e" not in text and "E" not in text:
         return int(text)

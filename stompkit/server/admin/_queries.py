@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server._peeking import Seen, peek
+from stompkit.server._peeking import Page, peek
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._problems import Problem
@@ -104,8 +104,8 @@ def get_messages(context: Context, query: shapes.MessagesQuery) -> Deferred[shap
         after = int(match[1]), int(match[2])
     answer: Deferred[shapes.MessageList] = Deferred()
 
-    def done(seen: list[Seen]) -> None:
-        last = seen[-1] if len(seen) == query.limit else None
+    def done(seen: Page) -> None:
+        last = None if seen.is_last else seen[-1]
         answer.callback(
             shapes.MessageList(
                 messages=[message_shape(each, query.max_body_octets) for each in seen],

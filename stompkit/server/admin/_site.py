@@ -113,9 +113,7 @@ class _Channel(HTTPChannel):
         if self._deadline is None and not self._handlingRequest:
             timeout_s = self.site.settings.timeout_s
             clock = cast("Clock", self.site.clock)
-            self._deadline = PeerDeadline(
-                clock, lambda: has_unread(self.transport), self._is_late
-            )
+            self._deadline = PeerDeadline(clock, lambda: has_unread(self.transport), self._is_late)
             self._deadline.start(timeout_s)
         super().dataReceived(data)
 

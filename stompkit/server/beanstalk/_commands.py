@@ -44,7 +44,7 @@ OVERLAPPING: Final = frozenset({"put", "delete", "release", "bury", "touch"})
 _NOT_FOUND: Final = b"NOT_FOUND\r\n"
 _BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 #: Jobs that are kicked before others get their turn.
-_MOST_KICKED: Final = 1_000
+_MOST_KICKED: Final = 250
 
 
 # Producers.

@@ -40,7 +40,6 @@ from stompkit.server.interfaces import (
 
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
-    from stompkit.server._queues import Queue
     from stompkit.server._transactions import Settlement
 
 __all__ = ["Broker"]
@@ -104,7 +103,7 @@ class Broker:
         self._is_late = False
         self._pulling: dict[Connection, None] = {}
         self._hungry: dict[Subscription, None] = {}
-        self._roomy: dict[Queue, None] = {}
+        self._roomy: dict[Destination, None] = {}
         self._woken: dict[Connection, None] = {}
         self._waiting: dict[Connection, None] = {}
         self._doomed: list[tuple[Connection, str, str]] = []
@@ -281,6 +280,11 @@ class Broker:
         self._last_message += 1
         return f"{self._boot}-{self._last_message}"
 
+    @property
+    def last_subscription(self) -> int:
+        """The number of the newest subscription."""
+        return self._last_subscription
+
     def new_subscription(self) -> int:
         """A number greater than that of every other subscription."""
         self._last_subscription += 1
@@ -356,9 +360,9 @@ class Broker:
         if connection.is_limited:
             self._pulling[connection] = None
 
-    def has_room(self, queue: Queue) -> None:
-        """Have those go on that wait for room in a queue."""
-        self._roomy[queue] = None
+    def has_room(self, destination: Destination) -> None:
+        """Have those go on that wait for room in a destination."""
+        self._roomy[destination] = None
 
     def wrote(self, connection: Connection) -> None:
         """Have a connection's output written at the end of the turn."""
@@ -416,8 +420,8 @@ class Broker:
                         connection.go_on()
                 elif self._roomy:
                     roomy, self._roomy = self._roomy, {}
-                    for queue in roomy:
-                        queue.let_in()
+                    for destination in roomy:
+                        destination.let_in()
                 elif (
                     self._waiting
                     and journal is not None

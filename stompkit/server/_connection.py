@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -27,6 +27,7 @@ from stompkit.server._handlers import HANDLERS, Handler
 from stompkit.server._messages import header_line
 from stompkit.server._queues import Queue
 from stompkit.server._subscriptions import Subscription
+from stompkit.server._topics import Topic
 from stompkit.server._transactions import Transaction
 from stompkit.server.interfaces import Outlet, StoreError, StoreFull, User
 
@@ -37,6 +38,11 @@ _T = TypeVar("_T")
 _NO_RECEIPT = ("CONNECT", "STOMP")
 #: The number of pieces in which a frame is emitted.
 _PIECES = 3
+#: Seconds that the frames of one client may take before others are served; the clock is looked at
+#: after each of those that can take long, and after so many others.
+_TURN_S: Final = 0.01
+_CHEAP_FRAMES: Final = 32
+_COSTLY: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT"})
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -100,7 +106,7 @@ class Connection:
         self._held: list[Frame] = []
         self._unread: list[bytes] = []
         self._blocked: Frame | None = None
-        self._blocked_by: Queue | None = None
+        self._blocked_by: Queue | Topic | None = None
         self._at_end = False
 
     # Input.
@@ -139,6 +145,8 @@ class Connection:
                 self._held = held[index:]
                 return False
             self._handle(frame)
+            if index % _CHEAP_FRAMES == _CHEAP_FRAMES - 1 or frame.command in _COSTLY:
+                self._take_turns()
         return not (self._closing or self._suspended)
 
     def _handle(self, frame: Frame) -> None:
@@ -242,11 +250,12 @@ class Connection:
             self._suspend()
 
     def _wait_for_room(self, frame: Frame, blocked: Blocked) -> None:
-        if not isinstance(blocked.destination, Queue) or "transaction" in frame.headers:
+        destination = blocked.destination
+        if not isinstance(destination, Queue | Topic) or "transaction" in frame.headers:
             self.fail(blocked.message, blocked.code, receipt=frame.headers.get("receipt"))
             return
-        self._blocked, self._blocked_by = frame, blocked.destination
-        blocked.destination.blocked.append(self)
+        self._blocked, self._blocked_by = frame, destination
+        destination.blocked.append(self)
         self._suspend()
 
     def try_again(self) -> bool:
@@ -265,6 +274,13 @@ class Connection:
         """The frame that waits for room, which it does no more."""
         frame, self._blocked, self._blocked_by = self._blocked, None, None
         return frame
+
+    def _take_turns(self) -> None:
+        """Have the rest wait until others were served, if all this has taken long enough."""
+        broker = self.broker
+        if broker.clock.seconds() - broker.now > _TURN_S and not (self._suspended or self._closing):
+            self._suspend()
+            broker.later(0.0, self.go_on)
 
     def _suspend(self) -> None:
         if not self._suspended:

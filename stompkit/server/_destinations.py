@@ -72,6 +72,8 @@ class Destination:
         self.is_paused = False
         #: Whether an operator works on its messages, so that it must not be forgotten.
         self.is_held = False
+        #: Whether it is still busy with messages that were sent before.
+        self.is_busy = False
         #: Messages that are gone, and come back if the store can't do what took them.
         self.in_doubt = 0
 
@@ -135,6 +137,9 @@ class Destination:
 
     def check_room(self, messages: int, size: int) -> None:
         """Raise :class:`Refused` if that many more messages and octets can't be taken."""
+
+    def let_in(self) -> None:
+        """Have those who wait for it go on."""
 
     def put(self, message: Message) -> None:
         """Take a message; the caller has checked that there is room."""

@@ -119,8 +119,14 @@ class DurableQueue(Queue):
 
     def offer(self, message: Message) -> None:
         """Take a message if the selector does; when full, the oldest or else this one is lost."""
-        if self.selector is not None and not self.selector.takes(message.headers):
-            return
+        selector = self.selector
+        if selector is not None:
+            time = self.host.broker.selector_time
+            time.begin()
+            is_taken = selector.takes(message.headers)
+            time.charge(None, selector.cost)
+            if not is_taken:
+                return
         if not self._fits(1, message.size):
             self._drop_oldest(1, message.size)
             if not self._fits(1, message.size):

@@ -12,7 +12,7 @@ from stompkit.server._config import DestinationConfig, Policy
 from stompkit.server._destinations import Destination, Totals
 from stompkit.server._durables import DurableQueue, stored_durable_name
 from stompkit.server._entries import Entry
-from stompkit.server._errors import Refused
+from stompkit.server._errors import Blocked, Refused
 from stompkit.server._messages import Message
 from stompkit.server._names import DEAD_LETTERS, Kind, Pattern, is_pattern, kind_of
 from stompkit.server._pattern_tree import PatternTree
@@ -456,6 +456,8 @@ class VirtualHost:
             destination = self.destination(message.destination, maker)
         try:
             destination.check(message)
+            if destination.is_busy:
+                raise Blocked(f"{destination.name} is busy", destination)
             destination.check_room(1, message.size)
         finally:
             self.broker.touch(destination)

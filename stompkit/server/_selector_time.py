@@ -51,8 +51,8 @@ class SelectorTime:
         """Note the time before selectors are evaluated."""
         self._since = self._broker.clock.seconds()
 
-    def charge(self, connection: Connection, words: int) -> None:
-        """Count the evaluation of a selector of so many words."""
+    def charge(self, connection: Connection | None, words: int) -> None:
+        """Count the evaluation of a selector of so many words, of a connection if it has one."""
         self._words += words
         if self._words < _WORDS:
             return
@@ -62,7 +62,8 @@ class SelectorTime:
         self._since = now
         if spent > 0:
             self._left -= spent
-            self._spent[connection] = self._spent.get(connection, 0.0) + spent
+            if connection is not None:
+                self._spent[connection] = self._spent.get(connection, 0.0) + spent
             self._renew_later()
 
     def postpone(self, destination: Destination, *, has_begun: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from stompkit.server._messages import Message
 from stompkit.server._subscriptions import Subscription
 
 if TYPE_CHECKING:
+    from stompkit.server._connection import Connection
     from stompkit.server._durables import DurableQueue
     from stompkit.server._hosts import VirtualHost
 
@@ -20,6 +22,33 @@ __all__ = ["Fanout", "Topic"]
 
 #: The header that says what a copy was sent to.
 _WHENCE: Final = "original-destination"
+
+
+class _Rest:
+    """A message of a topic, and who was offered it so far."""
+
+    __slots__ = (
+        "durable_index",
+        "durables",
+        "index",
+        "is_late",
+        "last_serial",
+        "message",
+        "place",
+        "takers",
+    )
+
+    def __init__(self, message: Message, place: int, last_serial: int) -> None:
+        """Begin with nobody; ``last_serial`` is that of the last subscription that gets it."""
+        self.message = message
+        self.place = place
+        self.last_serial = last_serial
+        self.takers: list[Subscription] | None = None
+        self.index = 0
+        self.durables: list[DurableQueue] | None = None
+        self.durable_index = 0
+        #: Whether it was not offered to everybody in the turn in which it came.
+        self.is_late = False
 
 
 class Topic(Destination):
@@ -33,6 +62,10 @@ class Topic(Destination):
         self.durables: dict[DurableQueue, None] = {}
         self._delays = Delays(self)
         self._last_place = 0
+        #: Messages that were not yet offered to everybody, since selectors have no time left.
+        self._rest: deque[_Rest] = deque()
+        #: Connections that wait for the end of that, in the order in which they are let in.
+        self.blocked: deque[Connection] = deque()
 
     @property
     def ready(self) -> int:
@@ -52,13 +85,14 @@ class Topic(Destination):
     @property
     def is_idle(self) -> bool:
         """Whether nobody listens and nothing waits for its time."""
-        return not (self.subscriptions or self.durables or len(self._delays))
+        is_used = self.subscriptions or self.durables or self._rest or self.blocked
+        return not (is_used or len(self._delays))
 
     @property
     def is_disposable(self) -> bool:
         """Whether nobody listens but by patterns."""
         return (
-            not len(self._delays)
+            not (len(self._delays) or self._rest or self.blocked)
             and all(each.pattern is not None for each in self.subscriptions)
             and all(each.pattern is not None for each in self.durables)
         )
@@ -85,19 +119,88 @@ class Topic(Destination):
         if message.is_expired(self.host.broker.now):
             return
         self._last_place += 1
-        delivered = 0
-        for subscription in list(self.subscriptions):
-            if not subscription.takes(message):
+        rest = _Rest(message, self._last_place, self.host.broker.last_subscription)
+        if self._rest:
+            rest.is_late = True
+        elif self._offer(rest):
+            return
+        self._rest.append(rest)
+        self.is_busy = True
+
+    def pump(self) -> None:
+        """Go on with what selectors had no time for."""
+        while self._rest:
+            if not self._offer(self._rest[0]):
+                return
+            self._rest.popleft()
+        if self.is_busy:
+            self.is_busy = False
+            self.host.broker.has_room(self)
+
+    def let_in(self) -> None:
+        """Have those go on, in their order, who wait for the end of what was sent before."""
+        while self.blocked and not self.is_busy:
+            self.blocked.popleft().try_again()
+
+    def _offer(self, rest: _Rest) -> bool:
+        """Hand a message to those who have not got it; says whether these were all."""
+        message = rest.message
+        takers = rest.takers
+        if takers is None:
+            takers = rest.takers = list(self.subscriptions)
+        time = self.host.broker.selector_time
+        is_timed = False
+        verdicts: dict[object, bool] = {}
+        for index in range(rest.index, len(takers)):
+            subscription = takers[index]
+            selector = subscription.selector
+            if selector is not None:
+                if not time.is_left:
+                    rest.index = index
+                    rest.is_late = True
+                    time.postpone(self, has_begun=is_timed)
+                    return False
+                if not is_timed:
+                    is_timed = True
+                    time.begin()
+                verdict = verdicts.get(selector.condition)
+                if verdict is None:
+                    verdict = verdicts[selector.condition] = selector.takes(message.headers)
+                    time.charge(subscription.connection, selector.cost)
+                if not verdict:
+                    continue
+            if rest.is_late and not self._is_for(rest, subscription):
                 continue
-            entry = Entry(message, self, self._last_place)
-            if not subscription.backlog and subscription.wants_copy():
-                subscription.deliver(entry)
-                delivered += 1
-            else:
-                self._hold(subscription, entry)
-        self.delivered += delivered
-        for durable in self.durables:
-            durable.offer(message)
+            self._give(subscription, Entry(message, self, rest.place))
+        rest.index = len(takers)
+        return self._offer_to_durables(rest)
+
+    def _is_for(self, rest: _Rest, subscription: Subscription) -> bool:
+        """Return whether somebody was subscribed when a message came, and still is."""
+        return subscription.serial <= rest.last_serial and subscription in self.subscriptions
+
+    def _give(self, subscription: Subscription, entry: Entry) -> None:
+        if not subscription.backlog and subscription.wants_copy():
+            subscription.deliver(entry)
+            self.delivered += 1
+        else:
+            self._hold(subscription, entry)
+
+    def _offer_to_durables(self, rest: _Rest) -> bool:
+        durables = rest.durables
+        if durables is None:
+            durables = rest.durables = list(self.durables)
+        time = self.host.broker.selector_time
+        for index in range(rest.durable_index, len(durables)):
+            durable = durables[index]
+            if durable.selector is not None and not time.is_left:
+                rest.durable_index = index
+                rest.is_late = True
+                time.postpone(self, has_begun=True)
+                return False
+            if not rest.is_late or durable in self.durables:
+                durable.offer(rest.message)
+        return True
 
     def _hold(self, subscription: Subscription, entry: Entry) -> None:
         policy = self.policy
@@ -140,6 +243,10 @@ class Topic(Destination):
     def clear(self) -> None:
         """Forget what waits for its time."""
         self._delays.clear()
+        self._rest.clear()
+        self.is_busy = False
+        if self.blocked:
+            self.host.broker.has_room(self)
 
 
 class Fanout(Destination):

@@ -36,6 +36,8 @@ _log: Final = Logger()
 
 #: Seconds before the end of a job's time in which its worker is not made to wait for another one.
 _MARGIN_S: Final = 1.0
+#: Seconds that the commands of one client may take before others are served.
+_TURN_S: Final = 0.01
 #: Octets that may wait while a command is being done.
 _MOST_UNREAD: Final = 65_536
 #: Seconds until somebody who waits for the store looks again, should it have failed.
@@ -169,6 +171,7 @@ class Session(Connection):
                     self._next = command
                     break
                 self._do(command)
+                self._take_turns()
         finally:
             self._is_working = False
         if self._closing:
@@ -181,6 +184,13 @@ class Session(Connection):
         if is_slow != self._is_slow:
             self._is_slow = is_slow
             (self.outlet.pause if is_slow else self.outlet.resume)()
+
+    def _take_turns(self) -> None:
+        """Have the rest wait until others were served, if all this has taken long enough."""
+        broker = self.broker
+        if broker.clock.seconds() - broker.now > _TURN_S and not self._is_stalled:
+            self._is_stalled = True
+            broker.later(0.0, self.go_on)
 
     @property
     def _is_free(self) -> bool:

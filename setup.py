@@ -22,7 +22,7 @@ COMPILED = {
     "stompkit/server": (
         "_acks _broker _connection _deadlines _delays _destinations _durables _entries _errors"
         " _expiry _handlers _hosts _journal _lanes _messages _names _pattern_tree _pulling _queues"
-        " _resolving _selector_time _sharing _subscribing _subscriptions _timeouts _topics"
+        " _resolving _selector_time _sharing _sliced _subscribing _subscriptions _timeouts _topics"
         " _transactions"
     ),
     "stompkit/server/_stores": "_log _record lmdb",

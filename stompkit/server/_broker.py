@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker"]
 
+#: Seconds that one turn may take for what can go on later, and queues that a subscription looks at
+#: before the clock is.
+_TURN_S: Final = 0.01
+_QUEUES_FED: Final = 32
 #: Connections that are written to in one turn of the reactor, where there are more of them: what a
 #: write costs is for the most part what the reactor does about it, all of it ahead of anybody else.
 _MOST_WRITTEN: Final = 50
@@ -103,6 +108,7 @@ class Broker:
         self._is_late = False
         self._pulling: dict[Connection, None] = {}
         self._hungry: dict[Subscription, None] = {}
+        self._new: dict[Subscription, None] = {}
         self._roomy: dict[Destination, None] = {}
         self._woken: dict[Connection, None] = {}
         self._waiting: dict[Connection, None] = {}
@@ -355,6 +361,10 @@ class Broker:
         """Have a subscription given what it can take by now, at the end of the turn."""
         self._hungry[subscription] = None
 
+    def begin(self, subscription: Subscription) -> None:
+        """Have a new subscription to a pattern given what there is, at the end of the turn."""
+        self._new[subscription] = None
+
     def pull(self, connection: Connection) -> None:
         """Have a connection take what its free slots allow, if it has any such limit."""
         if connection.is_limited:
@@ -393,6 +403,10 @@ class Broker:
                     pulling, self._pulling = self._pulling, {}
                     for connection in pulling:
                         connection.pull()
+                elif self._new:
+                    new, self._new = self._new, {}
+                    for subscription in new:
+                        self._feed_first(subscription)
                 elif self._hungry:
                     hungry, self._hungry = self._hungry, {}
                     for subscription in hungry:
@@ -457,17 +471,34 @@ class Broker:
         self._is_late = False
         self._write_late(_MOST_WRITTEN)
 
+    def _feed_first(self, subscription: Subscription) -> None:
+        """Deliver from the first queue of a pattern, which has its next turn first as well."""
+        if subscription.connection.is_limited:
+            self.pull(subscription.connection)
+        for queue in subscription.waiting:
+            self._pump(queue)
+            break
+        self._hungry[subscription] = None
+
     def _feed(self, subscription: Subscription) -> None:
         subscription.catch_up(self.now)
         waiting = subscription.waiting
-        for _ in range(len(waiting)):
+        for count in range(len(waiting)):
             if not subscription.wants():
+                break
+            if count % _QUEUES_FED == _QUEUES_FED - 1 and self._has_taken_long:
+                # Others are served before the rest.
+                self.later(0.0, partial(self.feed, subscription))
                 break
             queue = next(iter(waiting))
             # It comes back as the last one if there is more in it.
             del waiting[queue]
             self._dirty.pop(queue, None)
             self._pump(queue)
+
+    @property
+    def _has_taken_long(self) -> bool:
+        return self.clock.seconds() - self.now > _TURN_S
 
     @staticmethod
     def _pump(destination: Destination) -> None:

@@ -517,10 +517,12 @@ class Connection:
         # Unsettled deliveries keep the subscription, and should not keep what it never delivered.
         subscription.backlog.clear()
         subscription.backlog_bytes = 0
-        self.host.unsubscribe_pattern(subscription)
-        for home in list(subscription.homes):
-            home.remove(subscription)
-            self.broker.touch(home)
+        if subscription.pattern is not None:
+            self.host.unsubscribe_pattern(subscription)
+        else:
+            for home in list(subscription.homes):
+                home.remove(subscription)
+                self.broker.touch(home)
         # Nobody else will get the copy of a topic's message, so nothing depends on its ACK.
         copies = [each for each in subscription.unsettled.values() if not each.home.is_queue]
         for entry in copies:

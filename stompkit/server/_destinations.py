@@ -124,6 +124,11 @@ class Destination:
         raise NotImplementedError
 
     @property
+    def depends_on_takers(self) -> bool:
+        """Whether others may get messages when a subscription ends: with groups, for example."""
+        return False
+
+    @property
     def is_disposable(self) -> bool:
         """Whether it could be made again as it is: nothing but patterns keep it."""
         return self.is_idle
@@ -159,6 +164,9 @@ class Destination:
     def add(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription."""
         raise NotImplementedError
+
+    def offer_to(self, subscription: Subscription) -> None:
+        """Have a subscription that was added look at what is there, at the end of the turn."""
 
     def remove(self, subscription: Subscription) -> None:
         """Deliver no more to a subscription."""

@@ -19,6 +19,7 @@ from stompkit.server._pattern_tree import PatternTree
 from stompkit.server._pulling import Puller
 from stompkit.server._queues import Queue
 from stompkit.server._records import DURABLE_RECORDS, DurableRecord
+from stompkit.server._sliced import PatternWork
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Fanout, Topic
 from stompkit.server.interfaces import DropLane, LaneState, SetRecord
@@ -59,6 +60,7 @@ class VirtualHost:
         #: Who waits for messages of queues that could not be made, by their names.
         self._expected: dict[str, dict[Puller, None]] = {}
         self._evicted_at = float("-inf")
+        self._pattern_work = PatternWork(self)
         self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
         self._is_checking = False
         self.configure()
@@ -95,6 +97,7 @@ class VirtualHost:
         self.durables.clear()
         self._replaced.clear()
         self._durable_patterns.clear()
+        self._pattern_work = PatternWork(self)
         self._evicted_at = float("-inf")
         self._is_checking = False
         self.configure()
@@ -249,23 +252,24 @@ class VirtualHost:
 
     # Subscriptions.
 
-    def subscribe_pattern(self, subscription: Subscription) -> None:
-        """Subscribe to all destinations that match, now and later."""
+    def subscribe_pattern(self, subscription: Subscription, done: Callable[[None], None]) -> None:
+        """Subscribe to all destinations that match, now and later.
+
+        ``done`` is called, at once or later, when that is so for all that there are.
+        """
         pattern = subscription.pattern
         assert pattern is not None  # what the method is for
         self._patterns.add(pattern, subscription)
         # Very many queues may wait, and they are taken out from the front: a plain dict would have
         # to look further for its first one each time.
         subscription.waiting = OrderedDict()
-        for name, destination in self.destinations.items():
-            if pattern.matches(name) and destination.owner is None:
-                destination.add(subscription)
-                self.broker.touch(destination)
+        self._pattern_work.begin(subscription, done)
 
     def unsubscribe_pattern(self, subscription: Subscription) -> None:
-        """Give a subscription no destination that is made from now on."""
+        """Have a subscription to a pattern get nothing more."""
         if subscription.pattern is not None:
             self._patterns.remove(subscription.pattern, subscription)
+            self._pattern_work.end(subscription)
 
     def durable(self, key: str, topic: str, selector: str, *, is_shared: bool) -> DurableQueue:
         """The durable subscription of that name; made, or made again if it was another one.

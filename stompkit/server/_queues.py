@@ -159,6 +159,11 @@ class Queue(Destination):
         )
 
     @property
+    def depends_on_takers(self) -> bool:
+        """Whether others may get messages when a subscription ends: with groups, for example."""
+        return self._sharing.is_picky
+
+    @property
     def is_disposable(self) -> bool:
         """Whether it has no messages, and no subscribers but by patterns."""
         is_used = self.messages or self.browsers or self.blocked or self.pullers
@@ -387,6 +392,11 @@ class Queue(Destination):
         """Begin to deliver to a subscription."""
         subscription.homes[self] = None
         self._sharing.add(subscription)
+
+    def offer_to(self, subscription: Subscription) -> None:
+        """Have a subscription that was added look at what is there, at the end of the turn."""
+        if any(lane.ready or lane.back or lane.stored for lane in self.lanes):
+            subscription.waiting[self] = None
 
     def browse(self, subscription: Subscription) -> None:
         """Show a subscription what is there, up to the end of the window; :meth:`pump` does it."""

@@ -130,7 +130,10 @@ def _subscribe(
             raise Refused(f"{name[:100]!a} can't have wildcards", "bad-destination")
         subscription.pattern = Pattern(name)
         connection.include(key, subscription)
-        host.subscribe_pattern(subscription)
+        # Others are served meanwhile; this client is answered when it gets all that match.
+        connection.ask(
+            frame, lambda done: host.subscribe_pattern(subscription, done), lambda _: None
+        )
         return
     if is_browser:
         destination = _readable(connection, name)

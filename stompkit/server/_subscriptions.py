@@ -33,6 +33,7 @@ class Subscription:
 
     __slots__ = (
         "_head",
+        "_is_over",
         "backlog",
         "backlog_bytes",
         "connection",
@@ -70,6 +71,7 @@ class Subscription:
         self.prefetch = prefetch
         self.selector: Selector | None = None
         self.is_exclusive = False
+        self._is_over = False
         #: Grows from each subscription of a broker to the next.
         self.serial = 0
         #: Grows with each turn of a subscription of its connection, and is that of its last one.
@@ -85,6 +87,20 @@ class Subscription:
         self._head = b"MESSAGE\n"
         if subscription_id is not None:
             self._head += header_line("subscription", subscription_id, version)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it gets nothing more, even where it has not been removed yet."""
+        return self._is_over
+
+    @is_over.setter
+    def is_over(self, value: bool) -> None:
+        self._is_over = value
+        if value:
+            # So that it wants nothing, which is asked far more often.
+            self.is_auto = False
+            self.prefetch = 0
+            self.waiting.clear()
 
     def wants(self) -> bool:
         """Whether one more message of a queue can be delivered now."""

@@ -183,7 +183,7 @@ class Topic(Destination):
         if not subscription.backlog and subscription.wants_copy():
             subscription.deliver(entry)
             self.delivered += 1
-        else:
+        elif not subscription.is_over:
             self._hold(subscription, entry)
 
     def _offer_to_durables(self, rest: _Rest) -> bool:

@@ -3,9 +3,10 @@
 from stompkit._common.peers import (
     LOOK_S,
     MOST_GRACE_S,
+    Clock,
     PeerDeadline,
     can_write,
     has_unread,
 )
 
-__all__ = ["LOOK_S", "MOST_GRACE_S", "PeerDeadline", "can_write", "has_unread"]
+__all__ = ["LOOK_S", "MOST_GRACE_S", "Clock", "PeerDeadline", "can_write", "has_unread"]

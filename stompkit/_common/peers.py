@@ -11,7 +11,7 @@ import select
 from collections.abc import Callable
 from typing import Final, Protocol
 
-__all__ = ["LOOK_S", "MOST_GRACE_S", "PeerDeadline", "can_write", "has_unread"]
+__all__ = ["LOOK_S", "MOST_GRACE_S", "Clock", "PeerDeadline", "can_write", "has_unread"]
 
 #: Seconds between two looks at a peer whose octets wait to be handled.
 LOOK_S: Final = 0.05
@@ -26,7 +26,7 @@ class _Timer(Protocol):
     def active(self) -> bool: ...
 
 
-class _Clock(Protocol):
+class Clock(Protocol):
     """The time and timers of a reactor."""
 
     def seconds(self) -> float: ...
@@ -63,7 +63,7 @@ class PeerDeadline:
     """
 
     def __init__(
-        self, clock: _Clock, has_input: Callable[[], bool], call: Callable[[], object]
+        self, clock: Clock, has_input: Callable[[], bool], call: Callable[[], object]
     ) -> None:
         """Make a deadline that is not set; ``has_input`` says whether octets wait."""
         self._clock = clock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
@@ -11,6 +11,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from stompkit._common import Clock, PeerDeadline
 from stompkit.client._errors import AttemptTimeout, ConnectFailed, LoginRefused
 from stompkit.client._hosts import Host
 from stompkit.client._protocol import ClientProtocol, Owner
@@ -66,7 +67,8 @@ class Connector:
         self._turn = 0
         self._failures = 0
         self._is_wanted = False
-        self._timer: IDelayedCall | None = None  # for the next attempt, or the end of this one
+        #: For the next attempt, or the end of this one.
+        self._timer: IDelayedCall | PeerDeadline | None = None
         self._connecting: Deferred[object] | None = None
         self._protocol: ClientProtocol | None = None  # of this attempt, or of the connection
         self._up_since: float | None = None
@@ -105,7 +107,10 @@ class Connector:
         self._turn += 1
         _log.debug("connecting to {host}", host=host.label)
         self._protocol = protocol = self._make_protocol(host, self)
-        self._timer = self._clock.callLater(self._policy.attempt_timeout_s, self._time_out, host)
+        self._timer = deadline = PeerDeadline(
+            cast("Clock", self._clock), lambda: protocol.has_unread, lambda: self._time_out(host)
+        )
+        deadline.start(self._policy.attempt_timeout_s)
         connecting: Deferred[object] = maybeDeferred(host.endpoint.connect, _OneProtocol(protocol))
         self._connecting = connecting
         connecting.addBoth(self._endpoint_answered, protocol)

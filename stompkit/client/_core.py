@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, cast
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from stompkit._common import Clock, PeerDeadline
 from stompkit.client._connector import Connector
 from stompkit.client._errors import ClientClosed
 from stompkit.client._gate import ReadingGate
@@ -63,7 +64,7 @@ class Core:
         self._closes = Waiters[None]()
         self._disconnects = Waiters[None]()
         self._reason: Exception | None = None
-        self._deadline: IDelayedCall | None = None
+        self._deadline: PeerDeadline | None = None
 
     # What the client calls.
 
@@ -107,7 +108,12 @@ class Core:
         if self.phase is Phase.CONNECTED:
             self.phase = Phase.CLOSING
             self.connector.retire()
-            self._deadline = self._clock.callLater(timeout_s, self.connector.stop, ClientClosed())
+            self._deadline = PeerDeadline(
+                cast("Clock", self._clock),
+                lambda: self._gate.has_unread,
+                lambda: self.connector.stop(ClientClosed()),
+            )
+            self._deadline.start(timeout_s)
             goodbye = self._outbox.send_last(Frame("DISCONNECT"), ClientClosed())
             goodbye.addCallbacks(lambda _: self.connector.close(), lambda _: None)
         return disconnected

@@ -16,6 +16,10 @@ class Reader(Protocol):
     def resume_reading(self) -> None:
         """Read again."""
 
+    @property
+    def has_unread(self) -> bool:
+        """Return whether octets of the broker wait to be read."""
+
 
 class ReadingGate:
     """Stops reading while some queue is full, and nobody waits for an answer.
@@ -41,6 +45,11 @@ class ReadingGate:
     def detach(self) -> None:
         """Forget the connection."""
         self._reader = None
+
+    @property
+    def has_unread(self) -> bool:
+        """Return whether an answer may have come that was not read yet."""
+        return self._reader is not None and self._reader.has_unread
 
     def set_full(self, queue: object, *, full: bool) -> None:
         """Note whether a queue has had enough."""

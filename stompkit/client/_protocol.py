@@ -11,6 +11,7 @@ from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from stompkit._common import has_unread
 from stompkit.client._errors import BrokerError, LoginRefused, PeerSilent
 from stompkit.frames import Frame, RemoteProtocolError, Session, Version
 
@@ -99,6 +100,11 @@ class ClientProtocol(Protocol):
         self._session.heart_beat.last_received = self._clock.seconds()
         self._stream.resumeProducing()
 
+    @property
+    def has_unread(self) -> bool:
+        """Return whether octets of the broker wait to be read."""
+        return self._is_reading and has_unread(self.transport)
+
     def close(self) -> None:
         """Close once all that was written has been sent."""
         self._stream.unregisterProducer()
@@ -182,7 +188,7 @@ class ClientProtocol(Protocol):
         self._timer = None
         now = self._clock.seconds()
         beat = self._session.heart_beat
-        if not self._is_reading:
+        if not self._is_reading or self.has_unread:
             beat.last_received = now  # who does not listen can't complain of silence
         elif beat.is_dead(now):
             if now - self._due <= beat.receive_s * _LATE:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Final, Literal
+from typing import Final, Literal, cast
 from uuid import uuid4
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from stompkit._common import Clock, PeerDeadline
 from stompkit.client._gate import ReadingGate
 from stompkit.client._messages import Acknowledger, Message
 from stompkit.client._outbox import Outbox
@@ -29,7 +30,7 @@ ReplyStyle = Literal["subscribe", "rabbitmq"]
 class _Request:
     """One request that has no reply yet."""
 
-    def __init__(self, answer: Deferred[Message], deadline: IDelayedCall) -> None:
+    def __init__(self, answer: Deferred[Message], deadline: PeerDeadline) -> None:
         self.answer = answer
         self.deadline = deadline
         self.sent: Deferred[None] | None = None
@@ -77,7 +78,12 @@ class Requests:
         }
         frame = Frame("SEND", {**headers, **own}, body)
         late = TimeoutError(f"no reply from {destination} within {timeout_s:g} seconds")
-        deadline = self._clock.callLater(timeout_s, self._fail, correlation_id, late)
+        deadline = PeerDeadline(
+            cast("Clock", self._clock),
+            lambda: self._gate.has_unread,
+            lambda: self._fail(correlation_id, late),
+        )
+        deadline.start(timeout_s)
         answer: Deferred[Message] = Deferred(lambda _: self._forget(correlation_id))
         self._open[correlation_id] = _Request(answer, deadline)
         self._gate.set_awaiting(self, awaiting=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from stompkit.frames import Frame
@@ -130,10 +131,7 @@ def _subscribe(
             raise Refused(f"{name[:100]!a} can't have wildcards", "bad-destination")
         subscription.pattern = Pattern(name)
         connection.include(key, subscription)
-        # Others are served meanwhile; this client is answered when it gets all that match.
-        connection.ask(
-            frame, lambda done: host.subscribe_pattern(subscription, done), lambda _: None
-        )
+        _subscribe_to_all(connection, frame, subscription)
         return
     if is_browser:
         destination = _readable(connection, name)
@@ -146,6 +144,15 @@ def _subscribe(
         connection.broker.touch(destination)
         return
     _subscribe_to(connection, key, subscription, name)
+
+
+def _subscribe_to_all(connection: Connection, frame: Frame, subscription: Subscription) -> None:
+    """Answer a client when it gets all that its pattern matches; others are served meanwhile."""
+
+    def begin(done: Callable[[None], None]) -> None:
+        connection.host.subscribe_pattern(subscription, done)
+
+    connection.ask(frame, begin, lambda _: None)
 
 
 def _subscribe_durably(

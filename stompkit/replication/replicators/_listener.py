@@ -17,6 +17,9 @@ __all__ = ["Listener"]
 
 _log: Final = logging.getLogger(__name__)
 
+#: Milliseconds for a last look before a publisher counts as silent.
+_LOOK_MS: Final = 50
+
 
 class Listener:
     """Connects to publishers, and again where they have been silent for long.
@@ -113,9 +116,10 @@ class Listener:
         silent_from = time.monotonic()
         while True:
             left = silent_from + self._reconnect_s - time.monotonic()
-            if left <= 0:
+            # What came while this process stood still is read before silence is judged.
+            ready = dict(poller.poll(_LOOK_MS if left <= 0 else int(left * 1000) + 1))
+            if left <= 0 and not ready:
                 return True
-            ready = dict(poller.poll(int(left * 1000) + 1))
             if self._bell.fileno() in ready:
                 self._bell.recv(64)
                 return False

@@ -62,6 +62,8 @@ class Topic(Destination):
         self.durables: dict[DurableQueue, None] = {}
         self._delays = Delays(self)
         self._last_place = 0
+        #: Subscriptions with selectors.
+        self._selectors = 0
         #: Messages that were not yet offered to everybody, since selectors have no time left.
         self._rest: deque[_Rest] = deque()
         #: Connections that wait for the end of that, in the order in which they are let in.
@@ -119,6 +121,21 @@ class Topic(Destination):
         if message.is_expired(self.host.broker.now):
             return
         self._last_place += 1
+        if self._selectors or self.durables or self._rest:
+            self._offer_in_turn(message)
+            return
+        delivered = 0
+        for subscription in list(self.subscriptions):
+            entry = Entry(message, self, self._last_place)
+            if not subscription.backlog and subscription.wants_copy():
+                subscription.deliver(entry)
+                delivered += 1
+            elif not subscription.is_over:
+                self._hold(subscription, entry)
+        self.delivered += delivered
+
+    def _offer_in_turn(self, message: Message) -> None:
+        """Hand a message to everybody now, or after others that selectors had no time for."""
         rest = _Rest(message, self._last_place, self.host.broker.last_subscription)
         if self._rest:
             rest.is_late = True
@@ -234,11 +251,14 @@ class Topic(Destination):
         """Begin to deliver to a subscription."""
         subscription.homes[self] = None
         self.subscriptions[subscription] = None
+        self._selectors += subscription.selector is not None
 
     def remove(self, subscription: Subscription) -> None:
         """Deliver no more to a subscription."""
         subscription.homes.pop(self, None)
-        self.subscriptions.pop(subscription, None)
+        if subscription in self.subscriptions:
+            del self.subscriptions[subscription]
+            self._selectors -= subscription.selector is not None
 
     def clear(self) -> None:
         """Forget what waits for its time."""

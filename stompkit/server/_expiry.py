@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
+from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from stompkit.server._deadlines import Alarm
 from stompkit.server._entries import Entry
 from stompkit.server._lanes import Lane
+from stompkit.server._messages import Message
+from stompkit.server.interfaces import StoredMessage, StoreError
 
 if TYPE_CHECKING:
     from stompkit.server._queues import Queue
@@ -22,6 +26,11 @@ _RETRY_S: Final = 30.0
 _PAUSE_S: Final = 0.1
 #: Messages that are expired in one turn.
 _MOST_EXPIRED: Final = 250
+#: Messages, and octets of them, that are read at a time to find those that have expired; and how
+#: many times as long as that took it is not done again.
+_PAGE_MESSAGES: Final = 250
+_PAGE_OCTETS: Final = 4 * 1024 * 1024
+_REST: Final = 10
 #: Places noted of messages that have left before their time, beside those of messages there.
 _FEW: Final = 64
 
@@ -42,6 +51,8 @@ class Expiry:
         self._overdue: list[Entry] = []
         self._alarm: Alarm | None = None
         self._ran_at = float("-inf")
+        #: Lanes that are being read.
+        self._scans: set[Lane] = set()
 
     def expect(self, entry: Entry) -> None:
         """Note when a message that waits in memory will expire."""
@@ -78,6 +89,8 @@ class Expiry:
             if not self.expire_next():
                 break
         self.retry_overdue()
+        if self._queue.blocked:
+            self.look_in_store()
         if self._heap:
             first = self._heap[0][0]
             self._wake_at(first if first <= now else max(first, now + _PAUSE_S))
@@ -108,6 +121,79 @@ class Expiry:
             self._queue.refill(lane)
             self._queue.host.broker.touch(self._queue)
         return entry
+
+    # What is only in the store.
+
+    def expect_stored(self, lane: Lane, expires: float) -> None:
+        """Note when a message that is only in the store will expire."""
+        lane.stored_expires = min(lane.stored_expires, expires)
+        if self._queue.blocked:
+            self._wake_at(expires)
+
+    def look_in_store(self) -> bool:
+        """Drop what has expired in the store only, for somebody who waits for room.
+
+        Says whether something is being read for that; whoever waits is let in at the end.
+        """
+        now = self._queue.host.broker.now
+        for lane in self._queue.lanes:
+            if lane.stored and lane.stored_expires < inf and not lane.is_loading:
+                at = max(lane.stored_expires, lane.scan_at)
+                if at <= now:
+                    self._scan(lane)
+                else:
+                    self._wake_at(at)
+        return bool(self._scans)
+
+    def _scan(self, lane: Lane) -> None:
+        """Read a lane from behind its window to its end; nothing else is loaded meanwhile."""
+        broker = self._queue.host.broker
+        journal = broker.journal
+        assert journal is not None  # only a store has what is not in memory
+        began = broker.now
+        earliest, after = inf, lane.seen
+        self._scans.add(lane)
+        lane.is_loading = True
+        lane.stored_expires = inf
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            nonlocal earliest, after
+            for each in stored:
+                after = each.place
+                if 0 < each.expires_ms <= broker.now * 1000:
+                    self._expire_stored(lane, each)
+                elif each.expires_ms:
+                    earliest = min(earliest, each.expires_ms / 1000)
+            if stored:
+                read()
+            else:
+                end()
+
+        def failed(_: StoreError) -> None:
+            nonlocal earliest
+            earliest = 0.0
+            end()
+
+        def read() -> None:
+            assert journal is not None  # as above
+            journal.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS, did, failed)
+
+        def end() -> None:
+            lane.stored_expires = min(lane.stored_expires, earliest)
+            lane.scan_at = broker.now + _REST * max(0.0, broker.now - began)
+            self._scans.discard(lane)
+            self._queue.loaded(lane)
+
+        read()
+
+    def _expire_stored(self, lane: Lane, stored: StoredMessage) -> None:
+        entry = Entry(Message.from_store(stored), self._queue, stored.place)
+        entry.deliveries = stored.deliveries
+        entry.lane = lane
+        lane.stored = max(0, lane.stored - 1)
+        self.expire(entry)
+
+    # What becomes of it.
 
     def expire(self, entry: Entry) -> None:
         """Do with an expired message what the policy says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from stompkit.server._entries import Entry
@@ -36,8 +37,10 @@ class Lane:
         "last_place",
         "number",
         "ready",
+        "scan_at",
         "seen",
         "stored",
+        "stored_expires",
         "window_octets",
     )
 
@@ -53,6 +56,10 @@ class Lane:
         #: Messages behind the window, and the place at which it ends.
         self.stored = 0
         self.seen = 0
+        #: When the first of them expires, as far as is known, and no later than it does; and the
+        #: time before which they are not read for that.
+        self.stored_expires = inf
+        self.scan_at = 0.0
         self.window_octets = 0
         self.is_loading = False
         #: Whether what is being loaded is to be dropped.
@@ -66,6 +73,8 @@ class Lane:
         lane = cls(state.part)
         lane.number = state.lane
         lane.stored = state.messages
+        # Nobody knows what there is until it has been read.
+        lane.stored_expires = 0.0
         lane.last_place = state.last_place
         lane.delivered = state.delivered_place
         return lane

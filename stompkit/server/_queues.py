@@ -6,6 +6,7 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from stompkit.server._config import Policy
@@ -201,11 +202,14 @@ class Queue(Destination):
         drops = possible and self._drops_oldest
         if drops and self._would_fit(messages, size):
             return
+        is_loading = (possible and self._expiry.look_in_store()) or (drops and is_loading)
+        if self._fits(messages, size):
+            return
         has = f"{self.messages} messages"
         if self.messages + messages <= self._max_messages:
             has = f"{self.octets} octets"
         text = f"{self.name} is full: it has {has}"
-        if (possible and policy.when_full == "block") or (drops and is_loading):
+        if (possible and policy.when_full == "block") or is_loading:
             raise Blocked(text, self)
         raise Refused(text, "queue-full")
 
@@ -366,6 +370,8 @@ class Queue(Destination):
             or lane.window_octets >= config.window_bytes
         ):
             lane.stored += 1
+            if entry.message.expires:
+                self._expiry.expect_stored(lane, entry.message.expires)
         else:
             if entry.place > lane.seen:
                 lane.append(entry)
@@ -591,7 +597,6 @@ class Queue(Destination):
         lane.is_loading = True
 
         def did(stored: Sequence[StoredMessage]) -> None:
-            lane.is_loading = False
             for each in stored:
                 entry = Entry(Message.from_store(each), self, each.place)
                 entry.deliveries = each.deliveries
@@ -601,19 +606,10 @@ class Queue(Destination):
                 if entry.message.expires:
                     self._expiry.expect(entry)
             lane.stored = max(0, lane.stored - len(stored)) if stored else 0
-            if lane.is_purged:
-                lane.is_purged = False
-                self.purge()
-            self._made_room()
-            broker.touch(self)
+            self.loaded(lane)
 
         def failed(_: StoreError) -> None:
-            def again() -> None:
-                lane.is_loading = False
-                self._made_room()
-                broker.touch(self)
-
-            broker.later(_RETRY_S, again)
+            broker.later(_RETRY_S, partial(self.loaded, lane))
 
         journal.read(
             lane.number,
@@ -623,6 +619,15 @@ class Queue(Destination):
             did,
             failed,
         )
+
+    def loaded(self, lane: Lane) -> None:
+        """Go on, now that a lane has been read."""
+        lane.is_loading = False
+        if lane.is_purged:
+            lane.is_purged = False
+            self.purge()
+        self._made_room()
+        self.host.broker.touch(self)
 
     # The end of a message.
 

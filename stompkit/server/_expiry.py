@@ -22,7 +22,8 @@ __all__ = ["Expiry"]
 #: Seconds until messages are tried again that the dead letters had no room for, if nobody says
 #: before that there is some.
 _RETRY_S: Final = 30.0
-#: Seconds between two looks at what has expired, so that each look is worth its while.
+#: Seconds between two looks at what has expired, so that each look is worth its while; where
+#: somebody waits for room there are none.
 _PAUSE_S: Final = 0.1
 #: Messages that are expired in one turn.
 _MOST_EXPIRED: Final = 250
@@ -50,7 +51,6 @@ class Expiry:
         #: Expired messages that the dead letters had no room for.
         self._overdue: list[Entry] = []
         self._alarm: Alarm | None = None
-        self._ran_at = float("-inf")
         #: Lanes that are being read.
         self._scans: set[Lane] = set()
 
@@ -62,7 +62,7 @@ class Expiry:
         heapq.heappush(self._heap, (expires, lane.index, entry.place))
         if len(self._heap) > 2 * self._most_waiting + _FEW:
             self._forget_those_that_left()
-        self._wake_at(max(expires, self._ran_at + _PAUSE_S))
+        self._wake_at(expires)
 
     @property
     def _most_waiting(self) -> int:
@@ -84,7 +84,7 @@ class Expiry:
         self._alarm.set(when)
 
     def _on_time(self) -> None:
-        self._ran_at = now = self._queue.host.broker.now
+        now = self._queue.host.broker.now
         for _ in range(_MOST_EXPIRED):
             if not self.expire_next():
                 break
@@ -93,7 +93,8 @@ class Expiry:
             self.look_in_store()
         if self._heap:
             first = self._heap[0][0]
-            self._wake_at(first if first <= now else max(first, now + _PAUSE_S))
+            is_awaited = first <= now or self._queue.blocked
+            self._wake_at(first if is_awaited else max(first, now + _PAUSE_S))
 
     def expire_next(self) -> bool:
         """End the message that has expired first, if one has; says whether to look further."""

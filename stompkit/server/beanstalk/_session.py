@@ -165,13 +165,14 @@ class Session(Connection):
         if self._is_working:
             return
         self._is_working = True
+        began = self.broker.clock.seconds()
         try:
             while self._is_free and (command := self._next_command()) is not None:
                 if not self._may_begin(command):
                     self._next = command
                     break
                 self._do(command)
-                self._take_turns()
+                self._take_turns(began)
         finally:
             self._is_working = False
         if self._closing:
@@ -185,10 +186,10 @@ class Session(Connection):
             self._is_slow = is_slow
             (self.outlet.pause if is_slow else self.outlet.resume)()
 
-    def _take_turns(self) -> None:
+    def _take_turns(self, began: float) -> None:
         """Have the rest wait until others were served, if all this has taken long enough."""
         broker = self.broker
-        if broker.clock.seconds() - broker.now > _TURN_S and not self._is_stalled:
+        if broker.clock.seconds() - began > _TURN_S and not self._is_stalled:
             self._is_stalled = True
             broker.later(0.0, self.go_on)
 

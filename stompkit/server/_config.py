@@ -52,7 +52,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ack_timeout_s: Seconds = 0.0
     """Seconds that a consumer has for the acknowledgement of a message before it is given to
     another; 0 for any time it likes. Where ``nack`` says that messages are dead-lettered, those
-    are, too."""
+    are, too. What was delivered before a change of this keeps the time that it was given."""
     expired: Expired = "discard"
     """What becomes of messages whose time has passed."""
     message_ttl_s: Seconds = 0.0

@@ -1,0 +1,322 @@
+"""Much work that one client asks for is done in parts, and others are served in between.
+
+Time passes here with each look at the clock, as it does for a broker that is busy. What is not done
+at once is done in iterations to come, which are those of the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from twisted.internet.task import Clock
+
+from stompkit.frames import Frame, encode
+from stompkit.server._selectors import Selector
+from stompkit.server._stores.memory import MemoryStore
+from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.server.beanstalk.peers import Front
+from tests.server.brokers import publish_all, refusal
+
+QUEUE = "/queue/a"
+#: A condition that takes long, and is true for one number.
+LONG = " OR ".join(f"n = {number}" for number in range(1_000, 1_100))
+
+
+class BusyClock(Clock):
+    """A clock that goes on by a millisecond whenever somebody looks at it."""
+
+    is_busy = False
+
+    def seconds(self) -> float:
+        """What time it is."""
+        if self.is_busy:
+            self.rightNow += 0.001
+        return float(super().seconds())
+
+
+@pytest.fixture
+def clock() -> BusyClock:
+    """One clock for all."""
+    return BusyClock()
+
+
+@pytest.fixture(params=["memory", "stored"])
+def broker(request: pytest.FixtureRequest, clock: BusyClock) -> MemoryBroker:
+    """A broker that goes by it."""
+    store = MemoryStore() if request.param == "stored" else None
+    return MemoryBroker(clock=clock, store=store)
+
+
+def iterations(clock: BusyClock, is_over: Callable[[], object]) -> int:
+    """Have iterations go by until something is so; gives their number."""
+    for number in range(2_000):
+        if is_over():
+            return number
+        iterate(clock)
+    raise AssertionError("it never ends")
+
+
+def iterate(clock: BusyClock) -> None:
+    """Make the calls that are due, and none of those that come up meanwhile."""
+    due = [call for call in clock.getDelayedCalls() if call.getTime() <= clock.rightNow]
+    for call in due:
+        if call.active():
+            function, arguments, named = call.func, call.args, call.kw
+            call.cancel()
+            function(*arguments, **named)
+
+
+def frames(*all_of_them: tuple[str, dict[str, str]]) -> bytes:
+    """Octets of frames without bodies."""
+    return b"".join(encode(Frame(command, headers), "1.2") for command, headers in all_of_them)
+
+
+def is_served(client: MemoryClient) -> bool:
+    """Whether a client's message is receipted at once."""
+    client.send("SEND", destination="/topic/none", receipt="served")
+    return [each.headers["receipt-id"] for each in client.take("RECEIPT")] == ["served"]
+
+
+def receipts(client: MemoryClient) -> list[str]:
+    """The receipts that have come."""
+    return [each.headers["receipt-id"] for each in client.take("RECEIPT")]
+
+
+# Selectors.
+
+
+def test_selectors_of_one_client_leave_time_for_others(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    producer, picky, other = (broker.client() for _ in range(3))
+    publish_all(producer, QUEUE, [b"x"] * 200, n="1")
+    producer.publish(QUEUE, b"found", n="1050")
+    clock.is_busy = True
+    picky.subscribe(QUEUE, selector=LONG)
+    assert picky.bodies() == []
+    found: list[bytes] = []
+
+    def is_found() -> bool:
+        assert is_served(other)
+        found.extend(picky.bodies())
+        return bool(found)
+
+    assert iterations(clock, is_found) > 1
+    assert found == [b"found"]
+
+
+def test_a_consumer_without_a_selector_does_not_wait_for_those_of_others(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    producer, picky, plain = (broker.client() for _ in range(3))
+    publish_all(producer, QUEUE, [b"x"] * 200, n="1")
+    clock.is_busy = True
+    picky.subscribe(QUEUE, selector=LONG)
+    plain.subscribe(QUEUE)
+    assert plain.bodies() == [b"x"] * 200
+
+
+def test_a_selector_is_evaluated_once_for_each_message(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
+    takes = Selector.takes
+
+    def counted(self: Selector, headers: dict[str, str]) -> bool:
+        nonlocal count
+        count += 1
+        return takes(self, headers)
+
+    monkeypatch.setattr(Selector, "takes", counted)
+    producer, picky, other = (broker.client() for _ in range(3))
+    publish_all(producer, QUEUE, [b"x"] * 100, n="1")
+    for number in range(10):
+        picky.subscribe(QUEUE, id=str(number), selector="n = 2", ack="client")
+    assert count <= 1_000
+    count = 0
+    # Those that are equal are evaluated together.
+    publish_all(producer, QUEUE, [b"x"] * 10, n="1")
+    assert count == 10
+    # What comes back is looked at again.
+    other.subscribe(QUEUE, id="taker", ack="client-individual", prefetch_count="1")
+    [message] = other.take("MESSAGE")
+    count = 0
+    other.nack(message)
+    other.close()
+    assert 0 < count <= 10 * 110
+
+
+def test_messages_of_a_topic_with_costly_selectors_come_in_their_order(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    sender, reader, other, plain = (broker.client() for _ in range(4))
+    plain.subscribe("/topic/t")
+    for number in range(40):
+        reader.subscribe("/topic/t", id=str(number), selector=f"{LONG} OR n = {number}")
+    bodies = [b"%d" % number for number in range(1, 6)]
+    clock.is_busy = True
+    sender.write(
+        b"".join(
+            encode(
+                Frame("SEND", {"destination": "/topic/t", "n": "1000", "receipt": str(n)}, body),
+                "1.2",
+            )
+            for n, body in enumerate(bodies)
+        )
+    )
+    answered: list[str] = []
+
+    def is_over() -> bool:
+        assert is_served(other)
+        answered.extend(receipts(sender))
+        return len(answered) == len(bodies)
+
+    assert iterations(clock, is_over) > 1
+    iterations(clock, lambda: not broker.destinations["/topic/t"].is_busy)
+    assert answered == [str(number) for number in range(len(bodies))]
+    assert plain.bodies() == bodies
+    by_subscription: dict[str, list[bytes]] = {}
+    for message in reader.take("MESSAGE"):
+        by_subscription.setdefault(message.headers["subscription"], []).append(message.body)
+    assert list(by_subscription.values()) == [bodies] * 40
+
+
+def test_who_subscribes_later_gets_nothing_of_what_was_sent_before(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    sender, reader, late = (broker.client() for _ in range(3))
+    for number in range(40):
+        reader.subscribe("/topic/t", id=str(number), selector=f"{LONG} OR n = {number}")
+    clock.is_busy = True
+    sender.publish("/topic/t", b"before", n="1000")
+    sender.publish("/topic/t", b"after", n="1000")
+    late.subscribe("/topic/t", id="late")
+    iterations(clock, lambda: not broker.destinations["/topic/t"].is_busy)
+    assert b"before" not in late.bodies()
+
+
+# Patterns.
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_pattern_comes_to_many_queues_a_part_at_a_time(
+    broker: MemoryBroker, clock: BusyClock, kind: str
+) -> None:
+    producer, reader, other, holder = (broker.client() for _ in range(4))
+    names = [f"/{kind}/p.{number}" for number in range(600)]
+    for number, name in enumerate(names):
+        if kind == "topic":
+            holder.subscribe(name, id=str(number))
+        else:
+            producer.publish(name, name.encode())
+    clock.is_busy = True
+    reader.send("SUBSCRIBE", id="1", destination=f"/{kind}/p.*", receipt="r")
+    came: list[Frame] = []
+
+    def is_over() -> bool:
+        assert is_served(other)
+        came.extend(reader.take())
+        return any(each.command == "RECEIPT" for each in came)
+
+    assert iterations(clock, is_over) > 1
+    if kind == "topic":
+        for name in names:
+            producer.publish(name, name.encode())
+
+    def is_all() -> bool:
+        came.extend(reader.take())
+        bodies = {each.body for each in came if each.command == "MESSAGE"}
+        return bodies == {name.encode() for name in names}
+
+    iterations(clock, is_all)
+    reader.send("UNSUBSCRIBE", id="1")
+    for name in names:
+        producer.publish(name, b"too late")
+    for _ in range(100):
+        iterate(clock)
+    assert reader.bodies() == []
+    assert refusal(reader) is None
+
+
+def test_a_client_that_leaves_while_it_subscribes_is_nowhere(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    producer, reader = broker.client(), broker.client()
+    for number in range(600):
+        producer.publish(f"/queue/p.{number}", b"x")
+    clock.is_busy = True
+    for number in range(3):
+        reader.send("SUBSCRIBE", id=str(number), destination="/queue/p.*", ack="client")
+    reader.drop()
+    for _ in range(300):
+        iterate(clock)
+    clock.is_busy = False
+    assert all(each.consumers == 0 for each in broker.destinations.values())
+    last = broker.client()
+    last.subscribe("/queue/p.*")
+    assert len(last.bodies()) == 600
+
+
+# Frames and commands.
+
+
+def test_many_frames_of_one_client_leave_time_for_others(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    busy, other = broker.client(), broker.client()
+    clock.is_busy = True
+    numbers = [str(number) for number in range(2_000)]
+    busy.write(frames(*(("SEND", {"destination": QUEUE, "receipt": number}) for number in numbers)))
+    answered = receipts(busy)
+    assert len(answered) < len(numbers)
+
+    def is_over() -> bool:
+        assert is_served(other)
+        answered.extend(receipts(busy))
+        return len(answered) == len(numbers)
+
+    iterations(clock, is_over)
+    assert answered == numbers
+
+
+def test_many_commands_of_one_worker_leave_time_for_others(clock: BusyClock) -> None:
+    front = Front(MemoryBroker(clock=clock))
+    worker, other = front.worker(), front.worker()
+    clock.is_busy = True
+    worker.transport.deliver(b"put 0 0 60 1\r\nx\r\n" * 500)
+    answers = worker.transport.take()
+    assert answers.count(b"INSERTED") < 500
+
+    def is_over() -> bool:
+        nonlocal answers
+        other.transport.deliver(b"list-tube-used\r\n")
+        assert other.transport.take() == b"USING default\r\n"
+        answers += worker.transport.take()
+        return answers.count(b"INSERTED") == 500
+
+    iterations(clock, is_over)
+    assert answers == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 501))
+
+
+# Delayed jobs.
+
+
+def test_kick_takes_the_jobs_that_are_due_first() -> None:
+    front = Front(MemoryBroker())
+    worker = front.worker()
+    for delay in range(1_000, 0, -1):
+        worker.ask(b"put 0 %d 60 %d\r\n%d\r\n" % (delay, len(str(delay)), delay))
+    # Jobs 1000 down to 1 are due after 1 to 1000 seconds.
+    assert worker.ask(b"delete 999\r\n") == b"DELETED\r\n"
+    worker.transport.deliver(b"kick 600\r\n")
+    answers = b""
+    for _ in range(20):
+        answers += worker.heard()
+    assert answers == b"KICKED 600\r\n"
+    bodies = []
+    for _ in range(600):
+        _, body, _ = worker.ask(b"reserve\r\n").split(b"\r\n")
+        bodies.append(int(body))
+    assert sorted(bodies) == [1, *range(3, 602)]
+    assert worker.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from stompkit.server import BrokerConfig
-from stompkit.server._peeking import Seen, peek
+from stompkit.server._peeking import Page, Seen, peek
 from stompkit.server._queues import Queue
 from stompkit.server._selectors import Selector
 from stompkit.server._stores.memory import MemoryStore
@@ -55,13 +55,14 @@ def peeked(broker: MemoryBroker, limit: int = 100, name: str = QUEUE) -> list[Se
     seen: list[Seen] = []
     after = (-1, 0)
     while True:
-        pages: list[list[Seen]] = []
+        pages: list[Page] = []
         failed: list[StoreError] = []
         peek(queue_of(broker, name), after, limit, pages.append, failed.append)
         assert failed == []
         [page] = pages
         seen += page
-        if len(page) < limit:
+        assert len(page) <= limit
+        if page.is_last:
             return seen
         after = page[-1].lane, page[-1].place
 
@@ -226,6 +227,27 @@ def test_dead_letters_of_a_durable_subscription(broker_with: MakeBroker) -> None
 
 
 # Looking.
+
+
+@pytest.mark.parametrize("delay", ["0", "3600000"])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_pages_of_large_messages_end_with_the_last_message(delay: str, limit: int) -> None:
+    broker = MemoryBroker(BrokerConfig(window_messages=2), store=MemoryStore())
+    producer = broker.client()
+    for number in range(9):
+        producer.publish(QUEUE, b"%d" % number + bytes(5 * 1024 * 1024), delay=delay)
+    seen = peeked(broker, limit)
+    assert [each.message.body[:1] for each in seen] == [b"%d" % number for number in range(9)]
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4])
+def test_the_last_page_says_so_and_no_other_does(broker_with: MakeBroker, limit: int) -> None:
+    broker = broker_with()
+    publish_all(broker.client(), QUEUE, [b"x"] * 3, delay="1000")
+    pages: list[Page] = []
+    peek(queue_of(broker, QUEUE), (-1, 0), limit, pages.append, pytest.fail)
+    [page] = pages
+    assert (len(page), page.is_last) == (min(3, limit), limit > 3)
 
 
 def test_pages_have_every_message_once_in_order(broker_with: MakeBroker) -> None:

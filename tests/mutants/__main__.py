@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.mutants.drawing import draw, sources_of_commit
-from tests.mutants.mutant import SET
+from tests.mutants.choosing import Chooser, TestMap, covering, seconds_of
+from tests.mutants.confirming import Lane
+from tests.mutants.drawing import draw, sources_of, sources_of_commit
+from tests.mutants.mutant import SET, MutantSet
+from tests.mutants.results import FOUND, Results, comparison, summary
+from tests.mutants.running import Runner, Settings, in_groups
 
 _ROOT = Path(__file__).parents[2]
 
@@ -27,7 +33,51 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--tree", type=Path, default=_ROOT, help="a clone that has the commit (default: this one)")
     add("--out", type=Path, default=SET, help="(default: %(default)s)")
     command.set_defaults(call=_draw)
+    command = commands.add_parser("map", help="find out which test files execute each mutant")
+    add = command.add_argument
+    add("--coverage", type=Path, required=True, help="data of coverage.py, combined")
+    add("--tree", type=Path, required=True, help="the folder that was measured")
+    add("--times", type=Path, help="a JUnit report of the same run")
+    add("--out", type=Path, required=True)
+    command.set_defaults(call=_map)
+    command = commands.add_parser("run", help="run tests on mutants")
+    _add_running(command)
+    add = command.add_argument
+    add("--only", type=_numbers, metavar="A,B-C", help="the mutants with these numbers")
+    add("--again", action="store_true", help="run those that survived once more")
+    command.set_defaults(call=_run)
+    command = commands.add_parser("confirm", help="look whether what was found is still found")
+    _add_running(command)
+    add = command.add_argument
+    add("--results", type=Path, required=True, help="what was found before")
+    add("--lane", default="", metavar="ARGS", help="arguments of pytest: which tests there are")
+    command.set_defaults(call=_confirm)
+    command = commands.add_parser("report", help="print results as tables")
+    add = command.add_argument
+    add("results", type=Path, nargs="+", help="one file; or that before and that after")
+    command.set_defaults(call=_report)
     return parser.parse_args(arguments)
+
+
+def _add_running(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("--tree", type=Path, required=True, help="a clone; its last commit is tested")
+    add("--python", type=Path, default=Path(sys.executable), help="(default: %(default)s)")
+    add("--map", type=Path, help="what `map` has written; without, test files are guessed")
+    add("--out", type=Path, required=True, help="results; what is in there is not done again")
+    add("--jobs", type=int, default=1, help="mutants at a time (default: %(default)s)")
+    add("--budget", type=float, default=90, metavar="S", help="for each (default: %(default)s)")
+    add("--hang", type=float, default=60, metavar="S", help="for a test (default: %(default)s)")
+    add("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "mutants")
+
+
+def _numbers(text: str) -> frozenset[int]:
+    spans = (part.partition("-") for part in text.split(","))
+    return frozenset(
+        number
+        for first, dash, last in spans
+        for number in range(int(first), int(last if dash else first) + 1)
+    )
 
 
 def _draw(options: argparse.Namespace) -> int:
@@ -45,6 +95,98 @@ def _draw(options: argparse.Namespace) -> int:
     print(f"{len(drawn.mutants)} mutants of {commit[:7]} in {options.out}:")
     print(", ".join(f"{part} {number}" for part, number in parts.items()))
     return 0
+
+
+def _map(options: argparse.Namespace) -> int:
+    mutants = MutantSet.read().mutants
+    files = covering(mutants, options.coverage, options.tree, sources_of(options.tree))
+    seconds = seconds_of(options.times) if options.times else {}
+    TestMap(files=files, seconds=seconds).write(options.out)
+    print(f"{sum(map(bool, files.values()))} of {len(mutants)} mutants are executed by tests")
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return Settings(
+        tree=options.tree.resolve(),
+        # An environment is known by the link to its Python.
+        python=options.python.absolute(),
+        scratch=options.scratch.resolve(),
+        jobs=options.jobs,
+        budget_s=options.budget,
+        hang_s=options.hang,
+    )
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _chooser(options: argparse.Namespace, tree: Path) -> Chooser:
+    return Chooser(tree, TestMap.read(options.map) if options.map else None)
+
+
+def _run(options: argparse.Namespace) -> int:
+    mutants = MutantSet.read().mutants
+    results = Results(options.out)
+    runner = Runner(_settings(options), results, _say)
+    chooser = _chooser(options, runner.copy.folder)
+    wanted = [
+        mutant
+        for mutant in mutants
+        if (options.only is None or mutant.id in options.only)
+        and _is_to_do(results, mutant.id, again=options.again)
+    ]
+    runner.run(wanted, lambda mutant: in_groups(chooser.files(mutant)), found_by={})
+    print("\n".join(summary(results, mutants)))
+    return 0
+
+
+def _is_to_do(results: Results, number: int, *, again: bool) -> bool:
+    outcome = results.outcomes.get(number)
+    if outcome is None or (again and outcome.outcome == "survived"):
+        return True
+    return outcome.outcome in FOUND and not results.is_found(number)
+
+
+def _confirm(options: argparse.Namespace) -> int:
+    before, after = Results(options.results), Results(options.out)
+    mutants = MutantSet.read().mutants
+    runner = Runner(_settings(options), after, _say)
+    tests = runner.collect(shlex.split(options.lane))
+    print(f"{len(tests)} tests are in the lane", flush=True)
+    lane = Lane(tests, before, _chooser(options, runner.copy.folder))
+    found = [mutant for mutant in mutants if before.is_found(mutant.id)]
+    known = {mutant.id: before.outcomes[mutant.id].test for mutant in found}
+    wanted = [mutant for mutant in found if _is_to_do(after, mutant.id, again=False)]
+    runner.run(wanted, lane.plan, found_by=known)
+    return _compared(before, after)
+
+
+def _report(options: argparse.Namespace) -> int:
+    files = [Results(path) for path in options.results]
+    if len(files) > 1:
+        return _compared(files[0], files[1])
+    print("\n".join(summary(files[0], MutantSet.read().mutants)))
+    return 0
+
+
+def _compared(before: Results, after: Results) -> int:
+    """Print what came of what was found before; 1 if something is not found any more."""
+    mutants = MutantSet.read().mutants
+    print("\n".join(comparison(before, after, mutants)))
+    lost = [
+        mutant for mutant in mutants if before.is_found(mutant.id) and not after.is_found(mutant.id)
+    ]
+    for mutant in lost:
+        outcome = after.outcomes.get(mutant.id)
+        print(
+            f"\n{mutant.id} {mutant.file}:{mutant.line} {mutant.scope}, {mutant.operator}: ", end=""
+        )
+        print(f"{outcome.outcome if outcome else 'not run'}; was found by")
+        print(f"  {before.outcomes[mutant.id].test}")
+        print(f"{mutant.before}\n  became\n{mutant.after}")
+    return 1 if lost else 0
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,57 @@
+"""A plug-in of pytest that writes down what happens, as it happens; it stands alone.
+
+It is not imported as part of a package, since the tree that is tested may not have this package.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_PATH = os.environ["MUTANTS_EVENTS"]
+_DEADLINE = float(os.environ.get("MUTANTS_DEADLINE", "inf"))
+
+
+def _note(**event: object) -> None:
+    with open(_PATH, "a", encoding="utf-8") as file:
+        file.write(json.dumps(event) + "\n")
+
+
+def _why(report: Any) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash else report.longrepr)[:300]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write down what will be run."""
+    _note(collected=[item.nodeid for item in session.items])
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Write down a file that can't be imported."""
+    if report.failed:
+        _note(failed=report.nodeid, why=_why(report))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Write down that a test begins and ends; begin none when the time is over."""
+    if time.monotonic() > _DEADLINE:
+        item.session.shouldstop = "the time is over"
+        _note(over=item.nodeid)
+    else:
+        _note(begun=item.nodeid)
+    return (yield)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Write down how a test went."""
+    if report.failed:
+        _note(failed=report.nodeid, why=_why(report))
+    elif report.when == "call" and report.passed:
+        _note(passed=report.nodeid, took_s=round(report.duration, 2))
+    if report.when == "teardown":
+        _note(ended=report.nodeid)

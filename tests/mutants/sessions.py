@@ -1,0 +1,182 @@
+"""One run of pytest in a copy, with a limit for each test and a budget for all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["Session", "Tester"]
+
+_POLL_S: Final = 0.1
+_MARK: Final = "STOMPKIT_MUTANT_SESSION"
+#: Exit statuses of pytest.
+_GOOD: Final = (0, 5)
+
+
+@dataclass
+class Session:
+    """What came of a run."""
+
+    collected: list[str] = field(default_factory=list)
+    passed: dict[str, float] = field(default_factory=dict)
+    #: Tests, or files that can't be imported, that failed, and why.
+    failed: dict[str, str] = field(default_factory=dict)
+    #: The test that did not end within its limit.
+    hung: str = ""
+    #: Whether the budget was over before all tests were run.
+    is_over: bool = False
+    seconds: float = 0.0
+
+
+class Tester:
+    """Runs pytest so that neither chance nor what was run before matters."""
+
+    def __init__(self, tree: Path, python: Path, scratch: Path, *, hang_s: float) -> None:
+        """Test the product in *tree*; a test that takes longer than *hang_s* hangs."""
+        self._tree = tree
+        self._python = python
+        self._scratch = scratch
+        self._hang_s = hang_s
+
+    def check(self) -> None:
+        """Raise RuntimeError unless the product is imported from the tree."""
+        with self._folder() as folder:
+            where = subprocess.run(
+                [self._python, "-c", "import stompkit; print(stompkit.__file__)"],
+                cwd=folder,
+                env=self._environment(Path(folder)),
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            ).stdout.strip()
+        if not Path(where).is_relative_to(self._tree):
+            raise RuntimeError(f"{self._python} imports stompkit from {where}, not {self._tree}")
+
+    def run(
+        self,
+        targets: Sequence[str],
+        *options: str,
+        budget_s: float = math.inf,
+        has_hang_limit: bool = True,
+    ) -> Session:
+        """Run tests or files of tests; no test begins after the budget is over."""
+        begun = time.monotonic()
+        with self._folder() as name:
+            folder = Path(name)
+            arguments = folder / "arguments"
+            arguments.write_text("\n".join(targets), encoding="utf-8")
+            events = folder / "events"
+            events.touch()
+            environment = self._environment(folder)
+            environment["MUTANTS_DEADLINE"] = str(begun + budget_s)
+            environment[_MARK] = mark = uuid.uuid4().hex
+            with (folder / "output").open("wb") as output:
+                process = subprocess.Popen(
+                    [
+                        *(self._python, "-m", "pytest", "-q", "--tb=short", "-m", ""),
+                        *("-p", "pytest_events", "-p", "no:cacheprovider", "-n", "0"),
+                        *("--hypothesis-seed=0", f"--basetemp={folder / 't'}"),
+                        *options,
+                        f"@{arguments}",
+                    ],
+                    cwd=self._tree,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            try:
+                session = self._watched(
+                    process, events, self._hang_s if has_hang_limit else math.inf
+                )
+            finally:
+                _end(process, mark)
+            if process.returncode not in _GOOD and not (session.failed or session.hung):
+                if not session.is_over:
+                    text = (folder / "output").read_text(encoding="utf-8", errors="replace")
+                    session.failed[[*targets, "start"][0].partition("::")[0]] = text.strip()[-300:]
+        session.seconds = time.monotonic() - begun
+        return session
+
+    def _watched(self, process: subprocess.Popen[bytes], events: Path, hang_s: float) -> Session:
+        session = Session()
+        running = ""
+        since = time.monotonic()
+        with events.open(encoding="utf-8") as file:
+            while True:
+                has_ended = process.poll() is not None
+                while (position := file.tell(), line := file.readline())[1].endswith("\n"):
+                    running = _take(session, json.loads(line), running)
+                    since = time.monotonic()
+                file.seek(position)
+                if has_ended:
+                    return session
+                if time.monotonic() - since > hang_s:
+                    session.hung = running or "start"
+                    return session
+                time.sleep(_POLL_S)
+
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder for one run, with a short path for the sake of sockets."""
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True)
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        plugins = folder / "plugins"
+        plugins.mkdir()
+        source = Path(__file__).with_name("pytest_events.py")
+        (plugins / source.name).write_bytes(source.read_bytes())
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST_", "COV", "MUTANTS_"))
+            and name not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+        }
+        return environment | {
+            "PYTHONPATH": f"{self._tree}{os.pathsep}{plugins}",
+            "PYTHONHASHSEED": "0",
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+            "MUTANTS_EVENTS": str(folder / "events"),
+        }
+
+
+def _take(session: Session, event: dict[str, Any], running: str) -> str:
+    """Take an event into account; return the test that runs now."""
+    match event:
+        case {"collected": ids}:
+            session.collected = ids
+        case {"failed": test, "why": why}:
+            session.failed.setdefault(test, why)
+        case {"passed": test, "took_s": took_s}:
+            session.passed[test] = took_s
+        case {"begun": test}:
+            return str(test)
+        case {"over": _}:
+            session.is_over = True
+        case {"ended": _}:
+            return ""
+    return running
+
+
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """Kill what is left of a run, in other process groups too: all that have its mark."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    wanted = f"{_MARK}={mark}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if wanted in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)

@@ -36,7 +36,7 @@ class Settings:
     jobs: int = 1
     #: No test begins on a mutant after that.
     budget_s: float = 90.0
-    #: A test, or a start, that takes longer does not end.
+    #: A test that takes longer does not end.
     hang_s: float = 60.0
 
 
@@ -62,7 +62,7 @@ class Runner:
         """Return the tests that pytest would run with some arguments."""
         _, tester = place = self._places.get()
         try:
-            return tester.run([], "--collect-only", *arguments, has_hang_limit=False).collected
+            return tester.run([], "--collect-only", *arguments).collected
         finally:
             self._places.put(place)
 

@@ -19,6 +19,8 @@ from typing import Any, Final
 __all__ = ["Session", "Tester"]
 
 _POLL_S: Final = 0.1
+#: Seconds that Python, pytest and imports may take; a computer that is busy is slow at these.
+_START_S: Final = 300.0
 _MARK: Final = "STOMPKIT_MUTANT_SESSION"
 #: Exit statuses of pytest.
 _GOOD: Final = (0, 5)
@@ -68,7 +70,6 @@ class Tester:
         targets: Sequence[str],
         *options: str,
         budget_s: float = math.inf,
-        has_hang_limit: bool = True,
     ) -> Session:
         """Run tests or files of tests; no test begins after the budget is over."""
         begun = time.monotonic()
@@ -98,9 +99,7 @@ class Tester:
                     start_new_session=True,
                 )
             try:
-                session = self._watched(
-                    process, events, self._hang_s if has_hang_limit else math.inf
-                )
+                session = self._watched(process, events)
             finally:
                 _end(process, mark)
             if process.returncode not in _GOOD and not (session.failed or session.hung):
@@ -110,7 +109,7 @@ class Tester:
         session.seconds = time.monotonic() - begun
         return session
 
-    def _watched(self, process: subprocess.Popen[bytes], events: Path, hang_s: float) -> Session:
+    def _watched(self, process: subprocess.Popen[bytes], events: Path) -> Session:
         session = Session()
         running = ""
         since = time.monotonic()
@@ -123,7 +122,7 @@ class Tester:
                 file.seek(position)
                 if has_ended:
                     return session
-                if time.monotonic() - since > hang_s:
+                if time.monotonic() - since > (self._hang_s if running else _START_S):
                     session.hung = running or "start"
                     return session
                 time.sleep(_POLL_S)

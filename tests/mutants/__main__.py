@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.mutants.choosing import Chooser, TestMap, covering, seconds_of
+from tests.mutants.choosing import Chooser, TestMap, covering, measured_files, seconds_of
 from tests.mutants.confirming import Lane
 from tests.mutants.drawing import draw, sources_of, sources_of_commit
 from tests.mutants.mutant import SET, MutantSet
@@ -67,7 +67,7 @@ def _add_running(command: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="results; what is in there is not done again")
     add("--jobs", type=int, default=1, help="mutants at a time (default: %(default)s)")
     add("--budget", type=float, default=90, metavar="S", help="for each (default: %(default)s)")
-    add("--hang", type=float, default=60, metavar="S", help="for a test (default: %(default)s)")
+    add("--hang", type=float, default=120, metavar="S", help="for a test (default: %(default)s)")
     add("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "mutants")
 
 
@@ -101,8 +101,10 @@ def _map(options: argparse.Namespace) -> int:
     mutants = MutantSet.read().mutants
     files = covering(mutants, options.coverage, options.tree, sources_of(options.tree))
     seconds = seconds_of(options.times) if options.times else {}
-    TestMap(files=files, seconds=seconds).write(options.out)
-    print(f"{sum(map(bool, files.values()))} of {len(mutants)} mutants are executed by tests")
+    measured = measured_files(options.coverage)
+    TestMap(files=files, seconds=seconds, measured=measured).write(options.out)
+    number = sum(map(bool, files.values()))
+    print(f"{number} of {len(mutants)} mutants are executed by {len(measured)} test files")
     return 0
 
 

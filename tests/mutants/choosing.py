@@ -16,7 +16,7 @@ from coverage import CoverageData
 
 from tests.mutants.mutant import Mutant, locate, scopes
 
-__all__ = ["Chooser", "TestMap", "covering", "seconds_of"]
+__all__ = ["Chooser", "TestMap", "covering", "measured_files", "seconds_of"]
 
 #: These look at sources, packages or counts of instructions, not at behaviour.
 _LEFT_OUT: Final = (
@@ -41,6 +41,8 @@ class TestMap(msgspec.Struct, frozen=True, kw_only=True):
 
     files: dict[int, list[str]]
     seconds: dict[str, float]
+    #: All test files that were measured; of others it is not known what they execute.
+    measured: list[str]
 
     @classmethod
     def read(cls, path: Path) -> TestMap:
@@ -57,7 +59,7 @@ class Chooser:
 
     def __init__(self, tree: Path, known: TestMap | None = None) -> None:
         """Look at the test files of a tree."""
-        self._known = known or TestMap(files={}, seconds={})
+        self._known = known or TestMap(files={}, seconds={}, measured=[])
         self._words: dict[str, frozenset[str]] = {}
         for path in sorted((tree / "tests").rglob("test_*.py")):
             name = path.relative_to(tree).as_posix()
@@ -70,21 +72,23 @@ class Chooser:
     def files(self, mutant: Mutant) -> list[str]:
         """Return test files, those first that are likely to find a mutant soon.
 
-        They are those that execute it. Without coverage, those that share most rare words with it.
+        They are those that execute it; and of those that were not measured, some that share most
+        rare words with it.
         """
         known = [name for name in self._known.files.get(mutant.id, ()) if name in self._words]
-        if not known:
-            return self._guessed(mutant)
-        return sorted(known, key=lambda name: self._rank(mutant, name))
+        return sorted({*known, *self._guessed(mutant)}, key=lambda name: self._rank(mutant, name))
 
-    def _rank(self, mutant: Mutant, name: str) -> tuple[bool, bool, float]:
-        seconds = self._known.seconds.get(name)
-        if seconds is None:
-            seconds = len(self._words[name]) / 10
-        return not _is_mirror(mutant.file, name), name.startswith(_SLOW), seconds
+    def _rank(self, mutant: Mutant, name: str) -> tuple[bool, bool, bool, float]:
+        is_guess = name not in self._known.files.get(mutant.id, ())
+        if is_guess:
+            order = -self._likeness(mutant, name)
+        else:
+            order = self._known.seconds.get(name, len(self._words[name]) / 10)
+        return not _is_mirror(mutant.file, name), name.startswith(_SLOW), is_guess, order
 
     def _guessed(self, mutant: Mutant) -> list[str]:
-        scored = sorted(self._words, key=lambda name: (-self._likeness(mutant, name), name))
+        names = self._words.keys() - set(self._known.measured)
+        scored = sorted(names, key=lambda name: (-self._likeness(mutant, name), name))
         return scored[:_GUESSES]
 
     def _likeness(self, mutant: Mutant, name: str) -> float:
@@ -108,6 +112,13 @@ def _is_mirror(module: str, test: str) -> bool:
     )
     name = tested.stem.removeprefix("test_")
     return is_near and (name == stem or name.startswith(f"{stem}_") or f"{name}_" == f"{stem}s_")
+
+
+def measured_files(data: Path) -> list[str]:
+    """Return the test files that data of coverage.py, whose contexts they are, is about."""
+    measured = CoverageData(str(data))
+    measured.read()
+    return sorted({name for each in measured.measured_contexts() if (name := _test_file(each))})
 
 
 def covering(

@@ -37,7 +37,7 @@ class Settings:
     #: No test begins on a mutant after that.
     budget_s: float = 90.0
     #: A test that takes longer does not end.
-    hang_s: float = 60.0
+    hang_s: float = 120.0
 
 
 class Runner:

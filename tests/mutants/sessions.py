@@ -22,6 +22,8 @@ _POLL_S: Final = 0.1
 #: Seconds that Python, pytest and imports may take; a computer that is busy is slow at these.
 _START_S: Final = 300.0
 _MARK: Final = "STOMPKIT_MUTANT_SESSION"
+#: A plug-in that takes as long to load as all others, for what has no use of it.
+_HEAVY: Final = "schemathesis"
 #: Exit statuses of pytest.
 _GOOD: Final = (0, 5)
 
@@ -79,6 +81,8 @@ class Tester:
             arguments.write_text("\n".join(targets), encoding="utf-8")
             events = folder / "events"
             events.touch()
+            if not any(self._has_word(_HEAVY, target) for target in targets):
+                options = (*options, "-p", f"no:{_HEAVY}")
             environment = self._environment(folder)
             environment["MUTANTS_DEADLINE"] = str(begun + budget_s)
             environment[_MARK] = mark = uuid.uuid4().hex
@@ -108,6 +112,10 @@ class Tester:
                     session.failed[[*targets, "start"][0].partition("::")[0]] = text.strip()[-300:]
         session.seconds = time.monotonic() - begun
         return session
+
+    def _has_word(self, word: str, target: str) -> bool:
+        path = self._tree / target.partition("::")[0]
+        return not path.is_file() or word in path.read_text(encoding="utf-8")
 
     def _watched(self, process: subprocess.Popen[bytes], events: Path) -> Session:
         session = Session()

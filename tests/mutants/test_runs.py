@@ -11,7 +11,7 @@ import pytest
 from tests.mutants.choosing import Chooser
 from tests.mutants.confirming import Lane
 from tests.mutants.mutant import Mutant
-from tests.mutants.results import Results
+from tests.mutants.results import Check, Outcome, Results
 from tests.mutants.running import Runner, Settings, in_groups
 from tests.mutants.test_mutant import mutant
 
@@ -58,7 +58,9 @@ ENDLESS = mutant(
     id=3, file=FILE, scope="steps", before="        n -= 1", after="        pass", above="x"
 )
 GONE = mutant(id=4, file=FILE, before="not there")
-TIMES: tuple[Mutant, ...] = (NEGATED, EQUAL, ENDLESS, GONE)
+NOT_DONE = mutant(
+    id=5, file=FILE, scope="steps", before='    return "done"', after="    return None", above="x"
+)
 
 
 def commit(tree: Path, files: dict[str, str]) -> None:
@@ -108,15 +110,6 @@ def run(tree: Path, tmp_path: Path, *mutants: Mutant) -> tuple[Results, list[str
     return results, said
 
 
-def confirm(tree: Path, tmp_path: Path, before: Results, *mutants: Mutant) -> Results:
-    after = Results(tmp_path / "after.jsonl")
-    runner = Runner(settings(tree, tmp_path), after, lambda _: None)
-    lane = Lane(runner.collect([]), before, Chooser(tree))
-    known = {number: outcome.test for number, outcome in before.outcomes.items()}
-    runner.run(mutants, lane.plan, found_by=known)
-    return after
-
-
 def test_mutants_are_found_or_not(tree: Path, tmp_path: Path) -> None:
     (tree / FILE).write_text("not committed")
     results, said = run(tree, tmp_path, NEGATED, EQUAL, GONE)
@@ -143,26 +136,37 @@ def test_a_test_that_does_not_end_has_found_it(tree: Path, tmp_path: Path) -> No
 
 
 def test_what_was_found_is_found_in_a_later_tree_or_not(tree: Path, tmp_path: Path) -> None:
-    commit(tree, {"tests/test_thing.py": TESTS.replace('"x"', '""')})
-    before, _ = run(tree, tmp_path, NEGATED)
-    assert confirm(tree, tmp_path, before, NEGATED).outcomes[1].is_same
-    (tree / "tests/test_thing.py").unlink()
+    before = Results(tmp_path / "before.jsonl")
+    for number, test in ((1, "larger"), (2, "of_equals"), (5, "in_another_process")):
+        name = f"tests/test_thing.py::test_{test}"
+        before.add(Outcome(id=number, outcome="found", test=name))
+        before.add(Check(test=name, passes=True))
+    head, parted, moved = TESTS.partition("def test_in_another_process")
     commit(
         tree,
         {
             FILE: f"import os\n\n\n{THING}",
-            "tests/test_other.py": "from stompkit.thing import larger\n\n\n"
-            "def test_nothing():\n    assert larger(1, 1) == 1\n\n\n"
-            "def test_larger():\n    assert larger(3, 1) == 3\n",
+            "tests/test_thing.py": head.replace('"x"', '""'),
+            "tests/test_moved.py": f"import subprocess\nimport sys\n\n\n{parted}{moved}",
+            "tests/test_not_in_the_lane.py": "def test_of_equals():\n    assert False\n",
         },
     )
-    after = confirm(tree, tmp_path, before, NEGATED)
+    after = Results(tmp_path / "after.jsonl")
+    runner = Runner(settings(tree, tmp_path), after, lambda _: None)
+    tests = runner.collect(["--ignore=tests/test_not_in_the_lane.py", "-k", "larger or process"])
+    assert tests == [
+        "tests/test_moved.py::test_in_another_process",
+        "tests/test_thing.py::test_larger",
+    ]
+    lane = Lane(tests, before, Chooser(tree))
+    known = {number: outcome.test for number, outcome in before.outcomes.items()}
+    runner.run([NEGATED, EQUAL, NOT_DONE], lane.plan, found_by=known)
     assert after.is_found(1)
-    assert after.outcomes[1].test == "tests/test_other.py::test_larger"
-    assert not after.outcomes[1].is_same
-    (tree / "tests/test_other.py").write_text("def test_larger():\n    pass\n")
-    commit(tree, {"note": "a"})
-    assert confirm(tree, tmp_path, before, NEGATED).outcomes[1].outcome == "survived"
+    assert after.outcomes[1].is_same
+    assert after.outcomes[2].outcome == "survived"
+    assert after.is_found(5)
+    assert after.outcomes[5].test == "tests/test_moved.py::test_in_another_process"
+    assert not after.outcomes[5].is_same
 
 
 def test_a_python_that_imports_another_product_is_refused(tree: Path, tmp_path: Path) -> None:

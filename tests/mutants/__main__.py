@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ from tests.mutants.drawing import draw, sources_of, sources_of_commit
 from tests.mutants.mutant import SET, MutantSet
 from tests.mutants.results import FOUND, Results, comparison, summary
 from tests.mutants.running import Runner, Settings, in_groups
+from tests.mutants.sessions import end_all
 
 _ROOT = Path(__file__).parents[2]
 
@@ -68,6 +71,7 @@ def _add_running(command: argparse.ArgumentParser) -> None:
     add("--jobs", type=int, default=1, help="mutants at a time (default: %(default)s)")
     add("--budget", type=float, default=90, metavar="S", help="for each (default: %(default)s)")
     add("--hang", type=float, default=120, metavar="S", help="for a test (default: %(default)s)")
+    add("--pytest", type=shlex.split, default=[], metavar="ARGS", help="arguments of each run")
     add("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "mutants")
 
 
@@ -117,6 +121,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         jobs=options.jobs,
         budget_s=options.budget,
         hang_s=options.hang,
+        arguments=options.pytest,
     )
 
 
@@ -194,8 +199,16 @@ def _compared(before: Results, after: Results) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Do as the command line says; return the exit status."""
     options = _options(arguments)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
     status: int = options.call(options)
     return status
+
+
+def _stop(number: int, _: object) -> None:
+    """End what runs, and this process, whatever its threads do."""
+    end_all()
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ class Settings:
     budget_s: float = 90.0
     #: A test that takes longer does not end.
     hang_s: float = 120.0
+    #: Given to pytest whenever it runs tests of mutants.
+    arguments: Sequence[str] = ()
 
 
 class Runner:
@@ -53,7 +55,13 @@ class Runner:
         self._places: queue.SimpleQueue[tuple[Copy, Tester]] = queue.SimpleQueue()
         for number in range(settings.jobs):
             copy = Copy(settings.tree, settings.scratch / f"copy-{number}")
-            tester = Tester(copy.folder, settings.python, settings.scratch, hang_s=settings.hang_s)
+            tester = Tester(
+                copy.folder,
+                settings.python,
+                settings.scratch,
+                hang_s=settings.hang_s,
+                arguments=settings.arguments,
+            )
             tester.check()
             self._places.put((copy, tester))
         self.copy = copy

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Session", "Tester"]
+__all__ = ["Session", "Tester", "end_all"]
 
 _POLL_S: Final = 0.1
 #: Seconds that Python, pytest and imports may take; a computer that is busy is slow at these.
@@ -46,8 +46,17 @@ class Session:
 class Tester:
     """Runs pytest so that neither chance nor what was run before matters."""
 
-    def __init__(self, tree: Path, python: Path, scratch: Path, *, hang_s: float) -> None:
+    def __init__(
+        self,
+        tree: Path,
+        python: Path,
+        scratch: Path,
+        *,
+        hang_s: float,
+        arguments: Sequence[str] = (),
+    ) -> None:
         """Test the product in *tree*; a test that takes longer than *hang_s* hangs."""
+        self._arguments = arguments
         self._tree = tree
         self._python = python
         self._scratch = scratch
@@ -92,6 +101,7 @@ class Tester:
                         *(self._python, "-m", "pytest", "-q", "--tb=short", "-m", ""),
                         *("-p", "pytest_events", "-p", "no:cacheprovider", "-n", "0"),
                         *("--hypothesis-seed=0", f"--basetemp={folder / 't'}"),
+                        *self._arguments,
                         *options,
                         f"@{arguments}",
                     ],
@@ -102,10 +112,12 @@ class Tester:
                     stderr=output,
                     start_new_session=True,
                 )
+            _RUNNING[process] = mark
             try:
                 session = self._watched(process, events)
             finally:
                 _end(process, mark)
+                del _RUNNING[process]
             if process.returncode not in _GOOD and not (session.failed or session.hung):
                 if not session.is_over:
                     text = (folder / "output").read_text(encoding="utf-8", errors="replace")
@@ -183,7 +195,28 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     wanted = f"{_MARK}={mark}".encode()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if wanted in path.read_bytes().split(b"\0"):
-                os.kill(int(path.parent.name), signal.SIGKILL)
+    while left := [each for each in _processes() if _has_mark(each, wanted)]:
+        for number in left:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(_POLL_S)
+
+
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def _has_mark(number: int, mark: bytes) -> bool:
+    """Whether a process, that is no zombie, was started with a mark in its environment."""
+    with suppress(OSError):
+        return mark in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+    return False
+
+
+def end_all() -> None:
+    """Kill all runs that go on, since the process that watches them is about to end."""
+    for process, mark in list(_RUNNING.items()):
+        _end(process, mark)
+
+
+_RUNNING: Final[dict[subprocess.Popen[bytes], str]] = {}

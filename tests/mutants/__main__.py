@@ -137,6 +137,8 @@ def _run(options: argparse.Namespace) -> int:
     mutants = MutantSet.read().mutants
     results = Results(options.out)
     runner = Runner(_settings(options), results, _say)
+    # An interrupted run may have left that to do.
+    runner.check()
     chooser = _chooser(options, runner.copy.folder)
     wanted = [
         mutant
@@ -160,6 +162,7 @@ def _confirm(options: argparse.Namespace) -> int:
     before, after = Results(options.results), Results(options.out)
     mutants = MutantSet.read().mutants
     runner = Runner(_settings(options), after, _say)
+    runner.check()
     tests = runner.collect(shlex.split(options.lane))
     print(f"{len(tests)} tests are in the lane", flush=True)
     lane = Lane(tests, before, _chooser(options, runner.copy.folder))

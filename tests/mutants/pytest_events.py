@@ -7,11 +7,14 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 _PATH = os.environ["MUTANTS_EVENTS"]
+#: Files to run whole, and single tests; empty for all that is collected.
+_WANTED = frozenset(Path(os.environ["MUTANTS_WANTED"]).read_text(encoding="utf-8").split("\n"))
 _DEADLINE = float(os.environ.get("MUTANTS_DEADLINE", "inf"))
 
 
@@ -23,6 +26,23 @@ def _note(**event: object) -> None:
 def _why(report: Any) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     return str(crash.message if crash else report.longrepr)[:300]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not wanted.
+
+    As an argument of pytest, one test that is not there would keep it from running any.
+    """
+    if _WANTED == {""}:
+        return
+    wanted: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        is_wanted = not _WANTED.isdisjoint((item.nodeid, item.nodeid.partition("::")[0]))
+        (wanted if is_wanted else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = wanted
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

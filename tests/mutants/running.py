@@ -23,7 +23,7 @@ Plan: TypeAlias = Callable[[Mutant], Iterable[Sequence[str]]]
 #: How many files the first runs of pytest have: to start is expensive, and so is to collect.
 _GROUPS: Final = (1, 3, 8)
 #: After so many mutants, the tests that found them are run without them.
-_CHECK_EVERY: Final = 30
+_CHECK_EVERY: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Runner:
                         pool.map(lambda each: self._outcome(each, plan, found_by), some), first + 1
                     ):
                         self._tell(outcome, number, total, begun)
-                self._check()
+                self.check()
             left = [
                 each
                 for each in left
@@ -156,8 +156,8 @@ class Runner:
             is_over=is_over,
         )
 
-    def _check(self) -> None:
-        """Run the tests that have found something without any mutant."""
+    def check(self) -> None:
+        """Run the tests that have found something without any mutant, if that was not done."""
         _, tester = place = self._places.get()
         try:
             while tests := self._results.unchecked():

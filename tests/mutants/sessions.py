@@ -87,7 +87,14 @@ class Tester:
         with self._folder() as name:
             folder = Path(name)
             arguments = folder / "arguments"
-            arguments.write_text("\n".join(targets), encoding="utf-8")
+            files = dict.fromkeys(target.partition("::")[0] for target in targets)
+            there = [name for name in files if (self._tree / name).exists()]
+            if files and not there:
+                return Session()
+            arguments.write_text("\n".join(there), encoding="utf-8")
+            has_single = any("::" in target for target in targets)
+            wanted = folder / "wanted"
+            wanted.write_text("\n".join(targets if has_single else ()), encoding="utf-8")
             events = folder / "events"
             events.touch()
             if not any(self._has_word(_HEAVY, target) for target in targets):
@@ -100,7 +107,8 @@ class Tester:
                     [
                         *(self._python, "-m", "pytest", "-q", "--tb=short", "-m", ""),
                         *("-p", "pytest_events", "-p", "no:cacheprovider", "-n", "0"),
-                        *("--hypothesis-seed=0", f"--basetemp={folder / 't'}"),
+                        *("--hypothesis-seed=0", "--continue-on-collection-errors"),
+                        f"--basetemp={folder / 't'}",
                         *self._arguments,
                         *options,
                         f"@{arguments}",
@@ -168,6 +176,7 @@ class Tester:
             "PYTHONHASHSEED": "0",
             "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
             "MUTANTS_EVENTS": str(folder / "events"),
+            "MUTANTS_WANTED": str(folder / "wanted"),
         }
 
 

@@ -175,6 +175,15 @@ def test_a_python_that_imports_another_product_is_refused(tree: Path, tmp_path: 
         Runner(settings(tree, tmp_path), Results(tmp_path / "results.jsonl"), print)
 
 
+def test_a_check_that_an_interrupted_run_has_left_is_made(tree: Path, tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    tests = [f"tests/test_thing.py::test_{name}" for name in ("larger", "fails_always", "gone")]
+    for number, test in enumerate((*tests, "tests/test_thing.py"), 1):
+        results.add(Outcome(id=number, outcome="found", test=test))
+    Runner(settings(tree, tmp_path), results, lambda _: None).check()
+    assert [results.is_found(number) for number in range(1, 5)] == [True, False, False, True]
+
+
 def test_files_are_run_in_groups() -> None:
     files = [f"tests/test_{number}.py" for number in range(15)]
     assert [len(group) for group in in_groups(files)] == [1, 3, 8, 3]

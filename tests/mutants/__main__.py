@@ -112,8 +112,11 @@ def _map(options: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    return Settings(
+def _runner(options: argparse.Namespace, results: Results) -> Runner:
+    """Make what runs tests, and does what an interrupted run has left to check."""
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    settings = Settings(
         tree=options.tree.resolve(),
         # An environment is known by the link to its Python.
         python=options.python.absolute(),
@@ -123,6 +126,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         hang_s=options.hang,
         arguments=options.pytest,
     )
+    runner = Runner(settings, results, _say)
+    runner.check()
+    return runner
 
 
 def _say(text: str) -> None:
@@ -136,9 +142,7 @@ def _chooser(options: argparse.Namespace, tree: Path) -> Chooser:
 def _run(options: argparse.Namespace) -> int:
     mutants = MutantSet.read().mutants
     results = Results(options.out)
-    runner = Runner(_settings(options), results, _say)
-    # An interrupted run may have left that to do.
-    runner.check()
+    runner = _runner(options, results)
     chooser = _chooser(options, runner.copy.folder)
     wanted = [
         mutant
@@ -161,8 +165,7 @@ def _is_to_do(results: Results, number: int, *, again: bool) -> bool:
 def _confirm(options: argparse.Namespace) -> int:
     before, after = Results(options.results), Results(options.out)
     mutants = MutantSet.read().mutants
-    runner = Runner(_settings(options), after, _say)
-    runner.check()
+    runner = _runner(options, after)
     tests = runner.collect(shlex.split(options.lane))
     print(f"{len(tests)} tests are in the lane", flush=True)
     lane = Lane(tests, before, _chooser(options, runner.copy.folder))
@@ -190,11 +193,9 @@ def _compared(before: Results, after: Results) -> int:
     ]
     for mutant in lost:
         outcome = after.outcomes.get(mutant.id)
-        print(
-            f"\n{mutant.id} {mutant.file}:{mutant.line} {mutant.scope}, {mutant.operator}: ", end=""
-        )
-        print(f"{outcome.outcome if outcome else 'not run'}; was found by")
-        print(f"  {before.outcomes[mutant.id].test}")
+        print(f"\n{mutant.id}, {mutant.file}:{mutant.line} {mutant.scope}, {mutant.operator}:")
+        print(f"{outcome.outcome if outcome else 'not run'}; before, it was found by")
+        print(f"{before.outcomes[mutant.id].test}")
         print(f"{mutant.before}\n  became\n{mutant.after}")
     return 1 if lost else 0
 
@@ -202,8 +203,6 @@ def _compared(before: Results, after: Results) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Do as the command line says; return the exit status."""
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, _stop)
     status: int = options.call(options)
     return status
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tests.mutants.copies import Copy
 from tests.mutants.mutant import Mutant
@@ -38,6 +38,8 @@ class Settings:
     budget_s: float = 90.0
     #: A test that takes longer does not end.
     hang_s: float = 120.0
+    #: A test passes without a mutant if it does in one of these: a busy computer may spoil some.
+    attempts: int = 3
     #: Given to pytest whenever it runs tests of mutants.
     arguments: Sequence[str] = ()
 
@@ -122,38 +124,18 @@ class Runner:
         where = copy.place_of(mutant)
         if where is None:
             return Outcome(id=mutant.id, outcome="gone")
-        begun = time.monotonic()
-        deselected = [f"--deselect={test}" for test in sorted(self._results.failing())]
-        passed, is_over = 0, False
+        hunt = _Hunt(tester, self._settings.budget_s, self._results.failing())
         with copy.changed(where):
-            for targets in plan(mutant):
-                left_s = self._settings.budget_s - (time.monotonic() - begun)
-                wanted = [each for each in targets if each not in self._results.failing()]
-                if left_s <= 0:
-                    is_over = True
-                    break
-                if not wanted:
-                    continue
-                session = tester.run(wanted, "-x", *deselected, budget_s=left_s)
-                passed += len(session.passed)
-                is_over |= session.is_over
-                seconds = round(time.monotonic() - begun, 1)
-                for name, test, why in _findings(session, wanted[0]):
-                    return Outcome(
-                        id=mutant.id,
-                        outcome=name,
-                        test=test,
-                        why=why,
-                        seconds=seconds,
-                        passed=passed,
-                        is_same=test == known,
-                    )
+            found = hunt.search(plan(mutant))
         return Outcome(
             id=mutant.id,
-            outcome="survived",
-            seconds=round(time.monotonic() - begun, 1),
-            passed=passed,
-            is_over=is_over,
+            outcome=found.outcome if found else "survived",
+            test=found.test if found else "",
+            why=found.why if found else "",
+            seconds=round(hunt.seconds(), 1),
+            passed=hunt.passed,
+            is_over=hunt.is_over,
+            is_same=found is not None and found.test == known,
         )
 
     def check(self) -> None:
@@ -162,40 +144,91 @@ class Runner:
         try:
             while tests := self._results.unchecked():
                 self._say(f"checking that {len(tests)} tests pass without a mutant")
-                whole = [test for test in tests if "::" not in test]
-                single = [test for test in tests if "::" in test]
-                for test in whole:
-                    session = tester.run([test], "--collect-only")
-                    self._note(test, is_good=not session.failed and not session.hung)
-                if single:
-                    self._note_all(single, tester.run(single))
+                left = tests
+                for _ in range(self._settings.attempts):
+                    left = _not_passing(tester, left) if left else left
+                for test in tests:
+                    self._results.add(Check(test=test, passes=test not in left))
+                for test in left:
+                    self._say(f"{test} fails without a mutant too, and is left out")
         finally:
             self._places.put(place)
 
-    def _note_all(self, tests: Sequence[str], session: Session) -> None:
-        for test in tests:
-            if test in session.failed or test == session.hung:
-                self._note(test, is_good=False)
-            elif test in session.passed:
-                self._note(test, is_good=True)
-            elif not session.hung:
-                self._note(test, is_good=False)
-        if session.hung and session.hung not in tests:
-            self._note(tests[0], is_good=False)
 
-    def _note(self, test: str, *, is_good: bool) -> None:
-        self._results.add(Check(test=test, passes=is_good))
-        if not is_good:
-            self._say(f"{test} fails without a mutant too, and is left out")
+class _Finding(NamedTuple):
+    outcome: str
+    test: str
+    why: str
 
 
-def _findings(session: Session, first: str) -> Iterator[tuple[str, str, str]]:
-    """What a run says about a mutant: the outcome, the test and why."""
+class _Hunt:
+    """Runs tests on one mutant until one finds it, twice."""
+
+    def __init__(self, tester: Tester, budget_s: float, failing: frozenset[str]) -> None:
+        self.passed = 0
+        self.is_over = False
+        self._tester = tester
+        self._begun = time.monotonic()
+        self._budget_s = budget_s
+        #: Tests that say nothing: they fail without a mutant, or not each time.
+        self._left_out = set(failing)
+
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._begun
+
+    def search(self, plan: Iterable[Sequence[str]]) -> _Finding | None:
+        """Run groups of tests in turn, each again without tests that fail by chance."""
+        for targets in plan:
+            while wanted := [each for each in targets if each not in self._left_out]:
+                left_s = self._budget_s - self.seconds()
+                if left_s <= 0:
+                    self.is_over = True
+                    return None
+                deselected = [f"--deselect={test}" for test in sorted(self._left_out)]
+                session = self._tester.run(wanted, "-x", *deselected, budget_s=left_s)
+                self.passed += len(session.passed)
+                self.is_over |= session.is_over
+                found = _finding(session, wanted[0])
+                if found is None:
+                    break
+                if self._is_repeated(found):
+                    return found
+                self._left_out.add(found.test)
+        return None
+
+    def _is_repeated(self, found: _Finding) -> bool:
+        """Whether a test fails again; one that did not end is not waited for twice."""
+        return found.outcome == "timeout" or bool(_not_passing(self._tester, [found.test]))
+
+
+def _finding(session: Session, first: str) -> _Finding | None:
+    """What a run says about a mutant."""
     for test, why in session.failed.items():
-        yield "found", test, why
+        return _Finding("found", test, why)
     if session.hung:
         test = first.partition("::")[0] if session.hung == "start" else session.hung
-        yield "timeout", test, "did not end"
+        return _Finding("timeout", test, "did not end")
+    return None
+
+
+def _not_passing(tester: Tester, tests: Sequence[str]) -> list[str]:
+    """Run tests, or import files of tests; return those that fail, do not end or are not there."""
+    bad: list[str] = []
+    for file in (test for test in tests if "::" not in test):
+        session = tester.run([file], "--collect-only")
+        if session.failed or session.hung or not session.collected:
+            bad.append(file)
+    left = [test for test in tests if "::" in test]
+    while left:
+        session = tester.run(left)
+        good = [test for test in left if test in session.passed and test not in session.failed]
+        done = {*good, *session.failed, session.hung}
+        if not done.intersection(left) or not session.hung:
+            return bad + [test for test in left if test not in good]
+        bad += [test for test in left if test in done and test not in good]
+        left = [test for test in left if test not in done]
+    return bad
 
 
 def in_groups(files: Sequence[str]) -> Iterator[Sequence[str]]:

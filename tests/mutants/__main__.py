@@ -45,9 +45,6 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     command.set_defaults(call=_map)
     command = commands.add_parser("run", help="run tests on mutants")
     _add_running(command)
-    add = command.add_argument
-    add("--only", type=_numbers, metavar="A,B-C", help="the mutants with these numbers")
-    add("--again", action="store_true", help="run those that survived once more")
     command.set_defaults(call=_run)
     command = commands.add_parser("confirm", help="look whether what was found is still found")
     _add_running(command)
@@ -67,6 +64,8 @@ def _add_running(command: argparse.ArgumentParser) -> None:
     add("--tree", type=Path, required=True, help="a clone; its last commit is tested")
     add("--python", type=Path, default=Path(sys.executable), help="(default: %(default)s)")
     add("--map", type=Path, help="what `map` has written; without, test files are guessed")
+    add("--only", type=_numbers, metavar="A,B-C", help="the mutants with these numbers")
+    add("--again", action="store_true", help="run those that survived once more")
     add("--out", type=Path, required=True, help="results; what is in there is not done again")
     add("--jobs", type=int, default=1, help="mutants at a time (default: %(default)s)")
     add("--budget", type=float, default=90, metavar="S", help="for each (default: %(default)s)")
@@ -144,20 +143,17 @@ def _run(options: argparse.Namespace) -> int:
     results = Results(options.out)
     runner = _runner(options, results)
     chooser = _chooser(options, runner.copy.folder)
-    wanted = [
-        mutant
-        for mutant in mutants
-        if (options.only is None or mutant.id in options.only)
-        and _is_to_do(results, mutant.id, again=options.again)
-    ]
+    wanted = [each for each in mutants if _is_to_do(results, each.id, options)]
     runner.run(wanted, lambda mutant: in_groups(chooser.files(mutant)), found_by={})
     print("\n".join(summary(results, mutants)))
     return 0
 
 
-def _is_to_do(results: Results, number: int, *, again: bool) -> bool:
+def _is_to_do(results: Results, number: int, options: argparse.Namespace) -> bool:
+    if options.only is not None and number not in options.only:
+        return False
     outcome = results.outcomes.get(number)
-    if outcome is None or (again and outcome.outcome == "survived"):
+    if outcome is None or (options.again and outcome.outcome == "survived"):
         return True
     return outcome.outcome in FOUND and not results.is_found(number)
 
@@ -171,7 +167,7 @@ def _confirm(options: argparse.Namespace) -> int:
     lane = Lane(tests, before, _chooser(options, runner.copy.folder))
     found = [mutant for mutant in mutants if before.is_found(mutant.id)]
     known = {mutant.id: before.outcomes[mutant.id].test for mutant in found}
-    wanted = [mutant for mutant in found if _is_to_do(after, mutant.id, again=False)]
+    wanted = [mutant for mutant in found if _is_to_do(after, mutant.id, options)]
     runner.run(wanted, lane.plan, found_by=known)
     return _compared(before, after)
 

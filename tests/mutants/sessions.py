@@ -200,9 +200,9 @@ def _take(session: Session, event: dict[str, Any], running: str) -> str:
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     """Kill what is left of a run, in other process groups too: all that have its mark."""
-    with suppress(ProcessLookupError):
+    if process.poll() is None:  # else its number may be that of another by now
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        process.wait()
     wanted = f"{_MARK}={mark}".encode()
     while left := [each for each in _processes() if _has_mark(each, wanted)]:
         for number in left:

@@ -85,9 +85,13 @@ class Expiry:
 
     def _on_time(self) -> None:
         now = self._queue.host.broker.now
-        for _ in range(_MOST_EXPIRED):
-            if not self.expire_next():
-                break
+        due: list[tuple[int, int]] = []
+        while self._heap and self._heap[0][0] <= now and len(due) < _MOST_EXPIRED:
+            _, index, place = heapq.heappop(self._heap)
+            due.append((index, place))
+        # In their order in the queue, as far as they are noticed together.
+        for index, place in sorted(due):
+            self._expire_at(index, place)
         self.retry_overdue()
         if self._queue.blocked:
             self.look_in_store()
@@ -102,10 +106,13 @@ class Expiry:
         if not heap or heap[0][0] > now:
             return False
         _, index, place = heapq.heappop(heap)
+        self._expire_at(index, place)
+        return True
+
+    def _expire_at(self, index: int, place: int) -> None:
         entry = self._take_out(index, place)
         if entry is not None:
             self.expire(entry)
-        return True
 
     def _take_out(self, index: int, place: int) -> Entry | None:
         """Take a message out of its lane, if it still waits there."""

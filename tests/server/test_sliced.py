@@ -7,6 +7,7 @@ at once is done in iterations to come, which are those of the clock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from twisted.internet.task import Clock
@@ -59,7 +60,8 @@ def iterations(clock: BusyClock, is_over: Callable[[], object]) -> int:
 
 def iterate(clock: BusyClock) -> None:
     """Make the calls that are due, and none of those that come up meanwhile."""
-    due = [call for call in clock.getDelayedCalls() if call.getTime() <= clock.rightNow]
+    calls = cast("list[Any]", clock.getDelayedCalls())
+    due = [call for call in calls if call.getTime() <= clock.rightNow]
     for call in due:
         if call.active():
             function, arguments, named = call.func, call.args, call.kw

@@ -68,7 +68,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 def test_what_waits_is_seen(kernel: Kernel) -> None:
-    transport = StringTransport()
+    transport: Any = StringTransport()  # type: ignore[no-untyped-call]  # Twisted's
     assert not has_unread(transport)
     kernel.under(transport)
     assert not has_unread(transport)
@@ -80,7 +80,7 @@ def test_what_waits_is_seen(kernel: Kernel) -> None:
 
 
 def test_the_end_of_a_stream_waits_as_well(kernel: Kernel) -> None:
-    transport = StringTransport()
+    transport: Any = StringTransport()  # type: ignore[no-untyped-call]  # Twisted's
     kernel.under(transport)
     kernel._peers.close()
     assert has_unread(transport)
@@ -200,14 +200,14 @@ def test_a_worker_whose_command_waits_keeps_its_job(kernel: Kernel, command: byt
 
 def test_a_proxy_header_that_waits_is_in_time(kernel: Kernel) -> None:
     clock = Clock()
-    factory = HeaderFactory(BrokerFactory(clock=clock), (), clock)  # type: ignore[arg-type]
+    factory = HeaderFactory(BrokerFactory(clock=clock), (), clock)
     protocol = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 5_000))
     assert protocol is not None
-    transport = StringTransport()
+    transport: Any = StringTransport()  # type: ignore[no-untyped-call]  # Twisted's
     aborted: list[bool] = []
-    transport.abortConnection = lambda: aborted.append(True)  # type: ignore[method-assign]
+    transport.abortConnection = lambda: aborted.append(True)
     kernel.under(transport)
-    protocol.makeConnection(transport)
+    protocol.makeConnection(transport)  # type: ignore[no-untyped-call]  # Twisted's
     kernel.has()
     clock.advance(HEADER_TIMEOUT_S)
     assert aborted == []

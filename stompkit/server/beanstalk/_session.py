@@ -172,7 +172,7 @@ class Session(Connection):
                     self._next = command
                     break
                 self._do(command)
-                self._take_turns(began)
+                self._yield_turn(began)
         finally:
             self._is_working = False
         if self._closing:
@@ -186,7 +186,7 @@ class Session(Connection):
             self._is_slow = is_slow
             (self.outlet.pause if is_slow else self.outlet.resume)()
 
-    def _take_turns(self, began: float) -> None:
+    def _yield_turn(self, began: float) -> None:
         """Have the rest wait until others were served, if all this has taken long enough."""
         broker = self.broker
         if broker.clock.seconds() - began > _TURN_S and not self._is_stalled:

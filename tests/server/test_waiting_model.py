@@ -43,7 +43,6 @@ from tests.server.beanstalk.peers import Front, MemoryWorker
 
 QUEUE = "/queue/t"
 LETTERS = "/dlq/t"
-MOST_LETTERS = 2
 MOST_CLIENTS = 3
 #: Exact in binary, so that sums of times are too.
 STEP_S = 0.125
@@ -116,6 +115,8 @@ class WaitingMachine(RuleBasedStateMachine):
     #: Whether what expires is noticed in any case. What is only in the store is not looked at
     #: before somebody waits, so when it becomes a dead letter is not certain.
     all_in_memory = True
+    first_expired = "discard"
+    most_letters = 2
 
     @staticmethod
     def make_store(directory: Path) -> MessageStore | None:
@@ -124,11 +125,11 @@ class WaitingMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.settings = Settings()
+        self.settings = Settings(expired=self.first_expired)
         self.directory = tempfile.TemporaryDirectory()
         letters = DestinationConfig(
             name=LETTERS,
-            max_queue_messages=MOST_LETTERS,
+            max_queue_messages=self.most_letters,
             when_full="reject",
             exclusive=False,
             message_ttl_s=0.0,
@@ -137,6 +138,7 @@ class WaitingMachine(RuleBasedStateMachine):
             BrokerConfig(
                 max_queue_messages=self.settings.most,
                 when_full="block",
+                expired=self.settings.expired,
                 window_messages=2,
                 max_deliveries=1_000,
                 destinations=(letters,),
@@ -222,7 +224,7 @@ class WaitingMachine(RuleBasedStateMachine):
         for message in self.in_state("overdue"):
             if self.settings.expired == "discard":
                 message.state = "gone"
-            elif len(self.in_state("letter", "held letter")) < MOST_LETTERS:
+            elif len(self.in_state("letter", "held letter")) < self.most_letters:
                 message.state = "letter"
 
     # What clients do.
@@ -373,7 +375,7 @@ class WaitingMachine(RuleBasedStateMachine):
     def what_has_expired_waits_only_for_room_among_dead_letters(self) -> None:
         count = len(self.in_state("letter", "held letter"))
         if self.in_state("overdue"):
-            assert count >= MOST_LETTERS
+            assert count >= self.most_letters
         letters = self.broker.destinations.get(LETTERS)
         assert count == (letters.messages if isinstance(letters, Queue) else 0)
 
@@ -381,6 +383,13 @@ class WaitingMachine(RuleBasedStateMachine):
         """End the broker."""
         self.broker.broker.close()
         self.directory.cleanup()
+
+
+class LettersMachine(WaitingMachine):
+    """The same, where what expires waits for room among the dead letters from the beginning."""
+
+    first_expired = "dead-letter"
+    most_letters = 1
 
 
 class StoredMachine(WaitingMachine):
@@ -424,6 +433,8 @@ def _settings(examples: int) -> settings:
 
 TestWaiting = WaitingMachine.TestCase
 TestWaiting.settings = _settings(150)
+TestLetters = LettersMachine.TestCase
+TestLetters.settings = _settings(100)
 TestStored = StoredMachine.TestCase
 TestStored.settings = _settings(80)
 TestLmdb = LmdbMachine.TestCase
@@ -468,18 +479,26 @@ def _forget_letters(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.pure
 @pytest.mark.parametrize(
-    "spoil", [_forget_pauses, _forget_settings, _forget_expiry, _forget_letters]
+    ("spoil", "machine"),
+    [
+        (_forget_pauses, WaitingMachine),
+        (_forget_settings, WaitingMachine),
+        (_forget_expiry, WaitingMachine),
+        (_forget_letters, LettersMachine),
+    ],
 )
 def test_the_model_finds_a_broker_that_forgets_to_wake_somebody(
-    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None]
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[pytest.MonkeyPatch], None],
+    machine: type[WaitingMachine],
 ) -> None:
     spoil(monkeypatch)
     wanted = settings(
-        _settings(1_000),
+        _settings(2_000),
         database=None,
         derandomize=True,
         phases=[Phase.generate],
         print_blob=False,
     )
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(WaitingMachine, settings=wanted)
+        run_state_machine_as_test(machine, settings=wanted)

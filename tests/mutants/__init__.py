@@ -11,15 +11,14 @@ question: does a suite that was changed still find what it found before? ::
 Each mutant is kept as text with its function, not as a line number, so that it can be applied to a
 later commit. No developer's tree is changed: mutants are applied in a clone of one commit.
 
-**Why no existing tool.** mutmut 3 puts all mutants of a function behind a trampoline, in a copy of
-the sources, and chooses one by an environment variable. That is fast, but each function is another
-one even without a mutant: tests that look at signatures or at the module of a function, that count
-instructions, or compile the sources, fail. It mutates functions only, numbers its mutants by their
-order in a function, and runs tests in forks of one process that has imported the sources already.
-Cosmic Ray mutates sources on disk, as this package does, and a mutant is a position in them; it
-runs one command for all of them, which here takes 40 minutes for each. Neither can apply a mutant
-to another commit, choose tests by what subprocesses execute (most tests here start brokers), or
-compare two suites. The part that they would save, the operators, is the smaller one.
+**Why no existing tool.** Judged by their documentation; neither was run on this product. mutmut 3
+puts all mutants of a function into a copy of the sources and selects one at run time. Functions are
+not the same objects then, even without a mutant: this matters to tests that inspect signatures,
+count instructions, or compile the sources. It selects tests by what one process executes, while
+most tests here start brokers as processes. It numbers mutants within a function. Cosmic Ray mutates
+sources on disk, as this package does, but a mutant is a position in one tree, and one test command
+runs for all of them; the whole suite takes 40 minutes. Neither can apply a mutant to another
+commit, or compare two suites. The operators, which they would save, are the smaller part.
 
 Modules, in the order of reading: :mod:`~tests.mutants.mutant`, what a mutant is and how it is found
 in a tree; :mod:`~tests.mutants.operators` and :mod:`~tests.mutants.drawing`;

@@ -4,6 +4,7 @@ It is not imported as part of a package, since the tree that is tested may not h
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ import pytest
 _PATH = os.environ["MUTANTS_EVENTS"]
 #: Files to run whole, and single tests; empty for all that is collected.
 _WANTED = frozenset(Path(os.environ["MUTANTS_WANTED"]).read_text(encoding="utf-8").split("\n"))
-_DEADLINE = float(os.environ.get("MUTANTS_DEADLINE", "inf"))
+_BUDGET_S = float(os.environ["MUTANTS_BUDGET_S"])
+_deadline = math.inf
 
 
 def _note(**event: object) -> None:
@@ -46,7 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write down what will be run."""
+    """Write down what will be run, and begin to count the time."""
+    global _deadline
+    _deadline = time.monotonic() + _BUDGET_S
     _note(collected=[item.nodeid for item in session.items])
 
 
@@ -59,7 +63,7 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Write down that a test begins and ends; begin none when the time is over."""
-    if time.monotonic() > _DEADLINE:
+    if time.monotonic() > _deadline:
         item.session.shouldstop = "the time is over"
         _note(over=item.nodeid)
     else:

@@ -34,7 +34,7 @@ class Settings:
     python: Path
     scratch: Path
     jobs: int = 1
-    #: No test begins on a mutant after that.
+    #: No test begins on a mutant after that, starts of pytest not counted.
     budget_s: float = 90.0
     #: A test that takes longer does not end.
     hang_s: float = 120.0
@@ -170,6 +170,7 @@ class _Hunt:
         self._tester = tester
         self._begun = time.monotonic()
         self._budget_s = budget_s
+        self._spent_s = 0.0
         #: Tests that say nothing: they fail without a mutant, or not each time.
         self._left_out = set(failing)
 
@@ -181,12 +182,13 @@ class _Hunt:
         """Run groups of tests in turn, each again without tests that fail by chance."""
         for targets in plan:
             while wanted := [each for each in targets if each not in self._left_out]:
-                left_s = self._budget_s - self.seconds()
+                left_s = self._budget_s - self._spent_s
                 if left_s <= 0:
                     self.is_over = True
                     return None
                 deselected = [f"--deselect={test}" for test in sorted(self._left_out)]
                 session = self._tester.run(wanted, "-x", *deselected, budget_s=left_s)
+                self._spent_s += session.seconds
                 self.passed += len(session.passed)
                 self.is_over |= session.is_over
                 found = _finding(session, wanted[0])

@@ -16,6 +16,7 @@ import pytest
 import stompkit
 from stompkit.testing import RunningBroker
 from stompkit.testing.plugin import BrokerFactory
+from tests.effort import in_matrix
 from tests.ports import free_ports
 from tests.server.secured import secured
 
@@ -85,7 +86,7 @@ class Commands:
         return self.run("receive", queue, "--count", str(count)).splitlines()
 
 
-@pytest.fixture(scope="module", params=["stompkit", "activemq", "rabbitmq"])
+@pytest.fixture(scope="module", params=["stompkit", in_matrix("activemq"), in_matrix("rabbitmq")])
 def commands(
     request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
 ) -> Iterator[Commands]:

@@ -13,9 +13,10 @@ from kombu.connection import Connection
 import stompkit.kombu  # noqa: F401  # registers the scheme
 from stompkit.testing import RunningBroker
 from stompkit.testing.plugin import BrokerFactory
+from tests.effort import in_matrix
 
 #: The brokers that the transport is tested on.
-BROKERS = ("stompkit", "rabbitmq", "activemq")
+BROKERS = ("stompkit", in_matrix("rabbitmq"), in_matrix("activemq"))
 
 Connect = Callable[..., Connection]
 

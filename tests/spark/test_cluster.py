@@ -336,6 +336,7 @@ def test_a_cluster_without_stompkit_runs_what_is_shipped(
     assert found["batches"] == 3
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(find_spec("grpc") is None, reason="the extra connect is not installed")
 def test_a_connect_server_without_stompkit_runs_what_is_shipped(
     machines: Machines, bare: Path, connect: str, spool: str
@@ -371,6 +372,7 @@ def applied() -> list[tuple[int, str, str]]:
     return [(key, "paid", "größer") for key in keys]
 
 
+@pytest.mark.matrix
 def test_a_job_that_is_submitted_runs_on_a_cluster_without_stompkit(
     machines: Machines, bare: Path, master: str, spool: str
 ) -> None:
@@ -414,6 +416,7 @@ config = {{"spark.driver.host" = "{_LOOPBACK}"}}
     assert rows_of(file) == applied()
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(find_spec("grpc") is None, reason="the extra connect is not installed")
 def test_changes_are_applied_through_a_connect_server_that_has_stompkit(
     machines: Machines, installed: Path, spool: str

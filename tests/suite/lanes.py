@@ -26,12 +26,23 @@ _AROUND: Final = (
     "tests/server/admin/*",
     "tests/server/stores/test_sqlalchemy*",
     "tests/server/stores/test_store_commands*",
+    "tests/server/beanstalk/test_processes*",
+    "tests/server/stores/test_runners*",
+    "tests/server/test_daemon*",
     "tests/server/test_http_authoriser*",
+    "tests/server/test_lifecycle*",
+    "tests/server/test_lock*",
     "tests/server/test_logrotate*",
     "tests/server/test_notify*",
     "tests/server/test_proxy_protocol*",
+    "tests/server/test_scrypt*",
     "tests/server/test_settings*",
+    "tests/server/test_start*",
+    "tests/server/test_tap*",
+    "tests/server/test_throttle*",
     "tests/server/test_tls*",
+    "tests/server/test_turns*",
+    "tests/server/test_websocket_port*",
 )
 _PYTHON: Final = sys.executable
 
@@ -49,9 +60,15 @@ def quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
 def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """Yield the parts of other brokers and versions, long kills and campaigns, one for a file."""
     for each in suite_files(times, f"{_MATRIX} "):
-        if _MARKED.search((ROOT / each.path).read_text(encoding="utf-8")):
+        if _is_marked(ROOT / each.path):
             name = Path(each.path).with_suffix("").relative_to("tests")
             yield _tests(f"{_MATRIX} {name}", _MATRIX, [each], options)
+
+
+def _is_marked(path: Path) -> bool:
+    """Return True if a file of tests, or the fixtures of its folder, have the marker."""
+    files = (path, path.with_name("conftest.py"))
+    return any(each.exists() and _MARKED.search(each.read_text("utf-8")) for each in files)
 
 
 def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Part]:

@@ -114,6 +114,8 @@ class Broker:
         self._waiting: dict[Connection, None] = {}
         self._doomed: list[tuple[Connection, str, str]] = []
         self._flushing = False
+        #: Whether something is being checked that nothing may change before it is done.
+        self.is_checking = False
         self.selector_time = SelectorTime(self)
         self.hosts: dict[str, VirtualHost] = {}
         for name in self.config.hosts or ("",):
@@ -392,7 +394,7 @@ class Broker:
 
     def flush(self) -> None:
         """End the turn: deliver, keep and write until nothing more can be done now."""
-        if self._flushing:
+        if self._flushing or self.is_checking:
             return
         self._flushing = True
         self.now = self.clock.seconds()

@@ -47,13 +47,18 @@ class Delays:
         self._heap: list[tuple[float, int]] = []
         #: Places of messages that are in memory, by their identifiers.
         self._places: dict[str, int] = {}
+        #: Octets of these messages.
+        self.octets = 0
         #: Times and places of what is being moved, and how many are being read for that.
-        self._moving: dict[Message, tuple[float, int]] = {}
+        self.moving: dict[Message, tuple[float, int]] = {}
         self._reads = 0
         self._retry_at = 0.0
         self._lane: Lane | None = None
         self._alarm: Alarm | None = None
         self._last = 0
+        #: Messages that are on their way into the store, to wait there.
+        self.incoming = 0
+        self.incoming_octets = 0
 
     def __len__(self) -> int:
         """How many messages wait."""
@@ -82,6 +87,7 @@ class Delays:
         self._waiting[place] = (due, what)
         if isinstance(what, Message):
             self._places[what.id] = place
+            self.octets += what.size
         heapq.heappush(self._heap, (due, place))
 
     def _take(self, place: int) -> tuple[float, Message | Entry | None]:
@@ -89,6 +95,7 @@ class Delays:
         due, what = self._waiting.pop(place)
         if isinstance(what, Message):
             self._places.pop(what.id, None)
+            self.octets -= what.size
         if len(self._heap) > 2 * len(self._waiting) + _FEW:
             self._heap = [(due, place) for place, (due, _) in self._waiting.items()]
             heapq.heapify(self._heap)
@@ -129,18 +136,32 @@ class Delays:
         lane.last_place += 1
         entry = Entry(message, queue, lane.last_place)
         entry.lane = lane
+        self.incoming += 1
+        self.incoming_octets += message.size
         queue.keep(lane, entry)
 
+    def arrived(self, size: int) -> None:
+        """Count a message no longer among those on their way into the store."""
+        self.incoming -= 1
+        self.incoming_octets -= size
+
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for one that would have to wait too long, or with too many."""
+        """Raise :class:`Refused` for one that would have to wait for too long."""
         broker = self._queue.host.broker
         if message.due > broker.now + broker.config.max_delay_s:
             raise Refused(
                 f"delay too long: at most {broker.config.max_delay_s:g} seconds", "bad-header"
             )
-        count = len(self._waiting)
-        if count >= broker.config.max_delayed:
-            raise Refused(f"{self._queue.name} has {count} delayed messages already", "queue-full")
+
+    def check_room(self, messages: int) -> None:
+        """Raise :class:`Refused` if that many more can't wait: too many do, or will."""
+        most = self._queue.host.broker.config.max_delayed
+        waiting = len(self._waiting) + self.incoming
+        if waiting + messages > most:
+            raise Refused(
+                f"{self._queue.name} has {waiting} delayed messages already: at most {most}",
+                "queue-full",
+            )
 
     # For those who look at what waits, or want it sooner.
 
@@ -189,7 +210,7 @@ class Delays:
 
     def put_off(self, entry: Entry, error: StoreError | None) -> bool:
         """Note the end of a move, if it is one; says whether the message has to wait on."""
-        moving = self._moving.pop(entry.message, None)
+        moving = self.moving.pop(entry.message, None)
         if moving is None:
             return False
         if error is None:
@@ -205,13 +226,14 @@ class Delays:
         self._waiting.clear()
         self._places.clear()
         self._heap.clear()
+        self.octets = 0
         if self._alarm is not None:
             self._alarm.cancel()
 
     def _arm(self) -> None:
         """Have the next one's time noticed."""
         first = self._first()
-        if first is None or self._reads or self._moving:
+        if first is None or self._reads or self.moving:
             return
         if self._alarm is None:
             self._alarm = Alarm(self._queue.host.broker, self._on_time)
@@ -221,7 +243,7 @@ class Delays:
         now = self._queue.host.broker.now
         ripe: list[tuple[float, int, Message | Entry | None]] = []
         # Before the ones of last time are done with, none that was to be later overtakes them.
-        if now >= self._retry_at and not (self._reads or self._moving):
+        if now >= self._retry_at and not (self._reads or self.moving):
             while len(ripe) < _MOST_MOVED:
                 first = self._first()
                 if first is None or first[0] > now:
@@ -270,10 +292,10 @@ class Delays:
         journal.record(Remove(lane.number, place))
         if isinstance(what, Message):
             what.due = 0.0
-            self._moving[what] = (due, place)
+            self.moving[what] = (due, place)
             queue.enqueue(what)
         else:
             assert what.lane is not None  # every entry of a queue has one
-            self._moving[what.message] = (due, place)
+            self.moving[what.message] = (due, place)
             queue.keep(what.lane, what)
         journal.cut()

@@ -143,6 +143,9 @@ class Destination:
     def check_room(self, messages: int, size: int) -> None:
         """Raise :class:`Refused` if that many more messages and octets can't be taken."""
 
+    def check_delays(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` if that many more messages can't wait for their time."""
+
     def let_in(self) -> None:
         """Have those who wait for it go on."""
 
@@ -183,6 +186,9 @@ class Destination:
 
     def taken_back(self, entry: Entry) -> None:
         """Take back an entry that was settled by what could not be done."""
+
+    def arrived(self, entry: Entry) -> None:
+        """Count a message no longer among those on their way, ahead of :meth:`put_done`."""
 
     def put_done(self, entry: Entry, error: StoreError | None) -> None:
         """Deliver a message that the store has, or forget one that it could not take."""

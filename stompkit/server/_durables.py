@@ -90,6 +90,11 @@ class DurableQueue(Queue):
         #: What its name stood for before, which goes on collecting until the store has the change.
         self.replaced: DurableQueue | None = None
 
+    def _read_policy(self) -> None:
+        super()._read_policy()
+        # Whoever sends to its topic is not to be refused for its sake.
+        self._is_trimmed = True
+
     @property
     def stored_as(self) -> str:
         """The name of its lanes."""
@@ -127,10 +132,11 @@ class DurableQueue(Queue):
             time.charge(None, selector.cost)
             if not is_taken:
                 return
-        if not self._fits(1, message.size):
-            self._drop_oldest(1, message.size)
-            if not self._fits(1, message.size):
-                self.dropped += 1
-                return
+        size = message.size
+        if not self._fits(1, size) and not (size <= self._max_octets and self._would_fit(1, size)):
+            # Consumers have what it would have to drop, or it can never have room: that is no
+            # reason to drop others.
+            self.dropped += 1
+            return
         self.put(message)
         self.host.broker.touch(self)

@@ -49,7 +49,7 @@ class Expiry:
         #: left its place before its time is noticed when that comes.
         self._heap: list[tuple[float, int, int]] = []
         #: Expired messages that the dead letters had no room for.
-        self._overdue: list[Entry] = []
+        self.overdue: list[Entry] = []
         self._alarm: Alarm | None = None
         #: Lanes that are being read.
         self._scans: set[Lane] = set()
@@ -91,7 +91,7 @@ class Expiry:
             due.append((index, place))
         # In their order in the queue, as far as they are noticed together.
         for index, place in sorted(due):
-            self._expire_at(index, place)
+            self._expire_at(index, place, can_load=True)
         self.retry_overdue()
         if self._queue.blocked:
             self.look_in_store()
@@ -101,20 +101,23 @@ class Expiry:
             self._wake_at(first if is_awaited else max(first, now + _PAUSE_S))
 
     def expire_next(self) -> bool:
-        """End the message that has expired first, if one has; says whether to look further."""
+        """End the message that has expired first, if one has; says whether to look further.
+
+        Reads nothing of the store: it is called in the middle of other things.
+        """
         heap, now = self._heap, self._queue.host.broker.now
         if not heap or heap[0][0] > now:
             return False
         _, index, place = heapq.heappop(heap)
-        self._expire_at(index, place)
+        self._expire_at(index, place, can_load=False)
         return True
 
-    def _expire_at(self, index: int, place: int) -> None:
-        entry = self._take_out(index, place)
+    def _expire_at(self, index: int, place: int, *, can_load: bool) -> None:
+        entry = self._take_out(index, place, can_load=can_load)
         if entry is not None:
             self.expire(entry)
 
-    def _take_out(self, index: int, place: int) -> Entry | None:
+    def _take_out(self, index: int, place: int, *, can_load: bool) -> Entry | None:
         """Take a message out of its lane, if it still waits there."""
         for lane in self._queue.lanes:
             if lane.index == index:
@@ -126,7 +129,8 @@ class Expiry:
         entry = _at(lane, place)
         if entry is not None:
             lane.window_octets -= entry.message.size
-            self._queue.refill(lane)
+            if can_load:
+                self._queue.refill(lane)
             self._queue.host.broker.touch(self._queue)
         return entry
 
@@ -198,10 +202,14 @@ class Expiry:
         entry = Entry(Message.from_store(stored), self._queue, stored.place)
         entry.deliveries = stored.deliveries
         entry.lane = lane
-        lane.stored = max(0, lane.stored - 1)
+        lane.take_stored(1, stored.size)
         self.expire(entry)
 
     # What becomes of it.
+
+    def next_overdue(self) -> Entry | None:
+        """The first of these, which waits no more; ``None`` if there are none."""
+        return self.overdue.pop(0) if self.overdue else None
 
     def expire(self, entry: Entry) -> None:
         """Do with an expired message what the policy says."""
@@ -214,7 +222,7 @@ class Expiry:
             queue.expired += 1
         else:
             # Nobody gets it any more.
-            self._overdue.append(entry)
+            self.overdue.append(entry)
             queue.host.await_dead_letters(queue)
             self._wake_at(queue.host.broker.now + _RETRY_S)
 
@@ -223,14 +231,14 @@ class Expiry:
         overdue = self.take_overdue()
         for index, entry in enumerate(overdue):
             self.expire(entry)
-            if self._overdue:
+            if self.overdue:
                 # There is none, or no more.
-                self._overdue += overdue[index + 1 :]
+                self.overdue += overdue[index + 1 :]
                 break
 
     def take_overdue(self) -> list[Entry]:
         """The expired messages that wait for room in the dead letters, which wait no more."""
-        overdue, self._overdue = self._overdue, []
+        overdue, self.overdue = self.overdue, []
         return overdue
 
     def clear(self) -> None:

@@ -40,6 +40,33 @@ _TEMPORARY: Final = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 _TEMPORARY_PREFIXES: Final = tuple(kind.value for kind in _TEMPORARY)
 
 
+class _Demand:
+    """What a transaction needs of a destination, less what it frees there."""
+
+    __slots__ = ("delayed", "delayed_octets", "messages", "octets")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.messages = 0
+        self.octets = 0
+        #: What has to wait for its time is among these messages.
+        self.delayed = 0
+        self.delayed_octets = 0
+
+    def add(self, size: int, *, is_delayed: bool) -> None:
+        """Count a message."""
+        self.messages += 1
+        self.octets += size
+        if is_delayed:
+            self.delayed += 1
+            self.delayed_octets += size
+
+    def free(self, size: int) -> None:
+        """Count a message that leaves the destination."""
+        self.messages -= 1
+        self.octets -= size
+
+
 class VirtualHost:
     """The destinations that the clients of one ``host`` share."""
 
@@ -48,6 +75,8 @@ class VirtualHost:
         self.name = name
         self.broker = broker
         self.destinations: dict[str, Destination] = {}
+        #: While a transaction is applied: what it puts into queues in memory.
+        self.arriving: list[tuple[Queue, Entry]] | None = None
         #: Subscriptions to patterns, which get destinations that are made later as well.
         self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
@@ -441,15 +470,24 @@ class VirtualHost:
         """Make the queues that the store knows; ``queues`` are lanes by the names of queues."""
         for record in records:
             states = queues.pop(stored_durable_name(record), [])
-            self.take_durable(DurableQueue(record, self.policy(record.topic), self, states))
+            durable = DurableQueue(record, self.policy(record.topic), self, states)
+            self.take_durable(durable)
+            self._keep_limits(durable)
         journal = self.broker.journal
         for name, states in queues.items():
             if any(state.messages for state in states) and not name.startswith("/durable/"):
                 policy = self.policy(name)
-                self.include(Queue(name, policy, self, states, is_persistent=True))
+                queue = Queue(name, policy, self, states, is_persistent=True)
+                self.include(queue)
+                self._keep_limits(queue)
             elif journal is not None:
                 for state in states:
                     journal.apart(DropLane(state.lane))
+
+    def _keep_limits(self, queue: Queue) -> None:
+        """Have a queue drop what is over its limits: the broker may have died just before that."""
+        if queue.is_over:
+            self.broker.touch(queue)
 
     # What frames do.
 
@@ -460,6 +498,8 @@ class VirtualHost:
             destination = self.destination(message.destination, maker)
         try:
             destination.check(message)
+            if message.due:
+                destination.check_delays(1, message.size)
             if destination.is_busy:
                 raise Blocked(f"{destination.name} is busy", destination)
             destination.check_room(1, message.size)
@@ -474,30 +514,60 @@ class VirtualHost:
         maker: Connection | None = None,
     ) -> None:
         """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing."""
-        wanted: dict[Destination, list[int]] = defaultdict(lambda: [0, 0])
         messages = [each for each in messages if not self.is_gone(each.destination)]
+        self._check_unit(messages, settlements, maker)
+        # Room is reckoned after all that the unit frees, and ahead of dead letters: each message
+        # counts from now on, but is in its queue only at the end.
+        arriving: list[tuple[Queue, Entry]] = []
+        self.arriving = arriving
+        try:
+            copied = [each for each in messages if not self._reserve(each)]
+            for settlement in settlements:
+                self.broker.settle(settlement)
+            for message in copied:
+                self.destinations[message.destination].put(message)
+        finally:
+            self.arriving = None
+        for queue, entry in arriving:
+            queue.count_off(entry)
+        for queue, entry in arriving:
+            queue.take_in(entry)
+        journal = self.broker.journal
+        if journal is not None:
+            journal.take([e for each in settlements if each.accepted for e in each.entries])
+
+    def _reserve(self, message: Message) -> bool:
+        """Put a message, unless it is for a topic; says whether."""
+        destination = self.destinations[message.destination]
+        if isinstance(destination, Topic):
+            # Subscribers may be able to take their copies only once the unit has settled others.
+            return False
+        destination.put(message)
+        return True
+
+    def _check_unit(
+        self,
+        messages: Sequence[Message],
+        settlements: Sequence[Settlement],
+        maker: Connection | None,
+    ) -> None:
+        """Raise :class:`Refused` unless all destinations have room for what a transaction sends."""
+        wanted: dict[Destination, _Demand] = defaultdict(_Demand)
         for message in messages:
             destination = self.destination(message.destination, maker)
             self.broker.touch(destination)
             destination.check(message)
             for home, size in destination.shares(message):
-                wanted[home][0] += 1
-                wanted[home][1] += size
+                wanted[home].add(size, is_delayed=message.due > 0)
         for settlement in settlements:
             if settlement.accepted:
                 for entry in settlement.entries:
                     if entry.home in wanted and entry.home.is_queue:
-                        wanted[entry.home][0] -= 1
-                        wanted[entry.home][1] -= entry.message.size
-        for destination, (count, size) in wanted.items():
-            destination.check_room(max(0, count), max(0, size))
-        for message in messages:
-            self.destinations[message.destination].put(message)
-        for settlement in settlements:
-            self.broker.settle(settlement)
-        journal = self.broker.journal
-        if journal is not None:
-            journal.take([e for each in settlements if each.accepted for e in each.entries])
+                        wanted[entry.home].free(entry.message.size)
+        for destination, demand in wanted.items():
+            if demand.delayed:
+                destination.check_delays(demand.delayed, demand.delayed_octets)
+            destination.check_room(max(0, demand.messages), max(0, demand.octets))
 
     # Messages that nobody wanted.
 

@@ -330,7 +330,12 @@ class Journal:
         if self._is_abandoned:
             return
         self.octets -= unit.octets
-        for entry in unit.puts:
+        puts = unit.puts
+        if len(puts) > 1:
+            # What is dropped for the sake of one of them is none of the others.
+            for entry in puts:
+                entry.home.arrived(entry)
+        for entry in puts:
             entry.home.put_done(entry, error)
         for entry in unit.taken:
             entry.home.in_doubt -= 1

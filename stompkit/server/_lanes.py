@@ -41,6 +41,7 @@ class Lane:
         "seen",
         "stored",
         "stored_expires",
+        "stored_octets",
         "window_octets",
     )
 
@@ -53,8 +54,9 @@ class Lane:
         #: Entries that were delivered and came back; they get their old places.
         self.back: list[Entry] = []
         self.last_place = 0
-        #: Messages behind the window, and the place at which it ends.
+        #: Messages behind the window, their octets, and the place at which it ends.
         self.stored = 0
+        self.stored_octets = 0
         self.seen = 0
         #: When the first of them expires, as far as is known, and no later than it does; and the
         #: time before which they are not read for that.
@@ -73,11 +75,37 @@ class Lane:
         lane = cls(state.part)
         lane.number = state.lane
         lane.stored = state.messages
+        lane.stored_octets = state.octets
         # Nobody knows what there is until it has been read.
         lane.stored_expires = 0.0
         lane.last_place = state.last_place
         lane.delivered = state.delivered_place
         return lane
+
+    @property
+    def waiting(self) -> int:
+        """Messages that no consumer has, in memory or only in the store."""
+        return len(self.ready) + len(self.back) + self.stored
+
+    @property
+    def waiting_octets(self) -> int:
+        """Octets of these messages."""
+        back = sum(entry.message.size for entry in self.back)
+        return self.window_octets + back + self.stored_octets
+
+    def leave_stored(self, size: int) -> None:
+        """Count a message that is behind the window."""
+        self.stored += 1
+        self.stored_octets += size
+
+    def take_stored(self, messages: int, octets: int) -> None:
+        """Count messages that are no longer behind the window."""
+        self.stored = max(0, self.stored - messages)
+        self.stored_octets = max(0, self.stored_octets - octets)
+
+    def nothing_stored(self) -> None:
+        """Note that nothing is behind the window."""
+        self.stored = self.stored_octets = 0
 
     def append(self, entry: Entry) -> None:
         """Put an entry at the end of the window."""

@@ -36,6 +36,8 @@ def front(queue: Queue, most: int) -> list[Entry]:
     """
     now = queue.host.broker.now
     found: list[Entry] = []
+    if queue.is_held_back:
+        return found
     for lane in queue.lanes:
         if lane.back:
             lane.restore()
@@ -50,7 +52,9 @@ def front(queue: Queue, most: int) -> list[Entry]:
 
 def is_loading(queue: Queue) -> bool:
     """Whether the store has messages whose turn it is, and that are not in memory yet."""
-    return any(lane.is_loading or (lane.stored and not lane.ready) for lane in queue.lanes)
+    return queue.is_held_back or any(
+        lane.is_loading or (lane.stored and not lane.ready) for lane in queue.lanes
+    )
 
 
 def find(queue: Queue, message_id: str) -> Entry | None:

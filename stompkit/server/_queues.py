@@ -44,6 +44,9 @@ _USUAL_PRIORITY: Final = 4
 _MANY: Final = sys.maxsize
 #: Seconds until a part of the store that could not be read is tried again.
 _RETRY_S: Final = 1.0
+#: Octets of messages that are read at a time only to be dropped: more than can be on their way into
+#: the store by default, so that what is dropped keeps up with what comes.
+_DROPPED_OCTETS: Final = 16 * 1024 * 1024
 
 
 class Queue(Destination):
@@ -68,8 +71,8 @@ class Queue(Destination):
         self._read_policy()
         self._sharing = Sharing(policy)
         self.subscriptions = self._sharing.subscriptions
-        #: Those that only look, and whether they have begun to.
-        self.browsers: dict[Subscription, bool] = {}
+        #: Those that only look, with what they have yet to see once they have begun to.
+        self.browsers: dict[Subscription, deque[Entry] | None] = {}
         #: Those that take a message at a time when they want one, in the order in which they came.
         self.pullers: dict[Puller, None] = {}
         #: Connections that wait for room, in the order in which they are let in.
@@ -79,6 +82,22 @@ class Queue(Destination):
         #: Messages and octets in the queue, delivered but unsettled ones included.
         self.messages = 0
         self.octets = 0
+        #: Those among them that are not kept yet: on their way into the store, or part of a unit
+        #: whose other effects come first. Nothing is dropped for their sake.
+        self.incoming = 0
+        self.incoming_octets = 0
+        #: Those that are kept and have yet to get into their lanes: their unit has several.
+        self._arrived = 0
+        #: Whether messages are to be dropped that have to be read from the store for that. Until
+        #: then nothing is delivered: it could be what is to be dropped.
+        self.owes_drops = False
+        #: Messages on their way that are waited for before anything is delivered, for the same
+        #: reason: they were sent before its consumer came.
+        self._awaited = 0
+        #: Whether more of it is to be in memory, so that what has expired makes room.
+        self._is_short = False
+        #: Whether nobody takes more of it before the next turn.
+        self._is_stuck = False
         #: Messages that the store had at first, and that have left without being acknowledged.
         self.restored = 0
         self.lost = 0
@@ -102,8 +121,11 @@ class Queue(Destination):
         super().configure(policy)
         self._sharing.take(policy)
         self._read_policy()
+        if not self._is_trimmed:
+            self.owes_drops, self._awaited = False, 0
         self._expiry.retry_overdue()
         self._made_room()
+        # What is beyond limits that are lower now is dropped, or nothing is waited for any more.
         self.host.broker.touch(self)
 
     def _read_policy(self) -> None:
@@ -115,6 +137,8 @@ class Queue(Destination):
         if not self.is_persistent:
             self._max_octets = min(policy.max_queue_bytes, policy.max_memory_queue_bytes)
         self._drops_oldest = policy.when_full == "drop-oldest"
+        #: Whether it drops messages by itself where it has too many.
+        self._is_trimmed = self._drops_oldest
         self._ttl_s = policy.message_ttl_s
         self._has_priorities = policy.priority
 
@@ -128,7 +152,7 @@ class Queue(Destination):
     @property
     def ready(self) -> int:
         """Messages that wait to be delivered, in memory or only in the store."""
-        return sum(len(lane.ready) + len(lane.back) + lane.stored for lane in self.lanes)
+        return sum(lane.waiting for lane in self.lanes)
 
     @property
     def delayed(self) -> int:
@@ -188,30 +212,57 @@ class Queue(Destination):
         if message.due:
             self._delays.check(message)
 
+    def check_delays(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` if that many more messages can't wait for their time."""
+        self._delays.check_room(messages)
+
     def check_room(self, messages: int, size: int) -> None:
         """Raise :class:`Refused` if that many more messages and octets can't be taken."""
-        policy = self.policy
         if self._fits(messages, size):
             return
-        # What has expired, or is to be dropped, has to be in memory for that.
-        is_loading = self._load_low_lanes()
+        # What has expired has to be in memory to be dropped. It is read after this turn: nothing
+        # else is to happen between what is checked and what is done.
+        self._is_short = True
+        self.host.broker.touch(self)
         while self._expiry.expire_next():
             if self._fits(messages, size):
                 return
         possible = messages <= self._max_messages and size <= self._max_octets
-        drops = possible and self._drops_oldest
-        if drops and self._would_fit(messages, size):
+        if possible and self._drops_oldest and self._would_fit(messages, size):
             return
-        is_loading = (possible and self._expiry.look_in_store()) or (drops and is_loading)
+        is_loading = possible and self._look_in_store()
         if self._fits(messages, size):
             return
         has = f"{self.messages} messages"
         if self.messages + messages <= self._max_messages:
             has = f"{self.octets} octets"
         text = f"{self.name} is full: it has {has}"
-        if (possible and policy.when_full == "block") or is_loading:
+        if (possible and self.policy.when_full == "block") or is_loading:
             raise Blocked(text, self)
         raise Refused(text, "queue-full")
+
+    def _look_in_store(self) -> bool:
+        """Drop what has expired in the store only; says whether that has to be waited for."""
+        broker = self.host.broker
+        # A runner that answers at once must not have others served in the middle of this.
+        broker.is_checking = True
+        try:
+            return self._expiry.look_in_store()
+        finally:
+            broker.is_checking = False
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing is delivered before what is to be dropped is known, and gone."""
+        return self.owes_drops or self._awaited > 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has more than it may, without what is not kept yet."""
+        return (
+            self.messages - self.incoming > self._max_messages
+            or self.octets - self.incoming_octets > self._max_octets
+        )
 
     def _fits(self, messages: int, size: int) -> bool:
         return (
@@ -220,24 +271,99 @@ class Queue(Destination):
         )
 
     def _would_fit(self, messages: int, size: int) -> bool:
-        """Whether there is room once everything is dropped that nobody has."""
-        kept, octets = self.messages, self.octets
-        for lane in self.lanes:
-            if lane.back:
-                lane.restore()
-            kept -= len(lane.ready)
-            octets -= lane.window_octets
+        """Whether there is room once everything is dropped that nobody has.
+
+        What is only in the store is part of that, and so is what is on its way there: once it is
+        kept, it can be dropped.
+        """
+        delays, overdue = self._delays, self._expiry.overdue
+        kept = self.messages - self.ready - (self.incoming - delays.incoming) - len(overdue)
+        octets = self.octets - (self.incoming_octets - delays.incoming_octets)
+        octets -= sum(lane.waiting_octets for lane in self.lanes)
+        octets -= sum(entry.message.size for entry in overdue)
         return kept + messages <= self._max_messages and octets + size <= self._max_octets
 
-    def _drop_oldest(self, messages: int, size: int) -> None:
+    # What is dropped.
+
+    def _make_room(self) -> None:
+        """Drop the oldest messages for the sake of one that is kept, and not in its lane yet."""
+        self._hand_out()
+        if self.is_over and self._drop_oldest() is not None:
+            self.owes_drops = True
+
+    def _trim(self) -> bool:
+        """Drop what is beyond the limits; says whether that is done, or waits for the store."""
+        if not self.owes_drops:
+            self._hand_out()
+        lane = self._drop_oldest()
+        self.owes_drops = lane is not None
+        if lane is not None and not lane.is_loading:
+            self._load(lane)
+        return lane is None
+
+    def _drop_oldest(self) -> Lane | None:
+        """Drop from the front of the lowest priority until the limits are kept.
+
+        Gives the lane that the store has to give more of, if one has to be waited for. What
+        consumers have, and what has yet to come due, is never dropped.
+        """
+        while self.is_over and self._expiry.expire_next():
+            pass
         for lane in reversed(self.lanes):
             if lane.back:
                 lane.restore()
-            while lane.ready and not self._fits(messages, size):
-                self._forget(lane.popleft())
-                self.dropped += 1
-                self.lost += 1
-        self._load_low_lanes()
+            while self.is_over and self._drop_first(lane):
+                pass
+            if not self.is_over:
+                return None
+            if lane.stored:
+                return lane
+        return None
+
+    def _drop_first(self, lane: Lane) -> bool:
+        """Drop the first message of a lane that is in memory; says whether there was one."""
+        overdue = self._expiry.next_overdue()
+        if overdue is not None:
+            self._drop(overdue)
+        elif not lane.ready:
+            return False
+        else:
+            entry = lane.popleft()
+            if entry.message.is_expired(self.host.broker.now):
+                self._expiry.expire(entry)
+            else:
+                self._drop(entry)
+        return True
+
+    def _drop(self, entry: Entry) -> None:
+        """Drop a message to keep the limits."""
+        self._timeouts.forget(entry)
+        lane = entry.lane
+        assert lane is not None  # every entry of a queue has one
+        self._drop_at(lane, entry.place, entry.message.size)
+
+    def _drop_at(self, lane: Lane, place: int, size: int) -> None:
+        self.dropped += 1
+        self.lost += 1
+        self.messages -= 1
+        self.octets -= size
+        if lane.number:
+            journal = self.host.broker.journal
+            assert journal is not None  # it has given the lane its number
+            # Where the process dies before, the limits are kept again when the next one begins.
+            journal.lazily(Remove(lane.number, place))
+        self._made_room()
+
+    def _hand_out(self) -> None:
+        """Deliver what is settled by that and so makes room; reads nothing of the store."""
+        if self._is_stuck or self.is_paused or self.is_held_back or not self.subscriptions:
+            return
+        if not any(lane.ready or lane.back for lane in self.lanes):
+            return
+        takers = self._sharing.takers()
+        if not all(each.is_auto for each in takers):
+            takers = deque(each for each in takers if each.is_auto)
+        self._is_stuck = not self._deliver(takers, _MANY, can_load=False)
 
     def purge(self) -> int:
         """Drop all messages that nobody has; gives their number.
@@ -266,7 +392,8 @@ class Queue(Destination):
         assert journal is not None  # only a store has what is not in memory
         left, after = lane.stored, lane.seen
         self.messages -= left
-        lane.stored = 0
+        self.octets -= lane.stored_octets
+        lane.nothing_stored()
 
         def read() -> None:
             assert journal is not None  # as above
@@ -280,7 +407,6 @@ class Queue(Destination):
             assert journal is not None  # as above
             for each in stored:
                 after = each.place
-                self.octets -= each.size
                 journal.record(Remove(lane.number, each.place))
             left -= len(stored)
             lane.seen = max(lane.seen, after)
@@ -294,15 +420,17 @@ class Queue(Destination):
 
     def put(self, message: Message) -> None:
         """Append a message; the caller has checked that there is room, or can be."""
-        if self._drops_oldest and not self._fits(1, message.size):
-            self._drop_oldest(1, message.size)
         self.received += 1
         self.messages += 1
         self.octets += message.size
         now = self.host.broker.now
         if self._ttl_s and not message.expires:
             message.expires = max(now, message.due) + self._ttl_s
-        if message.due > now:
+        is_delayed = message.due > now
+        if self.is_persistent or (self.host.arriving is not None and not is_delayed):
+            self.incoming += 1
+            self.incoming_octets += message.size
+        if is_delayed:
             self._delays.put(message)
         else:
             self.enqueue(message)
@@ -319,10 +447,22 @@ class Queue(Destination):
             self._sharing.notice(message)
         if self.is_persistent:
             self.keep(lane, entry)
+        elif self.host.arriving is not None:
+            self.host.arriving.append((self, entry))
         else:
+            if self._is_trimmed and self.is_over:
+                self._make_room()
             lane.append(entry)
             if message.expires:
                 self._expiry.expect(entry)
+
+    def take_in(self, entry: Entry) -> None:
+        """Append a message of a queue in memory to its lane."""
+        lane = entry.lane
+        assert lane is not None  # enqueue() has given it one
+        if self._is_trimmed and self.is_over:
+            self._make_room()
+        lane.append(entry)
 
     def keep(self, lane: Lane, entry: Entry) -> None:
         """Have the store keep a message; :meth:`put_done` follows."""
@@ -349,20 +489,53 @@ class Queue(Destination):
             ),
         )
 
+    def arrived(self, entry: Entry) -> None:
+        """Count a message no longer among those on their way, ahead of :meth:`put_done`."""
+        if entry.message not in self._delays.moving:
+            self._arrived += 1
+            self.count_off(entry)
+
+    def count_off(self, entry: Entry) -> None:
+        """Count a message no longer among those on their way."""
+        size = entry.message.size
+        self.incoming -= 1
+        self.incoming_octets -= size
+        if self._awaited:
+            self._awaited -= 1
+        lane = entry.lane
+        if lane is not None and lane.index == DELAYED:
+            self._delays.arrived(size)
+
     def put_done(self, entry: Entry, error: StoreError | None) -> None:
         """Deliver a message that the store has, or forget one that it could not take."""
         lane = entry.lane
         assert lane is not None  # keep() is given one
-        config = self.host.broker.config
-        if self._delays.put_off(entry, error):
-            return
+        delays = self._delays
+        if delays.moving and entry.message in delays.moving:
+            if delays.put_off(entry, error):
+                return
+        elif self._arrived:
+            self._arrived -= 1
+        else:
+            # As count_off() does: most units have one message.
+            self.incoming -= 1
+            self.incoming_octets -= entry.message.size
+            if self._awaited:
+                self._awaited -= 1
+            if lane.index == DELAYED:
+                delays.arrived(entry.message.size)
         if error is not None:
             self.lost += 1
             self.messages -= 1
             self.octets -= entry.message.size
             self._made_room()
-        elif lane.index == DELAYED:
-            self._delays.kept(entry)
+            self.host.broker.touch(self)
+            return
+        if self._is_trimmed and self.is_over:
+            self._make_room()
+        config = self.host.broker.config
+        if lane.index == DELAYED:
+            delays.kept(entry)
         elif entry.place > lane.seen and (
             lane.stored
             or lane.is_loading
@@ -370,6 +543,7 @@ class Queue(Destination):
             or lane.window_octets >= config.window_bytes
         ):
             lane.stored += 1
+            lane.stored_octets += entry.message.size
             if entry.message.expires:
                 self._expiry.expect_stored(lane, entry.message.expires)
         else:
@@ -398,6 +572,7 @@ class Queue(Destination):
         """Begin to deliver to a subscription."""
         subscription.homes[self] = None
         self._sharing.add(subscription)
+        self._await_arrivals()
 
     def offer_to(self, subscription: Subscription) -> None:
         """Have a subscription that was added look at what is there, at the end of the turn."""
@@ -407,7 +582,14 @@ class Queue(Destination):
     def browse(self, subscription: Subscription) -> None:
         """Show a subscription what is there, up to the end of the window; :meth:`pump` does it."""
         subscription.homes[self] = None
-        self.browsers[subscription] = False
+        self.browsers[subscription] = None
+        self._await_arrivals()
+
+    def _await_arrivals(self) -> None:
+        """Deliver nothing before what was sent so far is kept, if that pushes others out."""
+        if self._is_trimmed and not self._fits(0, 0):
+            self._awaited = self.incoming
+            self._is_stuck = self._awaited > 0
 
     def remove(self, subscription: Subscription) -> None:
         """Deliver no more to a subscription."""
@@ -424,6 +606,14 @@ class Queue(Destination):
 
     def pump(self) -> None:
         """Deliver from the front, to the subscribers in turn."""
+        if self._is_short:
+            self._is_short = False
+            self._load_low_lanes()
+        if self._awaited:
+            return
+        self._is_stuck = False
+        if self._is_trimmed and (self.owes_drops or self.is_over) and not self._trim():
+            return
         for browser in list(self.browsers):
             self._show(browser)
         if self.pullers and not self.is_paused:
@@ -435,7 +625,7 @@ class Queue(Destination):
 
     def serve(self, subscription: Subscription) -> bool:
         """Deliver one message to one subscription, if it can be; says whether it was."""
-        if self.is_paused or subscription not in self.subscriptions:
+        if self.is_paused or self.is_held_back or subscription not in self.subscriptions:
             return False
         if subscription not in self._sharing.takers():
             return False
@@ -445,7 +635,7 @@ class Queue(Destination):
             self.host.broker.touch(self)
         return is_served
 
-    def _deliver(self, takers: deque[Subscription], most: int) -> int:
+    def _deliver(self, takers: deque[Subscription], most: int, *, can_load: bool = True) -> int:
         delivered = 0
         for lane in self.lanes:
             if lane.back:
@@ -458,7 +648,8 @@ class Queue(Destination):
             if lane.stored:
                 # What is on its way is before what has a lower priority.
                 is_enough = is_enough or not lane.ready
-                self._load_if_low(lane)
+                if can_load:
+                    self._load_if_low(lane)
             if is_enough:
                 break
         self.delivered += delivered
@@ -544,11 +735,11 @@ class Queue(Destination):
 
     def _show(self, browser: Subscription) -> None:
         """Write to a browser what it has not seen; the end is marked, and it gets no more."""
-        backlog = browser.backlog
-        if not self.browsers[browser]:
+        backlog = self.browsers[browser]
+        if backlog is None:
             if self._load_low_lanes():
                 return
-            self.browsers[browser] = True
+            self.browsers[browser] = backlog = deque()
             for lane in self.lanes:
                 if lane.back:
                     lane.restore()
@@ -595,9 +786,17 @@ class Queue(Destination):
         journal = broker.journal
         assert journal is not None  # only a store has what is not in memory
         lane.is_loading = True
+        owed, owed_octets = self._owed(lane)
 
         def did(stored: Sequence[StoredMessage]) -> None:
+            octets = 0
+            drops = self.owes_drops and self._is_first_to_drop(lane)
             for each in stored:
+                octets += each.size
+                if drops and self.is_over and not (each.expires_ms or lane.ready):
+                    lane.seen = each.place
+                    self._drop_at(lane, each.place, each.size)
+                    continue
                 entry = Entry(Message.from_store(each), self, each.place)
                 entry.deliveries = each.deliveries
                 entry.lane = lane
@@ -605,7 +804,9 @@ class Queue(Destination):
                 lane.append(entry)
                 if entry.message.expires:
                     self._expiry.expect(entry)
-            lane.stored = max(0, lane.stored - len(stored)) if stored else 0
+            lane.take_stored(len(stored), octets)
+            if not stored:
+                lane.nothing_stored()
             self.loaded(lane)
 
         def failed(_: StoreError) -> None:
@@ -614,11 +815,28 @@ class Queue(Destination):
         journal.read(
             lane.number,
             lane.seen,
-            max(1, broker.config.window_messages - len(lane.ready)),
-            max(1, broker.config.window_bytes - lane.window_octets),
+            max(1, broker.config.window_messages - len(lane.ready)) + owed,
+            max(1, broker.config.window_bytes - lane.window_octets) + owed_octets,
             did,
             failed,
         )
+
+    def _owed(self, lane: Lane) -> tuple[int, int]:
+        """Messages and octets of a lane that are to be read only to be dropped, about."""
+        if not (self.owes_drops and lane.stored):
+            return 0, 0
+        usual = max(1, lane.stored_octets // lane.stored)
+        messages = max(0, self.messages - self.incoming - self._max_messages)
+        octets = max(0, self.octets - self.incoming_octets - self._max_octets)
+        octets = max(octets, messages * usual)
+        messages = max(messages, -(-octets // usual))
+        return messages, min(octets, _DROPPED_OCTETS)
+
+    def _is_first_to_drop(self, lane: Lane) -> bool:
+        """Whether the next message to be dropped is the first that the store has of a lane."""
+        if lane.ready or lane.back:
+            return False
+        return not any(each.waiting for each in self.lanes if each.index > lane.index)
 
     def loaded(self, lane: Lane) -> None:
         """Go on, now that a lane has been read."""
@@ -645,7 +863,7 @@ class Queue(Destination):
         self.messages -= 1
         self.octets -= stored.size
         if lane.index != DELAYED:
-            lane.stored -= 1
+            lane.take_stored(1, stored.size)
         journal = self.host.broker.journal
         assert journal is not None  # what is stored is in a store
         journal.record(Remove(lane.number, stored.place))
@@ -712,7 +930,7 @@ class Queue(Destination):
         lane = entry.lane
         if lane is not None and lane.number and entry.place > lane.seen:
             # An operator has taken it out of the store, ahead of what is still only there.
-            lane.stored += 1
+            lane.leave_stored(entry.message.size)
         else:
             self.returned([entry])
         self.host.broker.touch(self)

@@ -10,6 +10,7 @@ from stompkit.server._config import Policy
 from stompkit.server._delays import Delays
 from stompkit.server._destinations import Destination
 from stompkit.server._entries import Entry
+from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
 from stompkit.server._subscriptions import Subscription
 
@@ -103,6 +104,19 @@ class Topic(Destination):
         """Raise :class:`Refused` for a message that would have to wait for too long."""
         if message.due:
             self._delays.check(message)
+
+    def check_delays(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` if that many more messages can't wait for their time.
+
+        They do so in memory, and have the limit of a queue there.
+        """
+        self._delays.check_room(messages)
+        most = min(self.policy.max_queue_bytes, self.policy.max_memory_queue_bytes)
+        if self._delays.octets + size > most:
+            raise Refused(
+                f"{self.name} is full: {self._delays.octets} octets of delayed messages wait in it",
+                "queue-full",
+            )
 
     def put(self, message: Message) -> None:
         """Hand a message to everybody now, or when its time has come."""
@@ -297,6 +311,11 @@ class Fanout(Destination):
         more = len(_WHENCE) + len(self.name)
         for queue in self._queues():
             queue.check_room(messages, size + messages * (more + len(queue.name)))
+
+    def check_delays(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` if they can't wait for their time in one of the children."""
+        for queue in self._queues():
+            queue.check_delays(messages, size)
 
     def put(self, message: Message) -> None:
         """Put a copy into each child."""

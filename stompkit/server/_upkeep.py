@@ -200,7 +200,7 @@ class Sweep:
             taken: list[Entry] = []
             for entry in self._entries(lane, stored, end):
                 if self._deal_with(entry.message):
-                    lane.stored = max(0, lane.stored - 1)
+                    lane.take_stored(1, entry.message.size)
                     self._queue.withdraw(entry)
                     taken.append(entry)
             self._commit(taken)

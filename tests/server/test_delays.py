@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from stompkit.frames import Frame, encode
+from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, refusal, stored, take_one
@@ -261,6 +263,60 @@ def test_they_are_not_dropped_for_others(broker_with: MakeBroker) -> None:
     assert refusal(producer) is None
     broker.clock.advance(1.0)
     assert stored(broker, QUEUE) == [b"3", b"1"]
+
+
+@both_kinds
+def test_those_of_a_transaction_are_counted_together(
+    broker_with: MakeBroker, destination: str
+) -> None:
+    broker = broker_with(max_delayed=3)
+    for messages, code, waiting in ((2, None, 2), (2, "queue-full", 2), (1, None, 3)):
+        sender = broker.client()
+        sender.send("BEGIN", transaction="t")
+        for _ in range(messages):
+            sender.publish(destination, b"x", delay="1000", transaction="t")
+        sender.publish(destination, b"not delayed", transaction="t")
+        sender.send("COMMIT", transaction="t")
+        assert refusal(sender) == code
+        assert broker.destinations[destination].delayed == waiting
+
+
+@both_kinds
+def test_those_of_one_write_are_counted(broker_with: MakeBroker, destination: str) -> None:
+    broker = broker_with(max_delayed=3)
+    sender = broker.client()
+    headers = {"destination": destination, "delay": "1000", "receipt": "r"}
+    sender.write(encode(Frame("SEND", headers, b"x"), "1.2") * 9)
+    assert refusal(sender) == "queue-full"
+    assert broker.destinations[destination].delayed == 3
+
+
+def test_those_of_the_children_of_a_fanout_are_counted(broker_with: MakeBroker) -> None:
+    table = DestinationConfig(name="/fanout/f", children=("/queue/a", "/queue/b"))
+    broker = broker_with(max_delayed=2, destinations=(table,))
+    broker.client().publish("/queue/b", b"x", delay="1000")
+    sender = broker.client()
+    sender.send("BEGIN", transaction="t")
+    for _ in range(2):
+        sender.publish("/fanout/f", b"x", delay="1000", transaction="t")
+    sender.send("COMMIT", transaction="t")
+    assert refusal(sender) == "queue-full"
+    assert "/queue/a" not in broker.destinations
+    broker.client().publish("/fanout/f", b"x", delay="1000")
+    assert [broker.destinations[name].delayed for name in ("/queue/a", "/queue/b")] == [1, 2]
+
+
+def test_octets_that_wait_in_a_topic_have_the_limit_of_memory() -> None:
+    broker = MemoryBroker(BrokerConfig(max_memory_queue_bytes=1_000))
+    sender = broker.client()
+    sender.publish("/topic/t", b"x" * 600, delay="1000")
+    assert refusal(sender) is None
+    sender.publish("/topic/t", b"x" * 600, delay="1000")
+    assert refusal(sender) == "queue-full"
+    broker.clock.advance(1.0)
+    sender = broker.client()
+    sender.publish("/topic/t", b"x" * 600, delay="1000")
+    assert refusal(sender) is None
 
 
 # In the store.

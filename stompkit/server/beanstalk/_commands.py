@@ -163,6 +163,8 @@ def on_release(session: Session, command: Command) -> Answer:
     now = session.broker.now
     made = rewritten(message, message.destination, {}, counts, pri, delay=delay, now=now)
     queue.check(made)
+    if made.due:
+        queue.check_delays(1, made.size)
     _replace(session, reservation, queue, made)
     return b"RELEASED\r\n"
 

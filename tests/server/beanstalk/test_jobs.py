@@ -245,6 +245,34 @@ def test_a_put_waits_for_room_where_the_policy_says_so() -> None:
     assert producer.heard().startswith(b"INSERTED ")
 
 
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_burst_leaves_a_tube_that_drops_the_oldest_the_newest(*, has_store: bool) -> None:
+    config = BrokerConfig().changed(
+        max_queue_messages=3, when_full="drop-oldest", window_messages=2
+    )
+    front = Front(MemoryBroker(config, store=MemoryStore() if has_store else None))
+    worker = front.worker()
+    answers = worker.ask(b"".join(b"put 9 0 60 2\r\n%02d\r\n" % n for n in range(20)))
+    assert answers.count(b"INSERTED") == 20
+    for at in (17, 18, 19):
+        assert worker.ask(NOW).endswith(b" 2\r\n%02d\r\n" % at)
+    # What workers have is not dropped, and leaves no room.
+    assert worker.ask(b"put 9 0 60 1\r\nx\r\n") == b"OUT_OF_MEMORY\r\n"
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_delayed_jobs_on_their_way_are_counted(*, has_store: bool) -> None:
+    config = BrokerConfig().changed(max_delayed=3)
+    front = Front(MemoryBroker(config, store=MemoryStore() if has_store else None))
+    worker = front.worker()
+    answers = worker.ask(b"put 9 100 60 1\r\nx\r\n" * 5)
+    assert (answers.count(b"INSERTED"), answers.count(b"OUT_OF_MEMORY")) == (3, 2)
+    job = put(worker, b"y")
+    worker.ask(NOW)
+    assert worker.ask(b"release %d 9 100\r\n" % job) == b"OUT_OF_MEMORY\r\n"
+    assert worker.ask(b"release %d 9 0\r\n" % job) == b"RELEASED\r\n"
+
+
 def test_tubes_that_are_not_allowed_are_refused(front: Front) -> None:
     front = Front(front.broker, tubes=("jobs.>",))
     worker = front.worker()

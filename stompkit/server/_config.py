@@ -143,6 +143,9 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Queues and topics that exist at a time. One without messages and subscribers is removed."""
     max_destination_bytes: Count = 1_024
     """Length of a destination's name, in octets of UTF-8."""
+    max_connection_backlog: Count = 500_000
+    """Messages of topics held for all subscriptions of one connection, a copy for each. Past it
+    ``slow_reader`` decides, as it does for one subscription."""
     max_prefetch: Count = 10_000
     """The most that a ``prefetch-count`` header can ask for."""
     max_unacknowledged: Count = 100_000

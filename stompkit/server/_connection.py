@@ -81,6 +81,8 @@ class Connection:
         self.client_id: str | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.transactions: dict[str, Transaction] = {}
+        #: Messages of topics that wait for its subscriptions, a copy for each.
+        self.backlog = 0
         #: Temporary destinations that end with the connection.
         self.temporaries: list[Destination] = []
         #: Why the connection was closed with an ERROR, once it has been.
@@ -515,8 +517,7 @@ class Connection:
     def remove(self, subscription: Subscription) -> None:
         """End a subscription; what it has delivered of queues can still be acknowledged."""
         # Unsettled deliveries keep the subscription, and should not keep what it never delivered.
-        subscription.backlog.clear()
-        subscription.backlog_bytes = 0
+        subscription.drop_backlog()
         if subscription.pattern is not None:
             self.host.unsubscribe_pattern(subscription)
         else:
@@ -528,6 +529,12 @@ class Connection:
         for entry in copies:
             if entry.holder is None:
                 self.ledger.lapse(entry)
+
+    def drop_from_longest_backlog(self) -> None:
+        """Drop the oldest message of the subscription for which the most wait."""
+        longest = max(self.subscriptions.values(), key=lambda each: len(each.backlog))
+        if longest.backlog:
+            longest.drop_oldest()
 
     def end_transaction(self, transaction: Transaction) -> None:
         """Give up what a transaction holds, for ABORT or ahead of COMMIT."""

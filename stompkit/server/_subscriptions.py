@@ -138,12 +138,39 @@ class Subscription:
     def catch_up(self, now: float) -> None:
         """Deliver what was kept of topics, as far as it can be taken now."""
         backlog = self.backlog
-        while backlog and self.wants_copy():
-            entry = backlog.popleft()
-            self.backlog_bytes -= entry.message.size
+        while backlog and (backlog[0].message.is_expired(now) or self.wants_copy()):
+            entry = self._unhold()
             if not entry.message.is_expired(now):
                 self.deliver(entry)
                 entry.home.delivered += 1
+
+    def hold(self, entry: Entry) -> None:
+        """Keep a message of a topic until it can be delivered."""
+        self.backlog.append(entry)
+        self.backlog_bytes += entry.message.size
+        self.connection.backlog += 1
+
+    def _unhold(self) -> Entry:
+        """Take out the oldest of these messages."""
+        entry = self.backlog.popleft()
+        self.backlog_bytes -= entry.message.size
+        self.connection.backlog -= 1
+        return entry
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest of these messages."""
+        self.lose(self._unhold())
+
+    def lose(self, entry: Entry) -> None:
+        """Count a message of a topic that it does not get."""
+        self.dropped += 1
+        entry.home.dropped += 1
+
+    def drop_backlog(self) -> None:
+        """Keep no messages of topics any more."""
+        self.connection.backlog -= len(self.backlog)
+        self.backlog.clear()
+        self.backlog_bytes = 0
 
     def end_of_browsing(self) -> None:
         """Write the MESSAGE that tells a browser that it has seen all."""

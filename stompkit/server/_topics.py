@@ -234,32 +234,47 @@ class Topic(Destination):
         return True
 
     def _hold(self, subscription: Subscription, entry: Entry) -> None:
+        if self._is_full_for(subscription, entry.message.size):
+            self._hold_if_possible(subscription, entry)
+        else:
+            subscription.hold(entry)
+
+    def _is_full_for(self, subscription: Subscription, size: int) -> bool:
+        """Whether one more message of that size is too much for what waits for a subscriber."""
         policy = self.policy
-        backlog = subscription.backlog
-        if policy.slow_reader != "drop-oldest" and self._is_over(
-            subscription, len(backlog) + 1, subscription.backlog_bytes + entry.message.size
-        ):
-            self._lose(subscription)
-            if policy.slow_reader == "disconnect":
-                self.host.broker.disconnect(
-                    subscription.connection,
-                    f"too slow: {len(backlog)} messages of {self.name} wait for it",
-                    "slow-reader",
-                )
+        return (
+            len(subscription.backlog) >= policy.max_topic_backlog
+            or subscription.backlog_bytes + size > policy.max_topic_backlog_bytes
+            or subscription.connection.backlog >= self.host.broker.config.max_connection_backlog
+        )
+
+    def _hold_if_possible(self, subscription: Subscription, entry: Entry) -> None:
+        """Hold a message for a subscriber for whom too much waits, as the policy says."""
+        size = entry.message.size
+        # It may take some of that by now, and what has expired does not count.
+        subscription.catch_up(self.host.broker.now)
+        if not subscription.backlog and subscription.wants_copy():
+            subscription.deliver(entry)
+            self.delivered += 1
             return
-        backlog.append(entry)
-        subscription.backlog_bytes += entry.message.size
-        while self._is_over(subscription, len(backlog), subscription.backlog_bytes):
-            subscription.backlog_bytes -= backlog.popleft().message.size
-            self._lose(subscription)
-
-    def _is_over(self, subscription: Subscription, messages: int, octets: int) -> bool:
         policy = self.policy
-        return messages > policy.max_topic_backlog or octets > policy.max_topic_backlog_bytes
-
-    def _lose(self, subscription: Subscription) -> None:
-        subscription.dropped += 1
-        self.dropped += 1
+        if policy.slow_reader == "drop-oldest" and size <= policy.max_topic_backlog_bytes:
+            while subscription.backlog and self._is_full_for(subscription, size):
+                subscription.drop_oldest()
+            if self._is_full_for(subscription, size):
+                # It is the connection for which too much waits.
+                subscription.connection.drop_from_longest_backlog()
+        if not self._is_full_for(subscription, size):
+            subscription.hold(entry)
+            return
+        # No other message is lost for one that can't be held.
+        subscription.lose(entry)
+        if policy.slow_reader == "disconnect":
+            self.host.broker.disconnect(
+                subscription.connection,
+                f"too slow: {len(subscription.backlog)} messages of {self.name} wait for it",
+                "slow-reader",
+            )
 
     def add(self, subscription: Subscription) -> None:
         """Begin to deliver to a subscription."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig, DestinationConfig
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import publish_all, refusal
@@ -208,3 +209,96 @@ def test_durable_subscriptions_have_their_own_limits(policy: str) -> None:
     client.start_reading()
     assert client.bodies() == numbered(1, 20)
     assert client.error is None
+
+
+# What is lost for the sake of others.
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
+def test_a_message_too_large_to_be_held_is_lost_alone(policy: str) -> None:
+    broker = broker_of(policy, max_topic_backlog_bytes=4 * SIZE)
+    slow, producer = broker.client(), broker.client()
+    full(slow)
+    publish_all(producer, TOPIC, [*numbered(1, 3), b"x" * 4 * SIZE, b"4"])
+    slow.start_reading()
+    assert slow.bodies() == numbered(1, 4)
+
+
+def test_who_can_take_a_message_gets_it_however_large_it_is() -> None:
+    broker = broker_of("drop-oldest", max_topic_backlog_bytes=4 * SIZE)
+    fast = broker.client()
+    fast.subscribe(TOPIC)
+    publish_all(broker.client(), TOPIC, [b"x" * 40 * SIZE])
+    assert fast.bodies() == [b"x" * 40 * SIZE]
+
+
+@policies
+def test_what_the_same_write_acknowledges_makes_room(policy: str) -> None:
+    broker = broker_of(policy, max_topic_backlog=2)
+    client = broker.client()
+    unacknowledged(client)
+    publish_all(client, TOPIC, numbered(1, 3))
+    [first] = client.take("MESSAGE")
+    ack = encode(Frame("ACK", {"id": first.headers["ack"]}), "1.2")
+    client.write(ack + encode(Frame("SEND", {"destination": TOPIC}, b"4"), "1.2"))
+    bodies = []
+    while messages := client.take("MESSAGE"):
+        bodies += [each.body for each in messages]
+        client.ack(messages[-1])
+    assert bodies == numbered(2, 4)
+
+
+@policies
+def test_what_has_expired_takes_no_room(policy: str) -> None:
+    broker = broker_of(policy, max_topic_backlog=2)
+    client, producer = broker.client(), broker.client()
+    full(client)
+    publish_all(producer, TOPIC, numbered(1, 2), expiration="1000")
+    broker.clock.advance(2.0)
+    publish_all(producer, TOPIC, numbered(3, 4))
+    client.start_reading()
+    assert client.bodies() == numbered(3, 4)
+    assert broker.destinations[TOPIC].dropped == 0
+
+
+def test_what_is_lost_is_counted_where_it_was_sent() -> None:
+    broker = broker_of("drop-oldest", max_topic_backlog=2)
+    client, producer = broker.client(), broker.client()
+    full(client, "/topic/>")
+    publish_all(producer, "/topic/a", numbered(1, 2))
+    publish_all(producer, "/topic/b", numbered(3, 4))
+    counts = [broker.destinations[name].dropped for name in ("/topic/a", "/topic/b")]
+    assert counts == [2, 0]
+
+
+def test_subscriptions_of_one_connection_share_a_limit() -> None:
+    broker = broker_of("drop-oldest", max_topic_backlog=9, max_connection_backlog=10)
+    client, other, producer = (broker.client() for _ in range(3))
+    for number in range(5):
+        client.subscribe(f"/topic/{number % 2}", id=str(number))
+    client.stop_reading()
+    full(other, "/topic/0")
+    for body in numbered(1, 9):
+        for number in range(2):
+            producer.publish(f"/topic/{number}", body)
+    [connection] = [each for each in broker.broker.connections if len(each.subscriptions) == 5]
+    assert connection.backlog == 10
+    # Each has its newest, and nobody else has lost anything.
+    assert {each.backlog[-1].message.body for each in connection.subscriptions.values()} == {b"9"}
+    other.start_reading()
+    assert other.bodies() == numbered(1, 9)
+    client.send("UNSUBSCRIBE", id="0")
+    client.start_reading()
+    assert connection.backlog == 0
+
+
+def test_who_is_over_the_limit_of_its_connection_is_disconnected() -> None:
+    broker = broker_of("disconnect", max_connection_backlog=4)
+    client, producer = broker.client(), broker.client()
+    for number in range(2):
+        client.subscribe(f"/topic/{number}", id=str(number))
+    client.stop_reading()
+    publish_all(producer, "/topic/0", numbered(1, 3))
+    publish_all(producer, "/topic/1", numbered(1, 2))
+    client.start_reading()
+    assert refusal(client) == "slow-reader"

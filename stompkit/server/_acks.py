@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -38,9 +39,16 @@ class Ledger:
     An entry outlives its subscription: after UNSUBSCRIBE it can still be acknowledged.
     """
 
-    def __init__(self, version: Version) -> None:
-        """Make an empty ledger for a session of ``version``."""
+    def __init__(
+        self, version: Version, most: int = sys.maxsize, most_octets: int = sys.maxsize
+    ) -> None:
+        """Make an empty ledger for a session of ``version``, with its limits."""
         self._version = version
+        self._most = most
+        self._most_octets = most_octets
+        self._octets = 0
+        #: Whether nothing more is to be delivered before something is settled.
+        self.is_full = False
         self._entries: dict[str, Entry] = {}
         self._last_key = 0
         #: How often each was taken away; before 1.2 a new delivery can have the same key.
@@ -72,6 +80,10 @@ class Ledger:
         entry.key = key
         entry.subscription = subscription
         self._entries[key] = entry
+        octets = self._octets + entry.message.size
+        self._octets = octets
+        if octets >= self._most_octets or len(self._entries) >= self._most:
+            self.is_full = True
         subscription.unsettled[key] = entry
         return lines
 
@@ -123,6 +135,9 @@ class Ledger:
     def discard(self, entry: Entry) -> None:
         """Take a settled entry out."""
         del self._entries[entry.key]
+        self._octets -= entry.message.size
+        if self.is_full:
+            self.is_full = self._octets >= self._most_octets or len(self._entries) >= self._most
         assert entry.subscription is not None  # add() has set it
         del entry.subscription.unsettled[entry.key]
         entry.key = ""
@@ -138,6 +153,8 @@ class Ledger:
         """Take everything out: the connection has ended."""
         entries = list(self._entries.values())
         self._entries.clear()
+        self._octets = 0
+        self.is_full = False
         for entry in entries:
             assert entry.subscription is not None  # add() has set it
             entry.subscription.unsettled.clear()

@@ -321,7 +321,10 @@ class Broker:
         """Take a message back that has not been acknowledged in time."""
         subscription = entry.subscription
         assert subscription is not None  # only delivered entries time out
-        subscription.connection.ledger.lapse(entry)
+        connection = subscription.connection
+        if connection.ledger.is_full:
+            connection.feed()
+        connection.ledger.lapse(entry)
         self._freed(entry, subscription)
         entry.home.put_last(subscription)
         entry.home.host.reject([entry], requeue=True, reason="ack-timeout")
@@ -329,7 +332,11 @@ class Broker:
     def _release(self, entry: Entry) -> None:
         subscription = entry.subscription
         assert subscription is not None  # only delivered entries are settled
-        subscription.connection.ledger.discard(entry)
+        ledger = subscription.connection.ledger
+        if ledger.is_full:
+            # Others of its subscriptions may have waited for that.
+            subscription.connection.feed()
+        ledger.discard(entry)
         self._freed(entry, subscription)
 
     def _freed(self, entry: Entry, subscription: Subscription) -> None:

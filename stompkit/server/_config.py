@@ -149,8 +149,11 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_prefetch: Count = 10_000
     """The most that a ``prefetch-count`` header can ask for."""
     max_unacknowledged: Count = 100_000
-    """Messages that a connection has not acknowledged when it asks for one more subscription:
-    those of ended subscriptions count, too."""
+    """Messages that a connection has not acknowledged. It gets no more of them, and can't
+    subscribe to anything else, until it has acknowledged some; those of ended subscriptions
+    count, too."""
+    max_unacknowledged_bytes: Octets = 128 * 1024 * 1024
+    """Octets of these messages; one more is delivered as long as they are below it."""
     max_transactions: Count = 100
     """Open transactions of one connection."""
     max_transaction_frames: Count = 10_000

@@ -386,13 +386,7 @@ class Connection:
         self.has_room = writable and not self._closing
         if not self.has_room or not self.subscriptions:
             return
-        # Another one is first each time, so that a busy destination does not keep the rest from
-        # being written.
-        first = next(iter(self.subscriptions))
-        self.subscriptions[first] = self.subscriptions.pop(first)
-        for subscription in self.subscriptions.values():
-            self.broker.feed(subscription)
-        self.broker.pull(self)
+        self.feed()
 
     def pull(self) -> None:
         """Take what the free slots allow, from one queue after the other."""
@@ -526,9 +520,23 @@ class Connection:
                 self.broker.touch(home)
         # Nobody else will get the copy of a topic's message, so nothing depends on its ACK.
         copies = [each for each in subscription.unsettled.values() if not each.home.is_queue]
+        was_full = self.ledger.is_full
         for entry in copies:
             if entry.holder is None:
                 self.ledger.lapse(entry)
+        if was_full and not self.ledger.is_full and self.has_room:
+            self.feed()
+
+    def feed(self) -> None:
+        """Have all subscriptions given what they can take by now, at the end of the turn."""
+        # Another one is first each time, so that a busy destination does not keep the rest from
+        # being written.
+        first = next(iter(self.subscriptions), None)
+        if first is not None:
+            self.subscriptions[first] = self.subscriptions.pop(first)
+        for subscription in self.subscriptions.values():
+            self.broker.feed(subscription)
+        self.broker.pull(self)
 
     def drop_from_longest_backlog(self) -> None:
         """Drop the oldest message of the subscription for which the most wait."""

@@ -68,7 +68,8 @@ def _accept(connection: Connection, frame: Frame, user: User) -> None:
     version = connection.session.version
     assert version is not None  # the session hands CONNECT on only with a version
     connection.version = version
-    connection.ledger = Ledger(version)
+    config = connection.broker.config
+    connection.ledger = Ledger(version, config.max_unacknowledged, config.max_unacknowledged_bytes)
     connection.user = user
     connection.client_id = frame.headers.get("client-id")
     headers = {

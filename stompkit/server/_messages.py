@@ -234,6 +234,10 @@ class Message:
         copy.group = self.group
         return copy
 
+    def forget_tail(self) -> None:
+        """Keep no octets of a frame; :meth:`tail` makes them again."""
+        self._tail = None
+
     def tail(self, version: Version) -> bytes:
         """The end of a MESSAGE frame: passed-on header lines, blank line, body and NUL."""
         tail = self._tail

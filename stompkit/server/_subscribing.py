@@ -35,7 +35,7 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
     most = broker.config.max_subscriptions
     if len(connection.subscriptions) >= most:
         raise Refused(f"too many subscriptions: at most {most}", "too-many-subscriptions")
-    if len(connection.ledger) > broker.config.max_unacknowledged:
+    if len(connection.ledger) >= broker.config.max_unacknowledged:
         raise Refused(
             f"too many messages are not acknowledged: at most {broker.config.max_unacknowledged}",
             "too-many-unacknowledged",

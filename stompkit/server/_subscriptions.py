@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stompkit.frames import Version
 from stompkit.server._entries import Entry
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from stompkit.server._queues import Queue
 
 __all__ = ["AckMode", "Subscription"]
+
+
+#: Size from which on the octets of a message are made again should it be delivered once more.
+_LARGE_BYTES: Final = 16 * 1024
 
 
 class AckMode(Enum):
@@ -106,12 +110,20 @@ class Subscription:
         """Whether one more message of a queue can be delivered now."""
         connection = self.connection
         return connection.has_room and (
-            self.is_auto or (len(self.unsettled) < self.prefetch and connection.slots > 0)
+            self.is_auto
+            or (
+                len(self.unsettled) < self.prefetch
+                and connection.slots > 0
+                and not connection.ledger.is_full
+            )
         )
 
     def wants_copy(self) -> bool:
         """Whether one more message of a topic can be delivered now."""
-        return self.connection.has_room and (self.is_auto or len(self.unsettled) < self.prefetch)
+        connection = self.connection
+        return connection.has_room and (
+            self.is_auto or (len(self.unsettled) < self.prefetch and not connection.ledger.is_full)
+        )
 
     def takes(self, message: Message) -> bool:
         """Whether the selector, if there is one, takes a message."""
@@ -132,6 +144,9 @@ class Subscription:
         if entry.deliveries > 1:
             lines += f"redelivered:true\ndelivery-count:{entry.deliveries}\n"
         connection.emit(self._head, lines.encode(), message.tail(connection.version))
+        if message.size >= _LARGE_BYTES and entry.home.is_queue:
+            # Until it is acknowledged it would be in memory twice.
+            message.forget_tail()
         if connection.is_logged:
             connection.log_message(self, entry)
 

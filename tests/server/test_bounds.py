@@ -212,3 +212,107 @@ def test_queues_subscribed_to_again_and_again_are_refused_at_some_time(
         client.send("UNSUBSCRIBE", id="1")
     assert refusal(client) == "too-many-unacknowledged"
     assert stored(broker, QUEUE) == numbered(1, 60)
+
+
+def test_subscriptions_in_one_write_get_no_more_than_may_be_unacknowledged(
+    broker_with: MakeBroker,
+) -> None:
+    broker = broker_with(max_unacknowledged=30)
+    publish_all(broker.client(), QUEUE, numbered(1, 60))
+    client = broker.client()
+    client.write(
+        b"".join(
+            b"SUBSCRIBE\nid:%d\ndestination:%s\nack:client-individual\nprefetch-count:20\n\n\0"
+            % (number, QUEUE.encode())
+            for number in range(4)
+        )
+    )
+    messages = client.take("MESSAGE")
+    assert len(messages) == 30
+    assert client.error is None
+    for message in messages[:5]:
+        client.ack(message)
+    assert len(client.take("MESSAGE")) == 5
+
+
+def test_what_one_subscription_acknowledges_is_room_for_the_others(broker_with: MakeBroker) -> None:
+    broker = broker_with(max_unacknowledged=2)
+    client = broker.client()
+    for number in range(2):
+        client.subscribe(f"/queue/{number}", id=str(number), ack="client")
+    client.subscribe("/topic/t", id="t", ack="client")
+    publish_all(broker.client(), "/queue/0", numbered(1, 2))
+    publish_all(broker.client(), "/queue/1", [b"3"])
+    publish_all(broker.client(), "/topic/t", [b"4"])
+    messages = client.take("MESSAGE")
+    assert [each.body for each in messages] == numbered(1, 2)
+    client.ack(messages[1])
+    assert sorted(client.bodies()) == numbered(3, 4)
+
+
+@pytest.mark.parametrize("way", ["ACK", "NACK", "UNSUBSCRIBE"])
+def test_octets_that_are_not_acknowledged_are_bounded(broker_with: MakeBroker, way: str) -> None:
+    broker = broker_with(max_unacknowledged_bytes=300)
+    kind = "topic" if way == "UNSUBSCRIBE" else "queue"
+    client, producer = broker.client(), broker.client()
+    client.subscribe(f"/{kind}/first", id="1", ack="client")
+    client.subscribe("/queue/second", id="2", ack="client")
+    # The one that goes beyond is delivered, however large it is.
+    publish_all(producer, f"/{kind}/first", [b"x" * 200, b"y" * 1_000])
+    publish_all(producer, "/queue/second", [b"z"])
+    messages = client.take("MESSAGE")
+    assert [each.body[:1] for each in messages] == [b"x", b"y"]
+    if way == "UNSUBSCRIBE":
+        client.send("UNSUBSCRIBE", id="1")
+    else:
+        client.send(way, {"id": messages[1].headers["ack"], "requeue": "false"})
+    assert client.bodies() == [b"z"]
+    assert client.error is None
+
+
+def test_a_message_that_is_taken_away_makes_room_for_others(broker_with: MakeBroker) -> None:
+    broker = broker_with(max_unacknowledged=1, ack_timeout_s=5.0)
+    client, other = broker.client(), broker.client()
+    client.subscribe(QUEUE, id="1", ack="client")
+    client.subscribe("/queue/b", id="2", ack="client")
+    publish_all(broker.client(), QUEUE, [b"1"])
+    publish_all(broker.client(), "/queue/b", [b"2"])
+    assert client.bodies() == [b"1"]
+    other.subscribe(QUEUE)
+    broker.clock.advance(5.0)
+    assert client.bodies() == [b"2"]
+    assert other.bodies() == [b"1"]
+
+
+def test_large_messages_are_delivered_again_as_they_were(broker_with: MakeBroker) -> None:
+    broker = broker_with()
+    client = broker.client("1.1")
+    body = bytes(range(256)) * 200
+    broker.client().publish(QUEUE, body, colour="a:b")
+    for _ in range(2):
+        client = broker.client("1.1")
+        client.subscribe(QUEUE, ack="client")
+        message = take_one(client)
+        assert (message.body, message.headers["colour"]) == (body, "a:b")
+        client.drop()
+
+
+def test_subscriptions_take_turns_where_all_have_what_may_be_unacknowledged(
+    broker_with: MakeBroker,
+) -> None:
+    broker = broker_with(max_unacknowledged=2)
+    client = broker.client()
+    names = ("/queue/a", "/queue/b", "/topic/c")
+    for name in names:
+        client.subscribe(name, id=name, ack="client-individual")
+    for name in names:
+        publish_all(broker.client(), name, numbered(1, 20))
+    seen = []
+    waiting = client.take("MESSAGE")
+    for _ in range(30):
+        message = waiting.pop(0)
+        seen.append(message.headers["subscription"])
+        client.ack(message)
+        waiting += client.take("MESSAGE")
+        assert len(waiting) <= 2
+    assert all(seen.count(name) >= 5 for name in names)

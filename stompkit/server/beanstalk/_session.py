@@ -105,7 +105,7 @@ class Session(Connection):
         # There is no login.
         self.session.state = State.CONNECTED
         self.version = cast("Version", "beanstalk")
-        self.ledger = Ledger("1.2")
+        self.ledger = Ledger("1.2", most_octets=broker.config.max_unacknowledged_bytes)
         self.hub = hub
         self.used = DEFAULT_TUBE
         self.watched: dict[str, None] = {DEFAULT_TUBE: None}
@@ -468,7 +468,7 @@ class Session(Connection):
         """Reserve the most urgent job of the tubes that are watched, if there is one."""
         best: tuple[Rank, Entry] | None = None
         tube_of_best = ""
-        if len(self._reservations) >= self.hub.settings.max_reserved:
+        if self.ledger.is_full or len(self._reservations) >= self.hub.settings.max_reserved:
             return None
         for tube in self.watched:
             queue = self.hub.queue(tube)

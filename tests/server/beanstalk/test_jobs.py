@@ -273,6 +273,18 @@ def test_delayed_jobs_on_their_way_are_counted(*, has_store: bool) -> None:
     assert worker.ask(b"release %d 9 0\r\n" % job) == b"RELEASED\r\n"
 
 
+def test_octets_of_reserved_jobs_are_bounded() -> None:
+    config = BrokerConfig().changed(max_unacknowledged_bytes=1_000)
+    front = Front(MemoryBroker(config))
+    worker = front.worker()
+    jobs = [put(worker, b"x" * 600) for _ in range(3)]
+    for job in jobs[:2]:
+        assert worker.ask(NOW).startswith(b"RESERVED %d " % job)
+    assert worker.ask(NOW) == TIMED_OUT
+    worker.ask(b"delete %d\r\n" % jobs[0])
+    assert worker.ask(NOW).startswith(b"RESERVED %d " % jobs[2])
+
+
 def test_tubes_that_are_not_allowed_are_refused(front: Front) -> None:
     front = Front(front.broker, tubes=("jobs.>",))
     worker = front.worker()

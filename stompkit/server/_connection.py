@@ -316,7 +316,7 @@ class Connection:
 
     @property
     def _has_unread(self) -> bool:
-        # Outlets that others have written may be without it.
+        # An outlet without this attribute hands over everything at once.
         return bool(getattr(self.outlet, "has_unread", False))
 
     def on_deadline(self, now: float) -> None:

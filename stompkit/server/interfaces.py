@@ -47,13 +47,6 @@ class Outlet(Protocol):
     def is_reading(self) -> bool:
         """Whether the client's octets are read as they come."""
 
-    @property
-    def has_unread(self) -> bool:
-        """Return whether octets of the client wait to be handed over.
-
-        An outlet without this property is taken for one that hands over all at once.
-        """
-
     def logged_in(self) -> None:
         """Hear that CONNECT has been answered, and that heart-beats begin."""
 

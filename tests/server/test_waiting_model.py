@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -40,6 +40,8 @@ from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.beanstalk._hub import Hub
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.beanstalk.peers import Front, MemoryWorker
+
+Expired = Literal["discard", "dead-letter"]
 
 QUEUE = "/queue/t"
 LETTERS = "/dlq/t"
@@ -93,7 +95,7 @@ class Settings:
     most: int = 3
     when_full: str = "block"
     exclusive: bool = False
-    expired: str = "discard"
+    expired: Expired = "discard"
     max_reserved: int = 1
     pause_until: float = 0.0
     is_paused: bool = False
@@ -115,7 +117,7 @@ class WaitingMachine(RuleBasedStateMachine):
     #: Whether what expires is noticed in any case. What is only in the store is not looked at
     #: before somebody waits, so when it becomes a dead letter is not certain.
     all_in_memory = True
-    first_expired = "discard"
+    first_expired: Expired = "discard"
     most_letters = 2
 
     @staticmethod
@@ -388,7 +390,7 @@ class WaitingMachine(RuleBasedStateMachine):
 class LettersMachine(WaitingMachine):
     """The same, where what expires waits for room among the dead letters from the beginning."""
 
-    first_expired = "dead-letter"
+    first_expired: Expired = "dead-letter"
     most_letters = 1
 
 

@@ -18,12 +18,12 @@ SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 #: Left out is what runs once for a connection or less, what other programs derive from or
 #: replace, and tables and flags, which gain nothing.
 COMPILED = {
-    "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _likeness",
+    "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _likeness _numbers",
     "stompkit/server": (
         "_acks _broker _connection _deadlines _delays _destinations _durables _entries _errors"
-        " _expiry _handlers _hosts _journal _lanes _messages _names _pattern_tree _pulling _queues"
-        " _resolving _selector_time _sharing _sliced _subscribing _subscriptions _timeouts _topics"
-        " _transactions"
+        " _expiry _handlers _headers _hosts _journal _lanes _messages _names _pattern_tree _pulling"
+        " _queues _resolving _selector_time _sharing _sliced _subscribing _subscriptions _timeouts"
+        " _topics _transactions"
     ),
     "stompkit/server/_stores": "_log _record lmdb",
 }

@@ -19,6 +19,7 @@ from stompkit.frames._grammar import (
     Version,
 )
 from stompkit.frames._heartbeat import HeartBeat, HeartBeatOffer, parse_heart_beat
+from stompkit.frames._numbers import parse_number
 from stompkit.frames._session import Session
 from stompkit.frames._states import TRANSITIONS, State
 
@@ -45,6 +46,7 @@ __all__ = [
     "encode",
     "escape",
     "parse_heart_beat",
+    "parse_number",
     "refusal",
     "unescape",
 ]

@@ -10,6 +10,7 @@ from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import AFTER_LOGIN, BEFORE_LOGIN, Limits, Tolerance, Version
 from stompkit.frames._head import Head, parse_head, receipt_in
+from stompkit.frames._numbers import parse_number
 
 __all__ = ["BODYLESS", "Checks", "check_nul", "first_unusual", "no_blank_line"]
 
@@ -120,16 +121,37 @@ class Checks:
                 "bad-content-length",
                 receipt=headers.get("receipt"),
             )
-        if len(value) > _MOST_DIGITS or int(value) > self.limits.max_body_bytes:
+        length = parse_number(value, _MOST_DIGITS)
+        if length is None or length > self.limits.max_body_bytes:
             raise self.too_large(headers.get("receipt"))
-        return int(value)
+        return length
+
+    def ignores_length(self, command: str, headers: dict[str, str]) -> bool:
+        """Whether content-length says nothing in this frame, since it can't have a body.
+
+        Clients copy it from a MESSAGE into their ACK. To wait for as many octets would swallow
+        the frames behind it, so a frame that must not have a body is refused at once.
+        """
+        if command not in BODYLESS:
+            return False
+        if self.version == "1.0" or self.tolerance & Tolerance.BODY:
+            return True
+        if parse_number(headers["content-length"], _MOST_DIGITS):
+            raise self._body_not_allowed(command, headers)
+        return False  # none, or what is refused for its length
 
     def dropped_body(self, command: str, headers: dict[str, str]) -> bytes:
         """Ignore, or refuse, the body of a frame that may not have one."""
         if self.version == "1.0" or self.tolerance & Tolerance.BODY:
             return b""  # 1.0, "SUBSCRIBE": the body is ignored
-        raise refusal(
-            f"a {command} frame must not have a body",
+        raise self._body_not_allowed(command, headers)
+
+    @staticmethod
+    def _body_not_allowed(command: str, headers: dict[str, str]) -> RemoteProtocolError:
+        declared = headers.get("content-length", "")[:40]
+        says = f", and its content-length is {declared!a}" if declared else ""
+        return refusal(
+            f"a {command} frame must not have a body{says}",
             "body-not-allowed",
             receipt=headers.get("receipt"),
         )

@@ -190,7 +190,7 @@ class FrameDecoder:
             declared = headers.get("content-length")
             if declared is not None:
                 length = nul - body_start
-                if declared != str(length):
+                if declared != str(length) and not checks.ignores_length(command, headers):
                     length = checks.declared(headers)
                 end = body_start + length
                 if end != nul:
@@ -304,7 +304,7 @@ class FrameDecoder:
         self._frame = Frame(command, headers, b"", repeated, head)
         self._body_start = self._searched = body_start
         self._receipt = headers.get("receipt")
-        if "content-length" in headers:
+        if "content-length" in headers and not checks.ignores_length(command, headers):
             end = body_start + checks.declared(headers)
             if end > checks.limits.max_frame_bytes:
                 raise checks.too_large(self._receipt)

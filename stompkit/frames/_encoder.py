@@ -16,7 +16,11 @@ _WITH_BODY: Final = frozenset(name for name, row in COMMANDS.items() if row.body
 
 
 def encode(
-    frame: Frame, version: Version | None = None, *, tolerance: Tolerance = Tolerance.NONE
+    frame: Frame,
+    version: Version | None = None,
+    *,
+    tolerance: Tolerance = Tolerance.NONE,
+    eol: bool = False,
 ) -> bytes:
     """Encode one frame by the rules of ``version``; ``None`` before one is negotiated.
 
@@ -25,6 +29,7 @@ def encode(
     body where none may be, a ``content-length`` that is not the body's, an empty header name, a
     line end or colon in a header that is not escaped, a NUL in any header. ``tolerance`` allows
     ``INVALID_UTF8`` (octets kept by a tolerant decoder) and ``BODY`` (any command has one).
+    With ``eol`` a line feed follows the NUL, which every version allows and some clients need.
     """
     command, headers, body = frame.command, frame.headers, frame.body
     if command not in COMMANDS:
@@ -52,7 +57,7 @@ def encode(
         head = f"{command}\n{text}\n".encode()
     except UnicodeEncodeError:
         head = _encode_anyway(f"{command}\n{text}\n", tolerance)
-    return b"%b%b\0" % (head, body)
+    return b"%b%b%b" % (head, body, b"\0\n" if eol else b"\0")
 
 
 def _check_repeated(frame: Frame) -> None:

@@ -43,7 +43,8 @@ class Tolerance(Flag):
     INVALID_UTF8 = auto()
     #: NUL octets between frames.
     EXTRA_NUL = auto()
-    #: A body on a frame that may not have one; it is dropped.
+    #: A body on a frame that may not have one; it ends at the first NUL, whatever
+    #: ``content-length`` says, and is dropped.
     BODY = auto()
     #: Header lines followed by NUL, as in the DISCONNECT example of the 1.2 specification.
     NO_BLANK_LINE = auto()

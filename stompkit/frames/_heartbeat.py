@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from stompkit.frames._grammar import Version
+from stompkit.frames._numbers import parse_number
 
 __all__ = ["HeartBeat", "HeartBeatOffer", "parse_heart_beat"]
 
@@ -25,16 +26,14 @@ def parse_heart_beat(value: str | None) -> HeartBeatOffer:
     """
     if value is None:
         return 0, 0
-    first, comma, second = value.partition(",")
-    if not comma or not _is_number(first) or not _is_number(second):
+    words = value.split(",")
+    numbers = [parse_number(word, _MOST_DIGITS) for word in words]
+    first, second = numbers if len(numbers) == 2 else (None, None)
+    if first is None or second is None:
         raise ValueError(
             f"heart-beat {value[:40]!a} is not two numbers of milliseconds and a comma"
         )
-    return min(int(first), _LONGEST_MS), min(int(second), _LONGEST_MS)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return min(first, _LONGEST_MS), min(second, _LONGEST_MS)
 
 
 class HeartBeat:

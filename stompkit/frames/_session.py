@@ -57,6 +57,8 @@ class Session:
     Octets that arrive after DISCONNECT (at the server) or after ERROR (at either end) are
     dropped unread.
 
+    With ``eol`` a line feed follows the NUL of each frame that is sent.
+
     A server hands what arrives to :meth:`receive` and answers CONNECT with :meth:`accept`; a
     client begins with :meth:`connect`. Both use :meth:`send` for every other frame.
     """
@@ -71,6 +73,7 @@ class Session:
         limits: Limits = AFTER_LOGIN,
         limits_before_login: Limits = BEFORE_LOGIN,
         tolerance: Tolerance = Tolerance.NONE,
+        eol: bool = False,
     ) -> None:
         """Begin in the state OPENING."""
         self.role = role
@@ -84,6 +87,7 @@ class Session:
         self._limits = limits
         self._early_limit = limits_before_login.max_frame_bytes
         self._tolerance = tolerance
+        self._eol = eol
         self._decoder = FrameDecoder(
             limits=limits_before_login if role is _SERVER else limits, tolerance=tolerance
         )
@@ -294,7 +298,7 @@ class Session:
         return self._encoded(frame, following, now)
 
     def _encoded(self, frame: Frame, following: State, now: float) -> bytes:
-        data = encode(frame, self._decoder.version, tolerance=self._tolerance)
+        data = encode(frame, self._decoder.version, tolerance=self._tolerance, eol=self._eol)
         self.state = following
         self.heart_beat.last_sent = now
         return data

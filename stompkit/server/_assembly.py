@@ -49,7 +49,10 @@ class Access(NamedTuple):
 def access(settings: Settings, clock: Clock) -> Access:
     """Make what decides on logins and rights; ValueError or OSError says what is wrong."""
     auth = settings.auth
-    rights = RightsAuthoriser(settings.rights) if settings.rights else None
+    rights = None
+    if settings.rights:
+        like_activemq = settings.broker.dialect == "activemq"
+        rights = RightsAuthoriser(settings.rights, like_activemq=like_activemq)
 
     def throttled(decider: Decider) -> Authenticator:
         throttle = Throttle(auth.throttle)

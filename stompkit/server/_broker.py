@@ -23,6 +23,7 @@ from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._hosts import VirtualHost
 from stompkit.server._journal import Journal
+from stompkit.server._once_log import OnceLog
 from stompkit.server._peers import counted_as
 from stompkit.server._records import DURABLE_RECORDS, DurableRecord
 from stompkit.server._selector_time import SelectorTime
@@ -87,6 +88,8 @@ class Broker:
         self.connections: set[Connection] = set()
         #: What is said of clients that are turned away.
         self.refusals = SparseLog(clock)
+        #: What clients may not expect, once for each destination where it happens.
+        self.traps = OnceLog()
         #: The time of this turn.
         self.now = clock.seconds()
         self._runner = runner
@@ -204,6 +207,7 @@ class Broker:
         self.journal = journal = self._new_journal()
         for host in self.hosts.values():
             host.reset()
+        self.traps.clear()
         self.flush()
         told = done or (lambda _: None)
         if journal is None:

@@ -23,6 +23,14 @@ Create = Literal["any", "authenticated", "config"]
 Dialect = Literal["stompkit", "plain", "activemq", "artemis", "rabbitmq"]
 Flow = Literal["prefetch", "one-in-flight"]
 
+#: What brokers let pass whose dialects there are: a ``content-length`` in a frame without a body,
+#: and the blanks around headers of 1.0 that the examples of its specification have.
+_TOLERANCES: dict[str, Tolerance] = {
+    "activemq": Tolerance.BODY | Tolerance.PADDING,
+    "artemis": Tolerance.BODY,
+    "rabbitmq": Tolerance.BODY,
+}
+
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be set for single destinations, with the defaults of all others."""
@@ -125,6 +133,10 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     tolerance: Tolerance = field(default=Tolerance.RAW_COLON | Tolerance.BODY)
     """What is let pass in frames from clients. Raw colons in header values are what most client
     libraries older than 1.2 send; a body that a frame may not have is dropped."""
+    eol_after_frames: bool = True
+    """Whether a line feed follows the NUL of each frame that the broker sends, as ActiveMQ and
+    RabbitMQ do. Some clients wait for it: without it PHP's ``stomp`` extension loses messages.
+    A change applies to connections that are made after it."""
     login_timeout_s: Seconds = 10.0
     """Seconds a client has to send CONNECT and be let in. RabbitMQ gives 10, ActiveMQ 30."""
     drain_timeout_s: Seconds = 10.0
@@ -203,6 +215,11 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_reply_backlog_bytes: Octets = 1024 * 1024
     """Octets of receipts that may wait for a client that does not read; past it the broker stops
     reading from that client until they are gone."""
+
+    @property
+    def effective_tolerance(self) -> Tolerance:
+        """What is let pass in frames, with what the brokers of the dialect let pass, too."""
+        return self.tolerance | _TOLERANCES.get(self.dialect, Tolerance.NONE)
 
     def policy(self, overrides: dict[str, object]) -> Policy:
         """These settings for one destination, with what is set for it alone."""

@@ -72,8 +72,12 @@ class Connection:
             heart_beat=config.heart_beat_ms,
             limits=config.limits,
             limits_before_login=config.limits_before_login,
-            tolerance=config.tolerance,
+            tolerance=config.effective_tolerance,
+            eol=config.eol_after_frames,
         )
+        #: Whether a line feed follows the NUL of each frame, and what ends a frame without a body.
+        self.has_eol = config.eol_after_frames
+        self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
         self.version: Version = "1.0"
         self.ledger = Ledger("1.0")
         self.user = User()
@@ -192,7 +196,7 @@ class Connection:
             self.leave(self._leaving)
 
     def _send_receipt(self, receipt: str) -> None:
-        self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), b"\n\0")
+        self.emit(b"RECEIPT\n", header_line("receipt-id", receipt, self.version), self.end_of_frame)
         if self.is_logged:
             self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
 

@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 from stompkit.server._config import Policy
 from stompkit.server._errors import Refused
+from stompkit.server._headers import flag
 from stompkit.server._messages import Message
-from stompkit.server._names import Pattern, is_pattern
+from stompkit.server._names import is_pattern
 from stompkit.server._queues import Queue
 from stompkit.server._records import DurableRecord
 from stompkit.server._selectors import Selector
@@ -45,8 +46,8 @@ def durable_key(headers: Mapping[str, str], client_id: str | None) -> tuple[str,
             if not client_id:
                 raise Refused(f"{header} needs a client-id header in CONNECT", "missing-header")
             return f"{client_id}\n{headers[header]}", False
-    wants = "true" in (headers.get("durable"), headers.get("persistent"))
-    if wants and headers.get("auto-delete", "false") == "false":
+    is_durable, is_persistent = flag(headers, "durable"), flag(headers, "persistent")
+    if (is_durable or is_persistent) and not flag(headers, "auto-delete"):
         if "id" not in headers:
             raise Refused("a durable subscription needs an id", "missing-header")
         name = headers.get("x-queue-name", headers["id"])
@@ -85,7 +86,7 @@ class DurableQueue(Queue):
         """Begin to collect."""
         super().__init__(durable_name(record.key), policy, host, states)
         self.record = record
-        self.pattern = Pattern(record.topic) if is_pattern(record.topic) else None
+        self.pattern = host.pattern(record.topic) if is_pattern(record.topic) else None
         self.selector = Selector(record.selector) if record.selector else None
         #: What its name stood for before, which goes on collecting until the store has the change.
         self.replaced: DurableQueue | None = None

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import stompkit
 from stompkit._common import LOOK_S, MOST_GRACE_S
-from stompkit.frames import COMMANDS, Frame, Role
+from stompkit.frames import COMMANDS, Frame, Role, parse_heart_beat
 from stompkit.server._acks import Ledger
+from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
+from stompkit.server._headers import flag
 from stompkit.server._messages import Message
 from stompkit.server._resolving import TEMPORARY, resolve, with_right
 from stompkit.server._subscribing import on_subscribe, on_unsubscribe, with_reply_to
@@ -59,8 +61,10 @@ def on_connect(connection: Connection, frame: Frame) -> None:
 
 
 def _beats_ms(headers: dict[str, str]) -> int:
-    first = headers.get("heart-beat", "0,0").partition(",")[0]
-    return int(first) if first.isascii() and first.isdigit() else 0
+    try:
+        return parse_heart_beat(headers.get("heart-beat"))[0]
+    except ValueError:
+        return 0
 
 
 def _accept(connection: Connection, frame: Frame, user: User) -> None:
@@ -139,13 +143,37 @@ def on_nack(connection: Connection, frame: Frame) -> None:
 
 def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
     transaction = _transaction(connection, frame)
-    requeue = frame.headers.get("requeue", "true") != "false"
+    requeue = flag(frame.headers, "requeue", default=True)
     entries = connection.ledger.find(frame)
     settlement = Settlement(entries, accepted=accepted, requeue=requeue)
     if transaction is None:
         connection.broker.settle(settlement)
-    else:
-        transaction.settle(settlement)
+        return
+    transaction.settle(settlement)
+    if accepted and entries:
+        _free(connection, transaction, entries)
+
+
+def _free(connection: Connection, transaction: Transaction, entries: list[Entry]) -> None:
+    """Deliver more in the place of what an open transaction has acknowledged.
+
+    Who works through more than its prefetch in one transaction would wait for ever otherwise.
+    """
+    broker = connection.broker
+    entry = entries[-1]
+    subscription = entry.subscription
+    assert subscription is not None  # the ledger has found it there
+    if connection.is_limited and entry.home.is_queue:
+        broker.traps.warn(
+            "transaction",
+            connection.host.name,
+            entry.home.name,
+            "{destination}: with flow = one-in-flight an ACK in a transaction frees no slot before"
+            " COMMIT; a client that has as many unacknowledged messages gets no more until then",
+        )
+    if len(connection.ledger) <= broker.config.max_unacknowledged:
+        transaction.free(subscription, len(entries))
+        broker.feed(subscription)
 
 
 # Transactions.

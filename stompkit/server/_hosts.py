@@ -98,7 +98,7 @@ class VirtualHost:
         """Take the broker's settings, the first time or changed ones."""
         settings = self.broker.config.destinations
         self._rules = [
-            (index, Pattern(each.name) if is_pattern(each.name) else None, each)
+            (index, self.pattern(each.name) if is_pattern(each.name) else None, each)
             for index, each in enumerate(settings)
         ]
         for destination in [*self.destinations.values(), *self.durables.values()]:
@@ -134,6 +134,10 @@ class VirtualHost:
     def stored_name(self, name: str) -> str:
         """What the store calls a queue."""
         return f"{self.name}\n{name}"
+
+    def pattern(self, text: str) -> Pattern:
+        """Read a pattern as the dialect means it; raises :class:`Refused` for none."""
+        return Pattern(text, like_activemq=self.broker.config.dialect == "activemq")
 
     # Destinations.
 

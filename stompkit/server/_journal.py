@@ -203,6 +203,21 @@ class Journal:
             self._unit.undo = undo
             self._unit.kept = kept
 
+    def when_kept(self, call: Callable[[], None]) -> None:
+        """Call something, too, once what is going on now is kept and its sender has been told."""
+        unit = self._unit
+        if unit is None:
+            call()
+            return
+        earlier = unit.kept
+
+        def both() -> None:
+            if earlier is not None:
+                earlier()
+            call()
+
+        unit.kept = both
+
     def apart(self, operation: Operation) -> None:
         """Have an operation done in a unit of its own, ahead of what is going on now."""
         unit = Unit()

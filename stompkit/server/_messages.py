@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from stompkit.frames import Frame, Version, escape, unescape
-from stompkit.server._errors import Refused
+from stompkit.frames import Frame, Version, escape, parse_number, unescape
+from stompkit.server._headers import number
 from stompkit.server.interfaces import StoredMessage
 
 __all__ = ["Message", "header_line"]
@@ -189,15 +189,15 @@ class Message:
     def _read_time_and_rank(self, now: float) -> None:
         headers = self.headers
         if "expires" in headers:
-            self.expires = _number(headers, "expires") / 1000
+            self.expires = _milliseconds(headers, "expires") / 1000
         elif "expiration" in headers:
-            self.expires = now + _number(headers, "expiration") / 1000
+            self.expires = now + _milliseconds(headers, "expiration") / 1000
         if "AMQ_SCHEDULED_DELAY" in headers:
-            self.due = now + _number(headers, "AMQ_SCHEDULED_DELAY") / 1000
+            self.due = now + _milliseconds(headers, "AMQ_SCHEDULED_DELAY") / 1000
         elif "delay" in headers:
-            self.due = now + _number(headers, "delay") / 1000
+            self.due = now + _milliseconds(headers, "delay") / 1000
         elif "AMQ_SCHEDULED_TIME" in headers:
-            self.due = _number(headers, "AMQ_SCHEDULED_TIME") / 1000
+            self.due = _milliseconds(headers, "AMQ_SCHEDULED_TIME") / 1000
         if self.due <= now:
             self.due = 0.0
         if "priority" in headers:
@@ -239,7 +239,10 @@ class Message:
         self._tail = None
 
     def tail(self, version: Version) -> bytes:
-        """The end of a MESSAGE frame: passed-on header lines, blank line, body and NUL."""
+        """The end of a MESSAGE frame: passed-on header lines, blank line, body, NUL and line feed.
+
+        A connection without ``eol_after_frames`` leaves the line feed out.
+        """
         tail = self._tail
         if tail is not None and (self._is_plain or self._tail_version == version):
             return tail
@@ -249,7 +252,7 @@ class Message:
         self._tail_version = version
         if not self._is_plain and version != "1.2":
             lines = b"".join([header_line(k, v, version) for k, v in self.headers.items()])
-        tail = self._tail = b"".join((lines, b"\n", self.body, b"\0"))
+        tail = self._tail = b"".join((lines, b"\n", self.body, b"\0\n"))
         return tail
 
 
@@ -281,15 +284,11 @@ def _parsed(lines: bytes) -> dict[str, str]:
     return headers
 
 
-def _number(headers: dict[str, str], name: str) -> int:
-    value = headers[name]
-    if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
-        raise Refused(f"{name} {value[:40]!a} is not a number of milliseconds", "bad-header")
-    return int(value)
+def _milliseconds(headers: dict[str, str], name: str) -> int:
+    return number(headers, name, "milliseconds", _MOST_DIGITS)
 
 
 def _priority(value: str) -> int:
     """The priority that a header asks for; anything but a number is the usual one, as in JMS."""
-    if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
-        return _USUAL_PRIORITY
-    return min(int(value), _HIGHEST_PRIORITY)
+    found = parse_number(value, _MOST_DIGITS)
+    return _USUAL_PRIORITY if found is None else min(found, _HIGHEST_PRIORITY)

@@ -66,8 +66,11 @@ class Pattern:
 
     __slots__ = ("_begin", "_fixed", "_least", "_open", "kind", "text")
 
-    def __init__(self, text: str) -> None:
-        """Read a pattern; raises :class:`Refused` for ``>`` or ``#`` before the last level."""
+    def __init__(self, text: str, *, like_activemq: bool = False) -> None:
+        """Read a pattern; raises :class:`Refused` for ``>`` or ``#`` before the last level.
+
+        With ``like_activemq``, ``>`` means what ``#`` does: ``a.>`` matches ``a`` as well.
+        """
         self.text = text
         self.kind = kind_of(text)
         levels = _levels(text)
@@ -77,15 +80,16 @@ class Pattern:
             )
         #: Whether further levels are taken after the fixed ones, and how many there must be.
         self._open = levels[-1] in (">", "#")
-        self._least = 1 if levels[-1] == ">" else 0
+        self._least = 1 if levels[-1] == ">" and not like_activemq else 0
         self._fixed = levels[:-1] if self._open else levels
         #: What every name that matches begins with: it tells most others apart at once.
         self._begin = self.kind.value + ".".join(takewhile(lambda level: level != "*", self._fixed))
 
     @property
     def levels(self) -> list[str]:
-        """Its levels, wildcards and all."""
-        return _levels(self.text)
+        """Its levels, wildcards and all; ``#`` for a ``>`` that means the same."""
+        levels = _levels(self.text)
+        return [*self._fixed, "#"] if self._open and not self._least else levels
 
     def matches(self, name: str) -> bool:
         """Whether a destination's name, without wildcards, is one of those meant."""
@@ -122,6 +126,8 @@ def canonical(name: str, headers: Mapping[str, str], dialect: Dialect) -> str:
     ``headers`` are those of the frame; Artemis's clients say the kind in one of them. A name
     that is ours already stays as it is in every dialect.
     """
+    if dialect == "activemq":
+        name = name.strip()
     if dialect == "stompkit" or name.startswith(_PREFIXES):
         return name
     if dialect == "rabbitmq":
@@ -132,8 +138,7 @@ def canonical(name: str, headers: Mapping[str, str], dialect: Dialect) -> str:
         for prefix, kind in _ACTIVEMQ.items():
             if name.startswith(prefix):
                 return kind.value + name[len(prefix) :]
-        return name
-    return name if name.startswith("/") else Kind.QUEUE.value + name
+    return name if name.startswith("/") or not name else Kind.QUEUE.value + name
 
 
 #: What ActiveMQ's clients write besides the prefixes that are ours as well.
@@ -172,4 +177,5 @@ def _rabbitmq(name: str) -> str:
         if exchange == "amq.topic" and key:
             levels = [key]
         return Kind.TOPIC.value + ".".join(levels)
-    return name
+    # RabbitMQ knows no other name without a prefix than that of a queue, without any slash.
+    return name if "/" in name or not name else Kind.QUEUE.value + name

@@ -75,7 +75,7 @@ class Reloader:
         lifecycle = self._lifecycle
         try:
             new = read_settings(self._path, self._overrides)
-            is_other = (new.auth, new.rights) != (old.auth, old.rights)
+            is_other = _access(new) != _access(old)
             decided_by = access(new, lifecycle.clock) if is_other else None
         except SettingsError as error:
             for problem in error.problems:
@@ -104,6 +104,11 @@ class Reloader:
             self._log.format = new.log.format
         _log.info("{path} was read again", path=self._path)
         return True
+
+
+def _access(settings: Settings) -> tuple[object, ...]:
+    """What decides on logins and rights; the dialect says what ``>`` means in a right."""
+    return settings.auth, settings.rights, settings.broker.dialect == "activemq"
 
 
 def _lasting(old: Settings, new: Settings) -> Iterator[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from stompkit.frames import Frame
 from stompkit.server._destinations import Destination
 from stompkit.server._durables import DurableQueue, durable_key
 from stompkit.server._errors import Refused
-from stompkit.server._names import Kind, Pattern, canonical, is_pattern
+from stompkit.server._headers import flag, number
+from stompkit.server._names import Kind, canonical, is_pattern
 from stompkit.server._queues import Queue
 from stompkit.server._resolving import TEMPORARY, resolve, resolve_temporary, with_right
-from stompkit.server._selectors import Selector, SelectorError
+from stompkit.server._selectors import Selector, SelectorError, with_hyphens
 from stompkit.server._subscriptions import AckMode, Subscription
 from stompkit.server._topics import Fanout
 from stompkit.server.interfaces import Action
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["on_subscribe", "on_unsubscribe", "with_reply_to"]
 
+_T = TypeVar("_T")
+
 _MOST_PREFETCH_DIGITS: Final = 9
+#: Dialects in which names in selectors can have hyphens.
+_WITH_HYPHENS: Final = ("activemq", "artemis")
+#: Headers that are true or false, each of which is looked at whatever is subscribed to.
+_NO_LOCAL: Final = ("no-local", "activemq.noLocal")
+_FLAGS: Final = ("auto-delete", "browser", "durable", "persistent", *_NO_LOCAL)
 
 
 def on_subscribe(connection: Connection, frame: Frame) -> None:
@@ -42,15 +50,12 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
         )
     mode = _ack_mode(headers.get("ack", "auto"))
     subscription = _subscription(connection, subscription_id, mode)
-    if selector := _selector(headers):
-        try:
-            subscription.selector = Selector(selector)
-        except SelectorError as error:
-            raise Refused(f"selector: {error}", "bad-selector") from None
-    subscription.is_exclusive = "true" in (
-        headers.get("exclusive"),
-        headers.get("activemq.exclusive"),
-    )
+    selector = _selector(connection, headers)
+    if selector:
+        subscription.selector = _read(Selector, selector)
+    for each in _FLAGS:
+        flag(headers, each)
+    subscription.is_exclusive = flag(headers, "exclusive") or flag(headers, "activemq.exclusive")
     name = resolve(connection, headers["destination"], headers)
     with_right(
         connection,
@@ -61,10 +66,21 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
     )
 
 
-def _selector(headers: dict[str, str]) -> str:
-    """The selector, empty where there is none: a blank one is none, as in JMS."""
-    selector = headers.get("selector", "")
-    return selector if selector.strip() else ""
+def _selector(connection: Connection, headers: dict[str, str]) -> str:
+    """The text of the selector; empty where there is none, or nothing in it (JMS, 3.8.1)."""
+    text = headers.get("selector", "")
+    if not text.strip():
+        return ""
+    if connection.broker.config.dialect not in _WITH_HYPHENS:
+        return text
+    return _read(with_hyphens, text)
+
+
+def _read(function: Callable[[str], _T], selector: str) -> _T:
+    try:
+        return function(selector)
+    except SelectorError as error:
+        raise Refused(f"selector: {error}", "bad-selector") from None
 
 
 def _key(headers: dict[str, str]) -> str:
@@ -89,14 +105,16 @@ def _ack_mode(value: str) -> AckMode:
 
 
 def _prefetch(connection: Connection, headers: dict[str, str], default: int) -> int:
-    config = connection.broker.config
-    value = headers.get("prefetch-count", headers.get("activemq.prefetchSize"))
-    if value is None:
-        return default
-    if not (value.isascii() and value.isdigit() and len(value) <= _MOST_PREFETCH_DIGITS):
-        raise Refused(f"prefetch {value[:40]!a} is not a number of messages", "bad-header")
-    # RabbitMQ's 0 stands for "no limit": here, for the highest one.
-    return min(int(value) or config.max_prefetch, config.max_prefetch)
+    most = connection.broker.config.max_prefetch
+    if "prefetch-count" in headers:
+        # RabbitMQ's 0 stands for "no limit": here, for the highest one.
+        count = number(headers, "prefetch-count", "messages", _MOST_PREFETCH_DIGITS)
+        return min(count or most, most)
+    if "activemq.prefetchSize" in headers:
+        # ActiveMQ's stands for "only what is asked for", which STOMP has no frame for.
+        count = number(headers, "activemq.prefetchSize", "messages", _MOST_PREFETCH_DIGITS)
+        return min(max(count, 1), most)
+    return default
 
 
 def _subscribe(
@@ -105,11 +123,20 @@ def _subscribe(
     host, headers = connection.host, frame.headers
     kind = host.check_name(name)
     subscription.prefetch = _prefetch(connection, headers, host.policy(name).prefetch)
+    subscription.room = subscription.prefetch
+    if any(flag(headers, each) for each in _NO_LOCAL):
+        connection.broker.traps.warn(
+            "no-local",
+            host.name,
+            name,
+            "{destination}: a client asks for no-local, which this broker does not know: it gets"
+            " what it sends itself, too",
+        )
     if kind is Kind.TOPIC:
         durable = durable_key(headers, connection.client_id)
         if durable is not None:
             if is_pattern(name):
-                Pattern(name)
+                host.pattern(name)
             else:
                 connection.broker.touch(host.destination(name, connection))
             found = host.durables.get(durable[0])
@@ -125,11 +152,11 @@ def _subscribe(
                 lambda _: _subscribe_durably(connection, frame, key, subscription, name),
             )
             return
-    is_browser = headers.get("browser") == "true"
+    is_browser = flag(headers, "browser")
     if is_pattern(name):
         if is_browser or kind not in (Kind.QUEUE, Kind.TOPIC, Kind.DEAD_LETTERS):
             raise Refused(f"{name[:100]!a} can't have wildcards", "bad-destination")
-        subscription.pattern = Pattern(name)
+        subscription.pattern = host.pattern(name)
         connection.include(key, subscription)
         _subscribe_to_all(connection, frame, subscription)
         return
@@ -161,11 +188,24 @@ def _subscribe_durably(
     durable = durable_key(frame.headers, connection.client_id)
     assert durable is not None  # the caller has looked
     name_of_it, is_shared = durable
-    selector = _selector(frame.headers)
+    selector = _selector(connection, frame.headers)
     queue = connection.host.durable(name_of_it, name, selector, is_shared=is_shared)
     # The queue holds only what the selector takes.
     subscription.selector = None
     _add(connection, key, subscription, queue)
+    journal = connection.broker.journal
+    if journal is not None:
+        # Its RECEIPT comes before its first MESSAGE, and there is none that nobody may have.
+        subscription.hold()
+        journal.when_kept(lambda: _begin(subscription))
+
+
+def _begin(subscription: Subscription) -> None:
+    """Deliver to a subscription that the store has."""
+    subscription.begin()
+    broker = subscription.connection.broker
+    for home in subscription.homes:
+        broker.touch(home)
 
 
 def _subscribe_to(connection: Connection, key: str, subscription: Subscription, name: str) -> None:

@@ -49,6 +49,7 @@ class Subscription:
         "mode",
         "pattern",
         "prefetch",
+        "room",
         "selector",
         "serial",
         "turn",
@@ -73,6 +74,9 @@ class Subscription:
         self.mode = mode
         self.is_auto = mode is AckMode.AUTO
         self.prefetch = prefetch
+        #: Deliveries that may be unsettled: the prefetch, and those that transactions that are
+        #: still open have acknowledged.
+        self.room = prefetch
         self.selector: Selector | None = None
         self.is_exclusive = False
         self._is_over = False
@@ -103,8 +107,18 @@ class Subscription:
         if value:
             # So that it wants nothing, which is asked far more often.
             self.is_auto = False
-            self.prefetch = 0
+            self.prefetch = self.room = 0
             self.waiting.clear()
+
+    def hold(self) -> None:
+        """Take nothing until :meth:`begin`."""
+        self.is_auto = False
+        self.room = 0
+
+    def begin(self) -> None:
+        """Take what the mode and the prefetch allow."""
+        self.is_auto = self.mode is AckMode.AUTO
+        self.room = self.prefetch
 
     def wants(self) -> bool:
         """Whether one more message of a queue can be delivered now."""
@@ -112,7 +126,7 @@ class Subscription:
         return connection.has_room and (
             self.is_auto
             or (
-                len(self.unsettled) < self.prefetch
+                len(self.unsettled) < self.room
                 and connection.slots > 0
                 and not connection.ledger.is_full
             )
@@ -122,7 +136,7 @@ class Subscription:
         """Whether one more message of a topic can be delivered now."""
         connection = self.connection
         return connection.has_room and (
-            self.is_auto or (len(self.unsettled) < self.prefetch and not connection.ledger.is_full)
+            self.is_auto or (len(self.unsettled) < self.room and not connection.ledger.is_full)
         )
 
     def takes(self, message: Message) -> bool:
@@ -143,7 +157,8 @@ class Subscription:
                 connection.served(self)
         if entry.deliveries > 1:
             lines += f"redelivered:true\ndelivery-count:{entry.deliveries}\n"
-        connection.emit(self._head, lines.encode(), message.tail(connection.version))
+        tail = message.tail(connection.version)
+        connection.emit(self._head, lines.encode(), tail if connection.has_eol else tail[:-1])
         if message.size >= _LARGE_BYTES and entry.home.is_queue:
             # Until it is acknowledged it would be in memory twice.
             message.forget_tail()
@@ -178,8 +193,16 @@ class Subscription:
 
     def lose(self, entry: Entry) -> None:
         """Count a message of a topic that it does not get."""
+        home = entry.home
+        home.host.broker.traps.warn(
+            "slow-reader",
+            home.host.name,
+            home.name,
+            "{destination}: a subscriber reads too slowly, and loses messages, whether or not their"
+            " senders got receipts; see max_topic_backlog, or subscribe durably",
+        )
         self.dropped += 1
-        entry.home.dropped += 1
+        home.dropped += 1
 
     def drop_backlog(self) -> None:
         """Keep no messages of topics any more."""
@@ -191,4 +214,5 @@ class Subscription:
         """Write the MESSAGE that tells a browser that it has seen all."""
         name = next((home.name for home in self.homes), "")
         line = header_line("destination", name, self.connection.version)
-        self.connection.emit(self._head, b"message-id:end\nbrowser:end\n", line + b"\n\0")
+        end = line + self.connection.end_of_frame
+        self.connection.emit(self._head, b"message-id:end\nbrowser:end\n", end)

@@ -11,6 +11,7 @@ from stompkit.server.interfaces import Timer
 if TYPE_CHECKING:
     from stompkit.server._entries import Entry
     from stompkit.server._messages import Message
+    from stompkit.server._subscriptions import Subscription
 
 __all__ = ["Settlement", "Transaction"]
 
@@ -30,7 +31,16 @@ class Settlement:
 class Transaction:
     """Frames that take effect together or not at all (1.2, "BEGIN")."""
 
-    __slots__ = ("_config", "_frames", "messages", "name", "octets", "settlements", "timer")
+    __slots__ = (
+        "_config",
+        "_frames",
+        "_freed",
+        "messages",
+        "name",
+        "octets",
+        "settlements",
+        "timer",
+    )
 
     def __init__(self, name: str, config: BrokerConfig) -> None:
         """Begin; ``config`` has the bounds."""
@@ -41,6 +51,8 @@ class Transaction:
         self.timer: Timer | None = None
         self._config = config
         self._frames = 0
+        #: Subscriptions that can take as many more as the transaction has acknowledged for them.
+        self._freed: list[tuple[Subscription, int]] = []
 
     def send(self, message: Message, others: int) -> None:
         """Add a SEND; raises :class:`Refused` past the bounds.
@@ -65,8 +77,16 @@ class Transaction:
         for entry in settlement.entries:
             entry.holder = self
 
+    def free(self, subscription: Subscription, count: int) -> None:
+        """Let a subscription take more while the transaction holds what it has acknowledged."""
+        subscription.room += count
+        self._freed.append((subscription, count))
+
     def release(self) -> None:
         """Give the entries up again: they wait for ACK as before (1.2, "ABORT")."""
+        for subscription, count in self._freed:
+            subscription.room -= count
+        self._freed.clear()
         for settlement in self.settlements:
             for entry in settlement.entries:
                 entry.holder = None

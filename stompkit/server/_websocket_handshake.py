@@ -106,7 +106,7 @@ class Handshake:
                 "stompkit-code": "wrong-protocol",
                 "content-type": "text/plain",
             }
-            return Refused(encode(Frame("ERROR", headers), "1.0"), _PLAIN)
+            return Refused(encode(Frame("ERROR", headers), "1.0", eol=True), _PLAIN)
         for pattern, sentence in _FOREIGN:
             if pattern.match(self._received):
                 return _refused(HTTPStatus.BAD_REQUEST, sentence)

@@ -145,8 +145,51 @@ def test_an_enormous_length_is_too_large_at_once(version: Version | None, digits
     assert receipt_named(refuse(data, version, code="frame-too-large")) == "7"
 
 
-def test_zeros_without_end_are_no_small_number() -> None:
-    refuse(b"SEND\ncontent-length:%b\n\nabc\0" % (b"0" * 5000 + b"3"), code="frame-too-large")
+@pytest.mark.parametrize("zeros", [18, 19, 20, 5000])
+def test_any_number_of_leading_zeros_is_read(zeros: int) -> None:
+    data = b"SEND\ncontent-length:%b3\n\na\0b\0" % (b"0" * zeros)
+    assert decode_one(data).body == b"a\0b"
+    assert decode_one(data.replace(b"3\n\na\0b", b"0\n\n")).body == b""
+
+
+@requirement("1.2/body/others-must-not")
+@pytest.mark.parametrize("version", [None, "1.1", "1.2"])
+@pytest.mark.parametrize("command", BODYLESS)
+@pytest.mark.parametrize("length", [b"5", b"0005", b"1000000"])
+def test_a_length_in_a_frame_that_can_have_no_body_is_refused_at_once(
+    version: Version | None, command: str, length: bytes
+) -> None:
+    head = b"%b\nreceipt:7\ncontent-length:%b\n\n" % (command.encode(), length)
+    assert receipt_named(refuse(head + b"\0", version, code="body-not-allowed")) == "7"
+    # Without the NUL, too: the frame will never be right.
+    with pytest.raises(RemoteProtocolError):
+        FrameDecoder(version).feed(head)
+
+
+@pytest.mark.parametrize("version", EVERY_VERSION)
+@pytest.mark.parametrize("command", BODYLESS)
+@pytest.mark.parametrize("length", [b"5", b"0", b"1000000", b"9" * 30, b"x"])
+@pytest.mark.parametrize("body", [b"", b"hello"])
+def test_a_length_in_a_frame_that_can_have_no_body_is_ignored_where_that_is_tolerated(
+    version: Version | None, command: str, length: bytes, body: bytes
+) -> None:
+    data = b"%b\ncontent-length:%b\n\n%b\0" % (command.encode(), length, body)
+    frame = decode_one(data, version, tolerance=Tolerance.BODY)
+    assert frame == Frame(command, {"content-length": length.decode()})
+
+
+@pytest.mark.parametrize("command", ["SUBSCRIBE", "ACK", "BEGIN"])
+def test_on_1_0_a_length_in_a_frame_without_a_body_is_ignored(command: str) -> None:
+    data = b"%b\ncontent-length:5\n\n\0" % command.encode()
+    assert decode_one(data, "1.0") == Frame(command, {"content-length": "5"})
+
+
+def test_repeated_frames_with_a_length_that_is_ignored_are_all_read() -> None:
+    """Their heads are alike, which the decoder makes use of."""
+    data = b"ACK\nid:1\ncontent-length:9\n\nbody\0" + b"ACK\nid:1\ncontent-length:9\n\n\0" * 3
+    decoder = FrameDecoder("1.2", tolerance=Tolerance.BODY)
+    assert [frame.body for frame in decoder.feed(data)] == [b""] * 4
+    assert decoder.pending_bytes == 0
 
 
 @requirement("1.0/send/null-after-content-length", "1.0/message/null-terminated")

@@ -509,13 +509,24 @@ def test_requeue_false_goes_to_the_dead_letters_at_once(version: str) -> None:
     assert letter.headers["dead-letter-deliveries"] == "1"
 
 
-@pytest.mark.parametrize("value", ["true", "", "no", "False"])
-def test_only_requeue_false_forbids_another_try(value: str) -> None:
+@pytest.mark.parametrize(("value", "again"), [("true", [b"1"]), ("True", [b"1"]), ("False", [])])
+def test_requeue_false_forbids_another_try(value: str, again: list[bytes]) -> None:
     broker = MemoryBroker()
     fill(broker, 1)
     client, messages = consume(broker, "1.2", "client")
     client.nack(messages[b"1"], requeue=value)
-    assert list(received(client)) == [b"1"]
+    assert list(received(client)) == again
+
+
+@pytest.mark.parametrize("value", ["", "no", "0", "false "])
+def test_a_requeue_that_is_neither_true_nor_false_is_refused(value: str) -> None:
+    broker = MemoryBroker()
+    fill(broker, 1)
+    client, messages = consume(broker, "1.2", "client")
+    client.nack(messages[b"1"], requeue=value)
+    assert refusal(client) == "bad-header"
+    _, messages = consume(broker, "1.2", "client")
+    assert list(messages) == [b"1"]
 
 
 def test_requeue_false_does_not_matter_to_ack() -> None:

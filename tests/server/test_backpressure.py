@@ -140,7 +140,7 @@ def test_receipts_of_a_chunk_are_one_write_too() -> None:
     ("receipts", "writes"), [(0, 5), (1, 5), (1.1, 3), (2, 3), (2.1, 2), (4, 2), (5, 1), (6, 1)]
 )
 def test_writes_are_cut_where_the_batch_is_full(receipts: float, writes: int) -> None:
-    batch = round(receipts * len(b"RECEIPT\nreceipt-id:r\n\n\0"))
+    batch = round(receipts * len(b"RECEIPT\nreceipt-id:r\n\n\0\n"))
     client = MemoryBroker(BrokerConfig(write_batch_bytes=batch)).client()
     before = client.transport.writes
     client.write(b"SEND\ndestination:/topic/t\nreceipt:r\n\n\0" * 5)

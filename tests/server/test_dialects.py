@@ -77,11 +77,11 @@ def test_in_our_own_dialect_none_of_them_is_known(dialect: str, spelling: str, n
 @pytest.mark.parametrize(
     ("dialect", "name"),
     [
-        ("activemq", "a"),
+        ("activemq", ""),
         ("activemq", "/a"),
         ("activemq", "queue://"),
-        ("activemq", "jms.queue.a"),
-        ("rabbitmq", "a"),
+        ("rabbitmq", ""),
+        ("rabbitmq", "a/b"),
         ("rabbitmq", "queue://a"),
         ("rabbitmq", "/exchange/"),
         ("rabbitmq", "/amq/queue/"),

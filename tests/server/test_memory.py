@@ -57,7 +57,7 @@ def test_octets_are_those_of_the_frames_and_beats() -> None:
     client.send("BEGIN", transaction="t", receipt="r")
     broker.clock.advance(1.0)
     assert client.octets.startswith(b"CONNECTED\n")
-    assert client.octets.endswith(b"\0RECEIPT\nreceipt-id:r\n\n\0\n")
+    assert client.octets.endswith(b"\0\nRECEIPT\nreceipt-id:r\n\n\0\n\n")
 
 
 def test_a_full_transport_holds_what_the_client_does_not_read() -> None:
@@ -66,7 +66,7 @@ def test_a_full_transport_holds_what_the_client_does_not_read() -> None:
     client.stop_reading()
     client.send("BEGIN", transaction="t", receipt="r")
     assert client.take() == []
-    assert client.transport.unread_bytes == len(b"RECEIPT\nreceipt-id:r\n\n\0")
+    assert client.transport.unread_bytes == len(b"RECEIPT\nreceipt-id:r\n\n\0\n")
     client.read_waiting()
     assert len(client.take("RECEIPT")) == 1
     client.send("COMMIT", transaction="t", receipt="s")

@@ -303,9 +303,9 @@ def test_octets_that_are_not_utf8_are_passed_on_where_they_are_tolerated(
     octets = consumer.transport.take()
     name, _, value = line.partition(b":")
     assert b"\n%b:%b" % (name, value.split(b":")[0]) in octets
-    assert octets.endswith(b"\n\n%b\0" % body)
+    assert octets.endswith(b"\n\n%b\0\n" % body)
     producer.publish(DESTINATION, b"next")
-    assert consumer.transport.take().endswith(b"next\0")
+    assert consumer.transport.take().endswith(b"next\0\n")
 
 
 @pytest.mark.parametrize("receiver", VERSIONS)
@@ -328,7 +328,7 @@ def test_a_destination_that_is_not_utf8_works_where_it_is_tolerated() -> None:
     client.write(b"SEND\ndestination:/queue/\xff\n\nbody\0")
     octets = client.transport.take()
     assert b"destination:/queue/\xff\n" in octets
-    assert octets.endswith(b"body\0")
+    assert octets.endswith(b"body\0\n")
 
 
 def test_a_message_for_several_versions_is_right_for_each() -> None:

@@ -15,7 +15,7 @@ QUEUE = "/queue/a"
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 #: A frame that is answered, and the length of the answer.
 ASKING = b"SEND\ndestination:/topic/t\nreceipt:r\n\n\0"
-RECEIPT_BYTES = len(b"RECEIPT\nreceipt-id:r\n\n\0")
+RECEIPT_BYTES = len(b"RECEIPT\nreceipt-id:r\n\n\0\n")
 
 
 def refusal(client: MemoryClient) -> str | None:

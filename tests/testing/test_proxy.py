@@ -220,7 +220,7 @@ def test_pieces_are_the_octets_that_came_however_they_came(chunks: list[bytes]) 
 @given(streams())
 def test_frames_do_not_depend_on_how_they_came(chunks: list[bytes]) -> None:
     def complete(pieces: list[Piece]) -> list[Piece]:
-        return [piece for piece in pieces if piece.is_frame or piece.is_beat]
+        return [piece for piece in pieces if piece.is_frame]
 
     assert complete(pieces_of(chunks)) == complete(pieces_of([b"".join(chunks)]))
 
@@ -245,6 +245,14 @@ _WITH_NUL = b"SEND\r\ncontent-length:3\r\n\r\na\0b\0"
 def test_every_valid_frame_is_a_piece(stream: tuple[list[bytes], list[bytes]]) -> None:
     octets, chunks = stream
     assert [piece.octets for piece in pieces_of(chunks) if piece.is_frame] == octets
+
+
+def test_the_line_feed_that_comes_with_a_frame_is_no_heart_beat() -> None:
+    frame = Piece(b"RECEIPT\nreceipt-id:1\n\n\0", is_frame=True)
+    beat = Piece(b"\n", is_beat=True)
+    assert pieces_of([frame.octets + b"\n\n", b"\n"]) == [frame, Piece(b"\n"), beat, beat]
+    assert pieces_of([frame.octets, b"\n"]) == [frame, beat]
+    assert pieces_of([b"\r\n" + frame.octets]) == [Piece(b"\r\n", is_beat=True), frame]
 
 
 def test_what_is_no_stomp_is_told_from_its_first_octets() -> None:

@@ -93,6 +93,12 @@ def test_a_rule_is_taken_away_by_a_minus_sign() -> None:
     assert "nack-is-ack" in parse_quirks("rabbitmq,-nack-requeues,nack-is-ack")
 
 
+def test_a_former_rule_is_the_opposite_of_the_present_one() -> None:
+    assert "frames-end-with-nul" in parse_quirks("rabbitmq,-frames-end-with-eol")
+    assert "frames-end-with-nul" not in parse_quirks("coilmq,frames-end-with-eol")
+    assert "frames-end-with-nul" not in parse_quirks("rabbitmq,frames-end-with-eol")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -5,9 +5,10 @@ comparisons, arithmetic, ``BETWEEN``, ``IN``, ``LIKE``, ``IS NULL``, ``AND``, ``
 Keywords are the same in any case, names of headers are not.
 
 *Names* are letters, digits, ``_`` and ``$``. ``a-b`` is a difference, as in JMS; any other header
-is named in double quotes: ``"content-type" = 'text/plain'``, with ``""`` for a quote in it.
-ActiveMQ's prefix ``hyphenated_props:`` is not known. JMS's own names stand for STOMP's headers,
-see ``_STANDS_FOR`` in ``_values``.
+is named in double quotes: ``"content-type" = 'text/plain'``, with ``""`` for a quote in it. A
+selector that begins with Artemis's ``hyphenated_props:`` has names with hyphens between letters:
+there ``a-b`` is a name, and ``a - b`` a difference. JMS's own names stand for STOMP's headers, see
+``_STANDS_FOR`` in ``_values``.
 
 *Types.* Headers are text, and what they are compared with says how they are read: as a number
 beside a number or arithmetic, as ``true`` or ``false`` in any case beside a condition or where a
@@ -22,6 +23,6 @@ message for which the whole is true is taken.
 """
 
 from stompkit.server._selectors._errors import SelectorError
-from stompkit.server._selectors._selector import Selector
+from stompkit.server._selectors._selector import Selector, with_hyphens
 
-__all__ = ["Selector", "SelectorError"]
+__all__ = ["Selector", "SelectorError", "with_hyphens"]

@@ -8,8 +8,9 @@ from weakref import WeakValueDictionary
 
 from stompkit.server._selectors._parser import Parser
 from stompkit.server._selectors._values import Read
+from stompkit.server._selectors._words import HYPHENATED, words_of
 
-__all__ = ["Selector"]
+__all__ = ["Selector", "with_hyphens"]
 
 
 class _Condition:
@@ -50,3 +51,15 @@ class Selector:
     def takes(self, headers: Mapping[str, str]) -> bool:
         """Whether the condition is true, neither false nor unknown; raises nothing."""
         return self._condition.read(headers) is True
+
+
+def with_hyphens(text: str) -> str:
+    """A selector whose names can have hyphens, as the text that means so everywhere.
+
+    One without such names stays as it is. Raises :class:`SelectorError` for none at all.
+    """
+    if not text or text.startswith(HYPHENATED):
+        return text
+    marked = HYPHENATED + text
+    with_and_without = [[word.text for word in words_of(each)] for each in (marked, text)]
+    return marked if with_and_without[0] != with_and_without[1] else text

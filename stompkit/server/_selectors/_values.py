@@ -79,7 +79,7 @@ def _truth(text: str) -> bool | None:
 
 
 def _delivery_mode(text: str) -> str:
-    return "PERSISTENT" if text == "true" else "NON_PERSISTENT"
+    return "PERSISTENT" if _truth(text) else "NON_PERSISTENT"
 
 
 #: The names that JMS has for headers of STOMP, and what a message without the header has: two of

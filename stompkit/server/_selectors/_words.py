@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from stompkit.server._selectors._errors import SelectorError
 
-__all__ = ["UNSIGNED", "Word", "words_of"]
+__all__ = ["HYPHENATED", "UNSIGNED", "Word", "words_of"]
 
 #: Octets of a selector, and names and values in it.
 _MOST_OCTETS: Final = 8_192
@@ -15,13 +15,19 @@ _MOST_VALUES: Final = 1_000
 
 #: A number without its sign, as a regular expression.
 UNSIGNED: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_WORD: Final = re.compile(
-    rf"""(?P<blank>[ \t\r\n\f]+)
+_WORD: Final = rf"""(?P<blank>[ \t\r\n\f]+)
     |(?P<number>{UNSIGNED})
+    |(?P<hyphenated>{{hyphenated}})
     |(?P<name>(?:[A-Za-z0-9_$]|[^\x00-\x7f])+)
     |(?P<string>'(?:[^']|'')*'(?!'))
     |(?P<quoted>"(?:[^"]|"")*"(?!"))
-    |(?P<mark><>|<=|>=|[-+*/=<>(),])""",
+    |(?P<mark><>|<=|>=|[-+*/=<>(),])"""
+#: What a selector begins with whose names can have hyphens in them, as in Artemis.
+HYPHENATED: Final = "hyphenated_props:"
+_PLAIN_WORD: Final = re.compile(_WORD.replace("{hyphenated}", "(?!)"), re.VERBOSE)
+#: Here a name can have hyphens with a letter behind each.
+_WORD_WITH_HYPHENS: Final = re.compile(
+    _WORD.replace("{hyphenated}", r"[A-Za-z_$][A-Za-z0-9_$]*(?:-[A-Za-z_$][A-Za-z0-9_$]*)+"),
     re.VERBOSE,
 )
 _KEYWORDS: Final = frozenset("AND BETWEEN ESCAPE FALSE IN IS LIKE NOT NULL OR TRUE".split())
@@ -43,8 +49,11 @@ def words_of(text: str) -> list[Word]:
         raise SelectorError(f"selector of more than {_MOST_OCTETS} octets", 0, text)
     words: list[Word] = []
     values = at = 0
+    word = _PLAIN_WORD
+    if text.startswith(HYPHENATED):
+        word, at = _WORD_WITH_HYPHENS, len(HYPHENATED)
     while at < len(text):
-        match = _WORD.match(text, at)
+        match = word.match(text, at)
         if match is None:
             raise SelectorError(_UNFINISHED.get(text[at], "unexpected character"), at, text)
         found = match[0]
@@ -54,6 +63,8 @@ def words_of(text: str) -> list[Word]:
             words.append(Word("name", found[1:-1].replace('""', '"'), at))
         elif match["number"]:
             words.append(Word("number", found, at))
+        elif match["hyphenated"]:
+            words.append(Word("name", found, at))
         elif match["name"]:
             words.append(_name(found, at, text))
         elif match["mark"]:

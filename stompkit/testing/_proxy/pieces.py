@@ -41,7 +41,10 @@ class Piece(NamedTuple):
     is_frame: bool = False
     """Whether they are a frame, from its command to its NUL."""
     is_beat: bool = False
-    """Whether they are an end of line between frames: a heart-beat, mostly."""
+    """Whether they are an end of line between frames: a heart-beat.
+
+    The line feed that came together with a frame, behind its NUL, is none.
+    """
 
 
 class _NoFrame(Exception):
@@ -90,12 +93,14 @@ class Splitter:
         """Take octets and return the pieces that are complete with them."""
         pieces: list[Piece] = []
         start = 0
+        is_behind_frame = False
         self._pending += octets
         try:
             while start < len(self._pending) and not self._is_lost:
                 end = self._end_of_eol(start)
                 if end:
-                    pieces.append(Piece(bytes(self._pending[start:end]), is_beat=True))
+                    eol = bytes(self._pending[start:end])
+                    pieces.append(Piece(eol, is_beat=not is_behind_frame))
                 elif nuls := _NULS.match(self._pending, start):
                     end = nuls.end()
                     pieces.append(Piece(bytes(nuls[0])))
@@ -106,6 +111,7 @@ class Splitter:
                     pieces.append(Piece(bytes(self._pending[start:end]), is_frame=True))
                 self._forget_progress()
                 start = end
+                is_behind_frame = pieces[-1].is_frame
         except _NoFrame:
             self._is_lost = True
         if self._is_lost:

@@ -83,7 +83,11 @@ class MemoryBroker:
         """Open a connection on which nothing has been sent yet; ``address`` is the client's."""
         self._last_port += 1
         peer = IPv4Address("TCP", address, self._last_port)
-        return MemoryClient(self._factory.buildProtocol(peer), self._transport(self.clock, peer))
+        return MemoryClient(
+            self._factory.buildProtocol(peer),
+            self._transport(self.clock, peer),
+            eol_after_frames=self.broker.config.eol_after_frames,
+        )
 
     def client(self, version: str = "1.2", /, **headers: str) -> MemoryClient:
         """Open a connection and log in.

@@ -27,8 +27,17 @@ class MemoryClient:
     that are new.
     """
 
-    def __init__(self, protocol: IProtocol, transport: MemoryTransport) -> None:
-        """Connect; :meth:`MemoryBroker.connect` does it."""
+    def __init__(
+        self,
+        protocol: IProtocol,
+        transport: MemoryTransport,
+        *,
+        eol_after_frames: bool = True,
+    ) -> None:
+        """Connect; :meth:`MemoryBroker.connect` does it.
+
+        ``eol_after_frames`` is the broker's setting: such a line feed is no heart-beat.
+        """
         #: The transport, for what has no method here.
         self.transport = transport
         self._octets = bytearray()
@@ -36,6 +45,7 @@ class MemoryClient:
         self._given = 0
         self._decoder = FrameDecoder(limits=AFTER_LOGIN)
         self._headers: dict[str, str] = {}
+        self._has_eol = eol_after_frames
         transport.open(protocol)
 
     # Sending.
@@ -141,9 +151,9 @@ class MemoryClient:
 
     @property
     def beats(self) -> int:
-        """Line ends read between frames: heart-beats."""
+        """Line ends read between frames that are not the end of one: heart-beats."""
         self._read()
-        return self._decoder.eols
+        return self._decoder.eols - len(self._frames) * self._has_eol
 
     def _read(self) -> None:
         data = self.transport.take()

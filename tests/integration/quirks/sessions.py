@@ -320,7 +320,7 @@ def begin_twice(site: Site) -> object:
 # Octets.
 
 
-@script("frames-end-with-eol")
+@script("frames-end-with-nul")
 def octets_between_frames(site: Site) -> object:
     with site.peer() as peer:
         peer.call("BEGIN", transaction="1")

@@ -242,7 +242,7 @@ def begin_twice(broker: MemoryBroker) -> object:
     return heard(client), other.bodies()
 
 
-@shows("frames-end-with-eol", on=(2, 1), off=(1, 1))
+@shows("frames-end-with-nul", on=(1, 1), off=(2, 1))
 def ends(broker: MemoryBroker) -> object:
     client = broker.client()
     before = client.octets

@@ -62,7 +62,7 @@ class Answering(Connection):
             if "content-length-not-added" not in self.quirks:
                 frame = changed(frame, content_length=str(len(frame.body)))
         if not self._is_refused:
-            end = b"\0\n" if "frames-end-with-eol" in self.quirks else b"\0"
+            end = b"\0\n" if self.has_eol else b"\0"
             super().emit(encoded(frame, self.escapes, end))
 
     @property

@@ -15,7 +15,7 @@ from stompkit.testing.server.quirks._rules import (
 )
 from stompkit.testing.server.quirks._rules.rule import Rule
 
-__all__ = ["PROFILES", "RULES"]
+__all__ = ["OPPOSITES", "PROFILES", "RULES"]
 
 RULES: Final[dict[str, Rule]] = {
     rule.id: rule
@@ -29,6 +29,9 @@ RULES: Final[dict[str, Rule]] = {
         *spring_simple.RULES,
     )
 }
+
+#: Former rules, now what our broker does by itself, and the rule that says the opposite.
+OPPOSITES: Final[dict[str, str]] = {"frames-end-with-eol": "frames-end-with-nul"}
 
 
 def _ids(rules: tuple[Rule, ...], *shared: str) -> tuple[str, ...]:
@@ -48,7 +51,6 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "unescapes-1.0",
         "unknown-ack-mode-is-auto",
         "unsubscribe-gives-back",
-        "frames-end-with-eol",
     ),
     "artemis": _ids(
         artemis.RULES,
@@ -58,7 +60,6 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "browser-ignored",
         "unsubscribe-gives-back",
         "redelivered-always",
-        "frames-end-with-eol",
     ),
     "rabbitmq": _ids(
         rabbitmq.RULES,
@@ -79,7 +80,6 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "receipt-header-echoed",
         "transaction-header-echoed",
         "begin-restarts",
-        "frames-end-with-eol",
     ),
     "coilmq": _ids(
         coilmq.RULES,
@@ -96,6 +96,7 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "receipt-header-echoed",
         "begin-restarts",
         "disconnect-stays-open",
+        "frames-end-with-nul",
     ),
     "spring-simple": _ids(
         spring_simple.RULES,
@@ -109,5 +110,6 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "receipt-header-echoed",
         "transaction-header-echoed",
         "disconnect-stays-open",
+        "frames-end-with-nul",
     ),
 }

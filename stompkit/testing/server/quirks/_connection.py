@@ -73,7 +73,7 @@ class Quirky(Answering):
         """Begin with nothing received."""
         super().__init__(broker, outlet, now)
         config = broker.config
-        tolerance = config.tolerance
+        tolerance = config.effective_tolerance
         if "crlf-anywhere" in self.quirks:
             tolerance |= Tolerance.CRLF
         if "undefined-escape-kept" in self.quirks:
@@ -215,7 +215,7 @@ class Quirky(Answering):
     @property
     def is_browsing(self) -> bool:
         """Whether the SUBSCRIBE that is being dealt with only wants to look."""
-        return self.subscribing.headers.get("browser") == "true"
+        return self.subscribing.headers.get("browser", "").lower() == "true"
 
     def unsubscribe(self, frame: Frame) -> None:
         """End a subscription."""
@@ -280,7 +280,7 @@ class Quirky(Answering):
 
     def settle(self, frame: Frame, entries: list[Entry], *, accepted: bool) -> None:
         """Settle entries as an ACK or NACK says, in its transaction if it has one."""
-        requeue = frame.headers.get("requeue", "true") != "false"
+        requeue = frame.headers.get("requeue", "true").lower() != "false"
         settlement = Settlement(entries, accepted=accepted, requeue=requeue)
         name = frame.headers.get("transaction")
         if name is None:

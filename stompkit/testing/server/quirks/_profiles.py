@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from stompkit.server import BrokerConfig, BrokerFactory
 from stompkit.server.interfaces import StoreError
-from stompkit.testing.server.quirks._catalogue import PROFILES, RULES
+from stompkit.testing.server.quirks._catalogue import OPPOSITES, PROFILES, RULES
 from stompkit.testing.server.quirks._rabbitmq_queues import DeclaredQueues
 from stompkit.testing.server.quirks._rules.rule import Quirks, parse
 from stompkit.testing.server.quirks.activemq import ActiveMQ
@@ -27,6 +27,7 @@ _OF_MORBIDQ: Final = frozenset(PROFILES["morbidq"])
 _SETTINGS: Final[dict[str, dict[str, object]]] = {
     "activemq-destinations": {"dialect": "activemq"},
     "artemis-destinations": {"dialect": "artemis"},
+    "frames-end-with-nul": {"eol_after_frames": False},
     "rabbitmq-destinations": {"dialect": "rabbitmq"},
     "nack-requeues": {"nack": "requeue", "dead_letters": False},
     "prefetch-size": {"prefetch": 1_000, "max_prefetch": _UNLIMITED},
@@ -63,7 +64,7 @@ def parse_quirks(text: str) -> Quirks:
     Raises ValueError, which lists the names, for one that there is not, and for rules that
     exclude each other; those of MorbidQ, which is a broker of its own, exclude all others.
     """
-    quirks = parse(text, RULES, PROFILES)
+    quirks = parse(text, RULES, PROFILES, OPPOSITES)
     others = [rule for rule in quirks if rule not in _OF_MORBIDQ]
     if others and is_morbidq(quirks):
         raise ValueError(f"the rules of morbidq can't be had together with others: {others[0]}")
@@ -81,6 +82,7 @@ def factory_for(
     """Make a broker that goes by rules; ``rest`` is what :class:`BrokerFactory` takes as well."""
     config = BrokerConfig() if config is None else config
     if is_morbidq(quirks):
+        config = config.changed(eol_after_frames="Q9" in quirks)
         return MorbidQFactory(quirks, config, clock, **rest)
     changes: dict[str, object] = {}
     for rule in quirks:

@@ -19,7 +19,8 @@ def decoded(octets: bytes, version: Version) -> Frame:
         if command not in _UNESCAPED:
             name, value = unescape(name, version), unescape(value, version)
         pairs.append((name, value))
-    return Frame(command, dict(pairs), rest[:-1])
+    # A line feed may follow the NUL that ends the body.
+    return Frame(command, dict(pairs), rest[: rest.rfind(b"\0")])
 
 
 def encoded(frame: Frame, version: Version, end: bytes = b"\0") -> bytes:

@@ -49,19 +49,29 @@ class Quirks:
         return f"Quirks({', '.join(self)})"
 
 
-def parse(text: str, rules: Mapping[str, Rule], profiles: Mapping[str, Sequence[str]]) -> Quirks:
+def parse(
+    text: str,
+    rules: Mapping[str, Rule],
+    profiles: Mapping[str, Sequence[str]],
+    opposites: Mapping[str, str],
+) -> Quirks:
     """Read a list, with commas, of profiles and rules; ``-RULE`` takes a rule away again.
 
-    Case does not matter. Raises ValueError for a name that there is not, for a rule that is taken
-    away and was not there, and for rules that exclude each other.
+    ``opposites`` are former rules for what our broker does by itself now, each with the rule
+    that is its opposite. Case does not matter. Raises ValueError for a name that there is not,
+    for a rule that is taken away and was not there, and for rules that exclude each other.
     """
-    known = {name.lower(): name for name in [*rules, *profiles]}
+    known = {name.lower(): name for name in [*rules, *profiles, *opposites]}
     held: dict[str, None] = {}
     for item in (word.strip() for word in text.split(",")):
         name = known.get(item.removeprefix("-").strip().lower())
         if name is None:
             raise ValueError(_unknown(item, rules, profiles))
-        if not item.startswith("-"):
+        if name in opposites:
+            held.pop(opposites[name], None)
+            if item.startswith("-"):
+                held[opposites[name]] = None
+        elif not item.startswith("-"):
             held.update(dict.fromkeys(profiles.get(name, (name,))))
         elif name in profiles:
             raise ValueError(f"{item}: only rules can be taken away, not all of {name}")

@@ -138,9 +138,9 @@ RULES: Final = (
         "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed",
     ),
     Rule(
-        "frames-end-with-eol",
-        "A line feed follows the NUL of each frame that the broker sends.",
-        "ActiveMQ 5.17.2 and RabbitMQ 3.10.8, observed; Artemis 2.45 source: StompFrame",
+        "frames-end-with-nul",
+        "No line feed follows the NUL of a frame that the broker sends.",
+        "CoilMQ 1.1.0, observed; Spring 7.1 source: StompEncoder.encode",
     ),
     Rule(
         "disconnect-stays-open",

@@ -454,6 +454,7 @@ class VirtualHost:
             if isinstance(destination, Topic) and queue in destination.durables:
                 del destination.durables[queue]
                 self.broker.touch(destination)
+        queue.stop()
         queue.drop_lanes()
 
     def _expire_durables(self) -> None:

@@ -75,6 +75,8 @@ class Queue(Destination):
         self.browsers: dict[Subscription, deque[Entry] | None] = {}
         #: Those that take a message at a time when they want one, in the order in which they came.
         self.pullers: dict[Puller, None] = {}
+        #: The ranks of messages at the front by their identifiers, for those who take by rank.
+        self.ranks: dict[str, tuple[int, int]] = {}
         #: Connections that wait for room, in the order in which they are let in.
         self.blocked: deque[Connection] = deque()
         #: Queues whose expired messages wait for room among these dead letters.
@@ -940,12 +942,17 @@ class Queue(Destination):
         for subscription in [*self.subscriptions, *self.browsers]:
             self.remove(subscription)
         self._made_room()
-        self._delays.clear()
-        self._expiry.clear()
+        self.stop()
         self.drop_lanes()
         pullers, self.pullers = self.pullers, {}
         for puller in pullers:
             puller.offered(self)
+
+    def stop(self) -> None:
+        """Wait for no time any more: the queue is being removed."""
+        self._delays.clear()
+        self._timeouts.clear()
+        self._expiry.clear()
 
     def resume(self) -> None:
         """Deliver again."""

@@ -53,6 +53,14 @@ class AckTimeouts:
             if self._missed:
                 self._missed.pop(entry, None)
 
+    def clear(self) -> None:
+        """Wait for nothing any more: the queue is being removed."""
+        if self._deadlines is not None:
+            self._deadlines.clear()
+        self._missed.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
     def _on_time(self) -> None:
         deadlines, alarm = self._deadlines, self._alarm
         assert deadlines is not None and alarm is not None  # who has set the alarm made both

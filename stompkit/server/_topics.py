@@ -290,7 +290,10 @@ class Topic(Destination):
             self._selectors -= subscription.selector is not None
 
     def clear(self) -> None:
-        """Forget what waits for its time."""
+        """Let go of who is subscribed, and forget what waits for its time."""
+        for subscription in list(self.subscriptions):
+            self.remove(subscription)
+        self.durables.clear()
         self._delays.clear()
         self._rest.clear()
         self.is_busy = False

@@ -95,7 +95,6 @@ class Hub:
         self.id = secrets.token_hex(8)
         self._known: OrderedDict[int, Job] = OrderedDict()
         self._has_forgotten = False
-        self._ranks: dict[str, dict[Message, Rank]] = {}
         self.configure(settings)
 
     def configure(self, settings: BeanstalkSettings) -> None:
@@ -192,23 +191,24 @@ class Hub:
         """The most urgent job of a tube that waits in memory, and its rank."""
         queue = self.queue(tube)
         entries = [] if queue is None else pulling.front(queue, _MOST_RANKED)
-        if queue is None or not entries:
-            self._ranks.pop(tube, None)
+        if queue is None:
             return None
         has_priorities = queue.policy.priority
-        known = self._ranks.get(tube, {})
-        ranks: dict[Message, Rank] = {}
+        known = queue.ranks
+        ranks: dict[str, Rank] = {}
         for entry in entries:
             message = entry.message
-            rank = known.get(message)
+            rank = known.get(message.id)
             if rank is None:
                 pri = pri_of(message, has_priorities=has_priorities)
                 rank = (pri, self.numbers.of(message.id))
-            ranks[message] = rank
-        if len(ranks) > _FEW:
-            self._ranks[tube] = ranks
-        first = min(entries, key=lambda entry: ranks[entry.message])
-        return ranks[first.message], first
+            ranks[message.id] = rank
+        # With the queue, which goes when the tube does, and without the messages.
+        queue.ranks = ranks if len(ranks) > _FEW else {}
+        if not entries:
+            return None
+        first = min(entries, key=lambda entry: ranks[entry.message.id])
+        return ranks[first.message.id], first
 
     def learn(self, message: Message, tube: str) -> Job:
         """Remember a job, since a client is told of it."""

@@ -31,7 +31,7 @@ The commands
 ============
 
 ``stompkit COMMAND --help`` says what stands here, too; ``python -m stompkit`` is the same as
-``stompkit``. The broker itself is run by Twisted: ``twist stompkit --help``, `The broker
+``stompkit``. In the background Twisted runs the broker: ``twistd stompkit --help``, `The broker
 <broker.rst>`__.
 
 ::

@@ -107,7 +107,7 @@ def test_without_a_command_the_help_is_printed_as_an_error() -> None:
     ("name", "meant"),
     [
         ("check-cnofig", "did you mean check-config?"),
-        ("xyzzy", "there are run, ping, check-config,"),
+        ("xyzzy", "there are serve, run, ping, check-config,"),
     ],
 )
 def test_a_command_that_there_is_not_is_told(name: str, meant: str) -> None:

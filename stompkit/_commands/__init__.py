@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
 #: The commands, in the order in which somebody meets them, and what each does.
 COMMANDS: Final = {
+    "serve": "run a broker in the foreground",
     "run": "run a command with a broker of its own",
     "ping": "ask a broker whether it works",
     "check-config": "say what is wrong with a broker's file of settings",
@@ -53,12 +54,12 @@ _EXTRAS: Final = {
 
 _DESCRIPTION: Final = "STOMP for Python: a broker, and tools around it."
 _EPILOG: Final = """\
-`stompkit COMMAND --help` says more about each. The broker itself is run by Twisted:
+`stompkit COMMAND --help` says more about each. The broker:
 
-  twist stompkit                                   in memory, on loopback
-  twist stompkit --data /var/lib/stompkit          messages survive
+  stompkit serve                                   in memory, on loopback
+  stompkit serve --data /var/lib/stompkit          messages survive
   twistd stompkit --config /etc/stompkit.toml      in the background
-  twist stompkit --help                            all options
+  stompkit serve --help                            all options
 
 exit status: 0 all is well; 1 something is wrong, and was said on standard error; 2 the command
 line is; 130 interrupted. Where a command has others, its --help lists them.

@@ -8,7 +8,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -91,6 +91,8 @@ class Lifecycle:
         self._listeners = Listeners(settings, self.factory, clock, self._reactor)
         self._is_listening = False
         self._admin = self._make_admin()
+        #: Called once it listens, if somebody wants to know.
+        self.when_listening: Callable[[], None] | None = None
 
     def _make_admin(self) -> Admin | None:
         if not self.settings.admin.endpoints:
@@ -148,7 +150,10 @@ class Lifecycle:
             if lock.try_acquire():
                 return True
         except OSError as error:
-            raise _StartError(f"can't lock {lock.path}: {error.strerror}") from error
+            reason = error.strerror
+            if lock.path.parent.is_file():
+                reason = f"{lock.path.parent} is a file, and no directory"
+            raise _StartError(f"can't lock {lock.path}: {reason}") from error
         who = lock.holder()
         if timeout_s == 0:
             raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")
@@ -242,6 +247,8 @@ class Lifecycle:
             except OSError as error:
                 raise _StartError(f"can't write the announce file: {error}") from error
         self.notifier.ready(self.state)
+        if self.when_listening is not None:
+            self.when_listening()
 
     @property
     def is_listening(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
@@ -73,7 +74,7 @@ class Listeners:
             try:
                 port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)
             except Exception as error:
-                raise CantListen(f"can't listen on {where.endpoint}: {error}") from error
+                raise CantListen(f"can't listen on {where.endpoint}: {_why(error)}") from error
             accept_few(port)
             self._listeners.append(_Listener(spoken, where, port))
             if self._is_stopped:
@@ -158,6 +159,17 @@ class Listeners:
                 " address: list the load balancers in proxies, in [[listen]]",
                 port=address.port,
             )
+
+
+def _why(error: Exception) -> str:
+    """The reason in words that say what to do, where that is known."""
+    reason = getattr(error, "socketError", None)
+    if getattr(reason, "errno", None) != errno.EADDRINUSE:
+        return str(error)
+    return (
+        "the address is in use. Stop the process that listens there, or choose another address"
+        " with --endpoint or in the file of --config."
+    )
 
 
 def addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:

@@ -44,7 +44,7 @@ class LogObserver:
     def __init__(self, stream: TextIO, switch: LogSwitch) -> None:
         """Write in the format that the switch says at the time."""
         self._switch = switch
-        self._observers = {
+        self.observers = {
             "text": textFileLogObserver(stream),
             # Without the separator that Twisted puts in front of each line by default: what reads
             # logs knows JSON lines.
@@ -55,7 +55,7 @@ class LogObserver:
         """Write an event; to what JSON has of it, its text is added."""
         if self._switch.format == "json":
             event = {**event, "text": formatEvent(event)}
-        self._observers[self._switch.format](event)
+        self.observers[self._switch.format](event)
 
 
 class ReopenedFile:
@@ -108,7 +108,7 @@ class LogSwitch:
         ``--logger`` and ``--syslog`` of ``twistd`` are left alone.
         """
         if "fileLogObserverFactory" in runner:
-            runner["fileLogObserverFactory"] = self._observer
+            runner["fileLogObserverFactory"] = self.observer
         elif not runner.get("logger") and not runner.get("syslog"):
             self._twistd = runner
 
@@ -116,10 +116,11 @@ class LogSwitch:
         """Be the observer that ``twistd`` takes from its application, if it is ``twistd``."""
         if self._twistd is not None and isinstance(application, Componentized):
             stream = sys.stdout if self._path is not None else _twistd_stream(self._twistd)
-            observer = self._observer(stream)
+            observer = self.observer(stream)
             application.setComponent(ILogObserver, observer)  # type: ignore[no-untyped-call]  # Twisted's
 
-    def _observer(self, stream: TextIO) -> LogObserver:
+    def observer(self, stream: TextIO) -> LogObserver:
+        """What writes the log to its file, or else to a stream; SystemExit if it can't."""
         if self._path is None:
             return LogObserver(stream, self)
         try:

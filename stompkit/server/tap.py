@@ -20,6 +20,7 @@ from stompkit.server._assembly import MakeFactory
 from stompkit.server._auth import checkers_from
 from stompkit.server._checks import check_endpoint, check_sync, check_wsproto
 from stompkit.server._collector import CollectorSettings
+from stompkit.server._daemon import DaemonStart
 from stompkit.server._lifecycle import Lifecycle
 from stompkit.server._logs import LogSwitch
 from stompkit.server._origins import Origins
@@ -187,6 +188,7 @@ class Options(UsageOptions, AuthOptionMixin):
         path = None if file is None else Path(file).absolute()
         self["log"] = LogSwitch(settings.log.format or "text", path)
         runner = getattr(self, "parent", None)
+        self["daemon"] = DaemonStart(runner)
         if runner is not None and (settings.log.format is not None or path is not None):
             self["log"].install(runner)
 
@@ -306,15 +308,28 @@ class BrokerService(Service):
     """A broker, as a service of Twisted; it ends the process with the reason if it can't work."""
 
     def __init__(
-        self, lifecycle: Lifecycle, log: LogSwitch, reloader: Reloader | None = None
+        self,
+        lifecycle: Lifecycle,
+        log: LogSwitch,
+        reloader: Reloader | None = None,
+        daemon: DaemonStart | None = None,
     ) -> None:
-        """Take the broker, its log, and what changes its settings at SIGHUP."""
+        """Take the broker, its log, and what changes its settings at SIGHUP.
+
+        ``daemon`` is who hears of a start that fails, if the process is a daemon.
+        """
         self._lifecycle = lifecycle
         self._log = log
         self._reloader = reloader
+        self._daemon = DaemonStart(None) if daemon is None else daemon
         self._collector = CollectorSettings()
         self._memory = MemoryWatch()
         self._is_started = False
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """The broker, from its start to its end."""
+        return self._lifecycle
 
     @property
     def factory(self) -> BrokerFactory:
@@ -345,6 +360,14 @@ class BrokerService(Service):
         if self._is_started:
             return
         self._is_started = True
+        try:
+            self._begin()
+        except SystemExit as end:
+            raise self._daemon.failed(end) from end
+        finally:
+            self._daemon.done()
+
+    def _begin(self) -> None:
         # First, since whoever is told that it listens may send it a signal at once.
         if self._reloader is not None:
             self._reloader.install()
@@ -374,8 +397,8 @@ def makeService(
         lifecycle = Lifecycle(options["settings"], announce, clock=clock, make=make)
     except (ValueError, OSError) as error:
         raise SystemExit(f"stompkit: {error}") from None
-    log = options["log"]
-    if options["config"] is None:
-        return BrokerService(lifecycle, log)
-    reloader = Reloader(lifecycle, options["config"], options["overrides"], log)
-    return BrokerService(lifecycle, log, reloader)
+    log, daemon = options["log"], options["daemon"]
+    reloader = None
+    if options["config"] is not None:
+        reloader = Reloader(lifecycle, options["config"], options["overrides"], log)
+    return BrokerService(lifecycle, log, reloader, daemon)

@@ -1,0 +1,183 @@
+"""``stompkit serve``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO, cast
+
+from twisted.internet.interfaces import IReactorCore
+from twisted.logger import (
+    FilteringLogObserver,
+    ILogObserver,
+    LogLevel,
+    LogLevelFilterPredicate,
+    globalLogBeginner,
+)
+from twisted.python.usage import UsageError
+
+from stompkit.server.tap import BrokerService, Options, makeService
+
+__all__ = ["main", "parser"]
+
+_DESCRIPTION: Final = """\
+Run a broker in the foreground, until it is interrupted.
+
+It says where it listens, where the console is, and where messages are kept. The options are those
+of `twist stompkit`, and all else that can be set is in the file of --config.
+"""
+_EPILOG: Final = """\
+  stompkit serve                                            in memory, on loopback
+  stompkit serve --data ./data --admin tcp:15613:interface=127.0.0.1
+  stompkit serve --config /etc/stompkit.toml --log-format json
+
+Warnings and errors are on standard error, and with --log-frames the frames. To run it in the
+background: twistd stompkit, with the same options behind it.
+
+exit status: 0 it was ended; 1 it can't work, and standard error says why; 2 the command line is
+wrong
+"""
+_USAGE: Final = 2
+#: What stands for the values of options, and what options can be repeated.
+_METAVARS: Final = {
+    "config": "FILE",
+    "data": "DIRECTORY",
+    "sync": "WHEN",
+    "lock-timeout": "SECONDS",
+    "announce": "FILE",
+    "heart-beat": "MS,MS",
+    "max-connections": "N",
+    "max-body": "BYTES",
+    "prefetch": "N",
+    "log-format": "FORMAT",
+}
+_REPEATED: Final = {
+    "endpoint": "ENDPOINT",
+    "admin": "ENDPOINT",
+    "websocket": "ENDPOINT",
+    "allow-origin": "ORIGIN",
+    "beanstalk": "ENDPOINT",
+    "auth": "CHECKER",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, which are those of the broker's plug-in for Twisted."""
+    made = argparse.ArgumentParser(
+        prog="stompkit serve",
+        usage="stompkit serve [options]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for name, _, _, text in Options.optParameters:
+        made.add_argument(f"--{name}", metavar=_METAVARS[str(name)], help=_percent(text))
+    for name, _, text in Options.optFlags:
+        made.add_argument(f"--{name}", action="store_true", help=_percent(text))
+    for name, metavar in _REPEATED.items():
+        text = getattr(Options, f"opt_{name.replace('-', '_')}").__doc__
+        help_text = _percent(" ".join(text.split()))
+        made.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=help_text)
+    made.add_argument("--help-auth", action="store_true", help="list what --auth can be")
+    made.add_argument("--help-auth-type", metavar="TYPE", help="say more about one of them")
+    return made
+
+
+def _percent(text: str | None) -> str:
+    return (text or "").replace("%", "%%")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the broker; gives the exit status."""
+    parser().parse_args(arguments)
+    options = Options()
+    try:
+        options.parseOptions(arguments)  # type: ignore[no-untyped-call]  # Twisted's
+    except UsageError as error:
+        return _said(error, _USAGE)
+    except SystemExit as end:
+        return 0 if end.code in (None, 0) else _said(end, 1)
+    return _serve(options)
+
+
+def _said(reason: object, status: int) -> int:
+    """Say in a line each what is wrong."""
+    for line in str(reason).splitlines():
+        print(f"stompkit serve: {line.removeprefix('stompkit: ')}", file=sys.stderr)
+    return status
+
+
+def _serve(options: Options) -> int:
+    from twisted.internet import reactor as installed
+
+    reactor = cast("IReactorCore", installed)
+    try:
+        _begin_log(options)
+        service = makeService(options)
+        service.lifecycle.when_listening = lambda: _greet(service, sys.stdout)
+        service.startService()
+    except SystemExit as end:
+        return _said(end, 1)
+    if service.lifecycle.trouble is not None:
+        print(f"stompkit serve: not ready: {service.lifecycle.trouble}", file=sys.stderr)
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    reactor.run()
+    return 0
+
+
+def _begin_log(options: Options) -> None:
+    """Write warnings, errors and what was asked for to standard error, or the file of [log]."""
+    log = options["log"]
+    observer = log.observer(sys.stderr)
+    if options["settings"].log.file is None and not options["settings"].log.frames:
+        predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.warn)
+        observer = cast("ILogObserver", FilteringLogObserver(observer, [predicate]))
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
+
+
+# What it says.
+
+
+def _greet(service: BrokerService, to: TextIO) -> None:
+    """Say where the broker listens, and where messages are."""
+    lifecycle = service.lifecycle
+    said = lifecycle.announcement()
+    for name, what in _SPOKEN.items():
+        for place in cast("Sequence[Mapping[str, Any]]", said.get(name, ())):
+            print(f"{what + ':':<11} {_address(place)}", file=to)
+    consoles = cast("Sequence[Mapping[str, Any]]", said.get("admin", ()))
+    for place, endpoint in zip(consoles, lifecycle.settings.admin.endpoints, strict=True):
+        print(f"{'console:':<11} {_url(place, endpoint)}", file=to)
+    store = lifecycle.settings.store
+    if store.path is not None:
+        where = str(Path(store.path).absolute())
+    elif store.has_store:
+        where = "in the database of [store]"
+    else:
+        where = "in memory, and gone with the broker; --data DIRECTORY keeps messages"
+    print(f"{'data:':<11} {where}", file=to)
+    print("Press Ctrl-C to end.", file=to, flush=True)
+
+
+#: What the descriptions of endpoints with TLS begin with.
+_WITH_TLS: Final = ("ssl:", "stomps:")
+_SPOKEN: Final = {"endpoints": "STOMP", "websocket": "WebSocket", "beanstalk": "beanstalk"}
+
+
+def _address(place: Mapping[str, Any]) -> str:
+    if "path" in place:
+        return f"unix:{place['path']}"
+    host = f"[{place['host']}]" if ":" in place["host"] else place["host"]
+    return f"{host}:{place['port']}"
+
+
+def _url(place: Mapping[str, Any], endpoint: str) -> str:
+    if "path" in place:
+        return f"unix:{place['path']}"
+    # An address that means all of them is none that a browser can open.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(place["host"], place["host"])
+    scheme = "https" if endpoint.startswith(_WITH_TLS) else "http"
+    return f"{scheme}://{_address({**place, 'host': host})}/"

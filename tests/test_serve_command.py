@@ -1,0 +1,162 @@
+"""``stompkit serve``: a broker in the foreground, and what it says."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stompkit._commands.serve import parser
+from stompkit.server.tap import Options
+from tests.server.processes import DEADLINE_S, LOOPBACK, Client
+
+COMMAND = [sys.executable, "-m", "stompkit", "serve"]
+
+
+@contextmanager
+def serving(
+    directory: Path, *arguments: str
+) -> Iterator[tuple[dict[str, str], subprocess.Popen[str]]]:
+    """A broker, and the lines that it says when it listens, by what they begin with."""
+    with (directory / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
+    assert process.stdout is not None
+    try:
+        said: dict[str, str] = {}
+        for line in process.stdout:
+            if line.startswith("Press"):
+                break
+            what, _, where = line.partition(":")
+            said[what] = where.strip()
+        yield said, process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(DEADLINE_S)
+        process.stdout.close()
+
+
+def complaint(directory: Path) -> str:
+    """What has been written to standard error."""
+    return (directory / "stderr").read_text()
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """The status and the complaint of a broker that does not start."""
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def client_of(address: str) -> Client:
+    host, _, port = address.rpartition(":")
+    return Client({"host": host, "port": int(port)})
+
+
+def test_it_says_where_it_listens_and_where_data_is(tmp_path: Path) -> None:
+    options = ("--endpoint", LOOPBACK, "--admin", LOOPBACK, "--data", "data")
+    with serving(tmp_path, *options) as (said, process):
+        assert said["data"] == str(tmp_path / "data")
+        assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+/", said["console"])
+        with client_of(said["STOMP"]) as client:
+            assert client.send("/queue/a", "hello").startswith(b"RECEIPT")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+    assert complaint(tmp_path) == ""
+
+
+def test_it_says_that_messages_are_in_memory(tmp_path: Path) -> None:
+    with serving(tmp_path, "--endpoint", LOOPBACK) as (said, process):
+        assert said["data"].startswith("in memory")
+        assert "console" not in said
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_it_says_all_endpoints(tmp_path: Path) -> None:
+    options = ("--endpoint", LOOPBACK, "--endpoint", f"unix:{tmp_path}/s", "--beanstalk", LOOPBACK)
+    with serving(tmp_path, *options) as (said, _):
+        assert said["STOMP"] == f"unix:{tmp_path}/s"
+        assert said["beanstalk"].startswith("127.0.0.1:")
+
+
+def test_who_waits_for_the_data_says_so(tmp_path: Path) -> None:
+    first_directory, second_directory = tmp_path / "1", tmp_path / "2"
+    options = ("--endpoint", LOOPBACK, "--data", str(tmp_path / "data"))
+    for each in (first_directory, second_directory):
+        each.mkdir()
+    with serving(first_directory, *options) as (_, first):
+        stderr = (second_directory / "stderr").open("w+")
+        second = subprocess.Popen(
+            [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert second.stderr is not None and second.stdout is not None
+        with stderr, second.stderr, second.stdout:
+            assert "not ready: it stands by" in second.stderr.readline()
+            first.terminate()
+            assert second.stdout.readline().startswith("STOMP:")
+            second.terminate()
+            assert second.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (["--data", "{file}"], 1, "can't lock {file}/lock: {file} is a file, and no directory"),
+        (["--config", "/nonexistent"], 1, "/nonexistent: can't be read: No such file or directory"),
+        (["--prefetch", "none"], 2, "--prefetch takes a positive whole number, not 'none'"),
+        (["--endpoint", "nonsense:1"], 2, "--endpoint: can't listen on nonsense:1: .*"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    tmp_path: Path, arguments: list[str], status: int, line: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    found, said = refused(*(each.format(file=file) for each in arguments))
+    assert found == status
+    assert re.fullmatch(f"stompkit serve: {line.format(file=file)}\n", said)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"tcp:{other.getsockname()[1]}:interface=127.0.0.1"
+        status, said = refused("--endpoint", taken)
+    assert status == 1
+    assert said.startswith(f"stompkit serve: can't listen on {taken}: the address is in use.")
+    assert said.count("\n") == 1
+
+
+def test_all_mistakes_of_a_file_are_said_each_in_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "stompkit.toml"
+    file.write_text("[broker]\nprefetch = 0\nnonsense = 1\n", encoding="utf-8")
+    status, said = refused("--config", str(file))
+    assert status == 1
+    assert [line.split(":")[0] for line in said.splitlines()] == ["stompkit serve"] * 2
+
+
+def test_it_takes_all_options_of_the_plug_in() -> None:
+    own = {name for action in parser()._actions for name in action.option_strings}
+    options = Options()
+    known = {f"--{name.rstrip('=')}" for name in options.longOpt}
+    assert known - own == {"--version"}
+    assert own - known == {"-h"}
+
+
+def test_help_for_auth_ends_well() -> None:
+    done = subprocess.run(
+        [*COMMAND, "--help-auth"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0
+    assert "stompkit" in done.stdout

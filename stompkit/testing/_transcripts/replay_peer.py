@@ -66,5 +66,8 @@ class ReplayPeer:
             self._decoder.negotiated(self._recorded)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame; raises OSError, and LocalProtocolError for what STOMP can't express."""
-        self.socket.sendall(wire_octets(frame, self.version))
+        """Send a frame, as a broker does, with a line feed behind it.
+
+        Raises OSError, and LocalProtocolError for what STOMP can't express.
+        """
+        self.socket.sendall(wire_octets(frame, self.version) + b"\n")

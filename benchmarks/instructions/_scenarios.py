@@ -200,12 +200,12 @@ class _Delivery:
         total = _WARM_UP + self._count
         *delivered, producer = (b"".join(got) for got in self._got)
         for octets in delivered:
-            frames = octets.split(b"\0")[:-1]
+            frames = octets.split(b"\0\n")[:-1]
             assert all(frame.startswith(b"MESSAGE\n") for frame in frames)
             numbers = [int(frame[-_BODY_BYTES:]) for frame in frames]
             assert numbers == list(range(total)), f"{len(numbers)} of {total} messages, or disorder"
         receipts = range(total) if self._has_receipts else ()
-        answer = b"".join(b"RECEIPT\nreceipt-id:%d\n\n\0" % number for number in receipts)
+        answer = b"".join(b"RECEIPT\nreceipt-id:%d\n\n\0\n" % number for number in receipts)
         assert producer == answer, "the producer's receipts"
         if self._store is not None:
             self._clock.advance(60)

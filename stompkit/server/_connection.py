@@ -96,6 +96,8 @@ class Connection:
         #: How many messages of queues may be delivered before one is acknowledged.
         self.is_limited = config.flow == "one-in-flight"
         self.slots = config.max_in_flight if self.is_limited else sys.maxsize
+        #: Whether what an open transaction has acknowledged makes room for more.
+        self.frees_in_transactions = True
         self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._does = self.handlers
         self._turns = 0

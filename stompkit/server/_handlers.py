@@ -143,7 +143,8 @@ def on_nack(connection: Connection, frame: Frame) -> None:
 
 def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
     transaction = _transaction(connection, frame)
-    requeue = flag(frame.headers, "requeue", default=True)
+    headers = frame.headers
+    requeue = "requeue" not in headers or flag(headers, "requeue")
     entries = connection.ledger.find(frame)
     settlement = Settlement(entries, accepted=accepted, requeue=requeue)
     if transaction is None:
@@ -171,7 +172,8 @@ def _free(connection: Connection, transaction: Transaction, entries: list[Entry]
             "{destination}: with flow = one-in-flight an ACK in a transaction frees no slot before"
             " COMMIT; a client that has as many unacknowledged messages gets no more until then",
         )
-    if len(connection.ledger) <= broker.config.max_unacknowledged:
+    is_free = connection.frees_in_transactions
+    if is_free and len(connection.ledger) <= broker.config.max_unacknowledged:
         transaction.free(subscription, len(entries))
         broker.feed(subscription)
 

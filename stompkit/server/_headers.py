@@ -10,15 +10,15 @@ from stompkit.server._errors import Refused
 __all__ = ["flag", "number"]
 
 
-def flag(headers: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    """Whether a header is true; ``default`` where there is none.
+def flag(headers: Mapping[str, str], name: str) -> bool:
+    """Whether a header is there, and true.
 
     Case does not matter, since some languages write ``True``. Raises :class:`Refused` for any
     other word: a client that asks for something must not be taken for one that does not.
     """
     value = headers.get(name)
     if value is None:
-        return default
+        return False
     word = value.lower()
     if word == "true":
         return True

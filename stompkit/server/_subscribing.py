@@ -122,8 +122,7 @@ def _subscribe(
 ) -> None:
     host, headers = connection.host, frame.headers
     kind = host.check_name(name)
-    subscription.prefetch = _prefetch(connection, headers, host.policy(name).prefetch)
-    subscription.room = subscription.prefetch
+    subscription.limit(_prefetch(connection, headers, host.policy(name).prefetch))
     if any(flag(headers, each) for each in _NO_LOCAL):
         connection.broker.traps.warn(
             "no-local",

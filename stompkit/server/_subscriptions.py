@@ -38,6 +38,7 @@ class Subscription:
     __slots__ = (
         "_head",
         "_is_over",
+        "_was_auto",
         "backlog",
         "backlog_bytes",
         "connection",
@@ -72,7 +73,7 @@ class Subscription:
         self.pattern: Pattern | None = None
         self.id = subscription_id
         self.mode = mode
-        self.is_auto = mode is AckMode.AUTO
+        self.is_auto = self._was_auto = mode is AckMode.AUTO
         self.prefetch = prefetch
         #: Deliveries that may be unsettled: the prefetch, and those that transactions that are
         #: still open have acknowledged.
@@ -110,15 +111,21 @@ class Subscription:
             self.prefetch = self.room = 0
             self.waiting.clear()
 
+    def limit(self, prefetch: int) -> None:
+        """Take no more than so many messages ahead of their acknowledgements."""
+        self.prefetch = self.room = prefetch
+
     def hold(self) -> None:
         """Take nothing until :meth:`begin`."""
+        self._was_auto = self.is_auto
         self.is_auto = False
         self.room = 0
 
     def begin(self) -> None:
-        """Take what the mode and the prefetch allow."""
-        self.is_auto = self.mode is AckMode.AUTO
-        self.room = self.prefetch
+        """Take what there is, within the prefetch."""
+        if not self._is_over:
+            self.is_auto = self._was_auto
+            self.room = self.prefetch
 
     def wants(self) -> bool:
         """Whether one more message of a queue can be delivered now."""

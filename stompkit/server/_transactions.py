@@ -79,6 +79,8 @@ class Transaction:
 
     def free(self, subscription: Subscription, count: int) -> None:
         """Let a subscription take more while the transaction holds what it has acknowledged."""
+        if subscription.is_over:
+            return
         subscription.room += count
         self._freed.append((subscription, count))
 

@@ -36,6 +36,7 @@ class Client:
         self._socket = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
         self._decoder = FrameDecoder()
         self._frames: list[Frame] = []
+        self._count = 0
         self.is_at_end = False
         if login:
             self.send("CONNECT", **{"accept_version": "1.2", "host": "x", **headers})
@@ -81,13 +82,15 @@ class Client:
             if not data:
                 self.is_at_end = True
                 raise ConnectionError("the broker has closed the connection")
-            self._frames += self._decoder.feed(data)
+            frames = self._decoder.feed(data)
+            self._count += len(frames)
+            self._frames += frames
         return self._frames.pop(0)
 
     @property
     def beats(self) -> int:
-        """Line ends that have come between frames."""
-        return self._decoder.eols
+        """Line ends that have come between frames, without the one behind each."""
+        return self._decoder.eols - self._count
 
     def wait_for_beat(self) -> None:
         """Wait for a line end; an error if anything else comes, or nothing does."""

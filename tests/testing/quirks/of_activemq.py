@@ -57,7 +57,7 @@ def nack_of_several(broker: MemoryBroker) -> object:
     return client.bodies()
 
 
-@shows("prefetch-size", on=[5, 5, 2, 0, 5], off=[5, 2, 2, 5, "ERROR"])
+@shows("prefetch-size", on=[5, 5, 2, 0, 5], off=[5, 2, 2, 1, "ERROR"])
 def prefetch(broker: MemoryBroker) -> object:
     outcome: list[object] = []
     size = "activemq.prefetchSize"

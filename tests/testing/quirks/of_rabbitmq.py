@@ -110,6 +110,21 @@ def message_id_of_the_sender(broker: MemoryBroker) -> object:
     return heard(client)
 
 
+@shows("transaction-holds-prefetch", on=[b"1"], off=[b"1", b"2", b"3"])
+def prefetch_in_a_transaction(broker: MemoryBroker) -> object:
+    client = broker.client()
+    for body in (b"1", b"2", b"3"):
+        client.publish("/queue/a", body)
+    client.take()
+    client.subscribe("/queue/a", ack="client-individual", prefetch_count="1")
+    client.send("BEGIN", transaction="t")
+    bodies = []
+    while messages := client.take("MESSAGE"):
+        bodies += [each.body for each in messages]
+        client.ack(messages[0], transaction="t")
+    return bodies
+
+
 @shows("receipt-order", on=["b", "d", "a", "c"], off=["a", "b", "c", "d"])
 def order_of_receipts(broker: MemoryBroker) -> object:
     client = broker.client()

@@ -90,7 +90,7 @@ class ActiveMQ(Quirky):
             size = self.subscribing.headers.get("activemq.prefetchSize", "1")
             if int(size) == 0:
                 subscription.is_auto = False
-                subscription.prefetch = 0
+                subscription.limit(0)
         super().include(key, subscription)
 
     def unsubscribe(self, frame: Frame) -> None:

@@ -100,9 +100,9 @@ class Artemis(Quirky):
                 # At 0 there would never be anything: it is treated as 1.
                 self.__windows[subscription] = max(1, window)
                 self.__used[subscription] = 0
-                subscription.prefetch = 1
+                subscription.limit(1)
             else:
-                subscription.prefetch = _NO_LIMIT
+                subscription.limit(_NO_LIMIT)
         super().include(key, subscription)
 
     def delivered(self, entry: Entry) -> None:
@@ -134,7 +134,7 @@ class Artemis(Quirky):
 
     def __adjust(self, subscription: Subscription) -> None:
         is_open = self.__used[subscription] < self.__windows[subscription]
-        subscription.prefetch = len(subscription.unsettled) + is_open
+        subscription.limit(len(subscription.unsettled) + is_open)
 
     def commit(self, frame: Frame) -> None:
         """Apply a transaction."""

@@ -150,7 +150,7 @@ class CoilMQ(Quirky):
     def include(self, key: str, subscription: Subscription) -> None:
         """Take a new subscription in; the others change with it."""
         if "one-in-flight" in self.quirks:
-            subscription.prefetch = 1
+            subscription.limit(1)
         super().include(key, subscription)
         if "ack-mode-of-connection" in self.quirks and not self.is_browsing:
             is_auto = subscription.mode.value == "auto"

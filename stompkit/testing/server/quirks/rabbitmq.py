@@ -45,6 +45,7 @@ class RabbitMQ(Quirky):
         self.__ids: dict[str, dict[str, str]] = {}
         self.__last: Entry | None = None
         self.__prefetch: str | None = None
+        self.frees_in_transactions = "transaction-holds-prefetch" not in self.quirks
         #: Receipts of SEND that are to come late, and those of open transactions.
         self.__late: set[str] = set()
         self.__of_transactions: defaultdict[str, list[str]] = defaultdict(list)

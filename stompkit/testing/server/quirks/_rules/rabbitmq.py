@@ -50,6 +50,11 @@ RULES: Final = (
         "message-id",
     ),
     Rule(
+        "transaction-holds-prefetch",
+        "What an open transaction has acknowledged counts for the prefetch until COMMIT.",
+        f"{_SEEN}; rabbit_stomp_processor keeps the frames of a transaction until COMMIT",
+    ),
+    Rule(
         "message-id-on-send-refused",
         "SEND with a header message-id is an error.",
         f"{_SEEN}; rabbit_stomp_processor:without_headers",

@@ -176,18 +176,18 @@ class Subscription:
         """Deliver what was kept of topics, as far as it can be taken now."""
         backlog = self.backlog
         while backlog and (backlog[0].message.is_expired(now) or self.wants_copy()):
-            entry = self._unhold()
+            entry = self._dequeue()
             if not entry.message.is_expired(now):
                 self.deliver(entry)
                 entry.home.delivered += 1
 
-    def hold(self, entry: Entry) -> None:
+    def enqueue(self, entry: Entry) -> None:
         """Keep a message of a topic until it can be delivered."""
         self.backlog.append(entry)
         self.backlog_bytes += entry.message.size
         self.connection.backlog += 1
 
-    def _unhold(self) -> Entry:
+    def _dequeue(self) -> Entry:
         """Take out the oldest of these messages."""
         entry = self.backlog.popleft()
         self.backlog_bytes -= entry.message.size
@@ -196,7 +196,7 @@ class Subscription:
 
     def drop_oldest(self) -> None:
         """Drop the oldest of these messages."""
-        self.lose(self._unhold())
+        self.lose(self._dequeue())
 
     def lose(self, entry: Entry) -> None:
         """Count a message of a topic that it does not get."""

@@ -237,7 +237,7 @@ class Topic(Destination):
         if self._is_full_for(subscription, entry.message.size):
             self._hold_if_possible(subscription, entry)
         else:
-            subscription.hold(entry)
+            subscription.enqueue(entry)
 
     def _is_full_for(self, subscription: Subscription, size: int) -> bool:
         """Whether one more message of that size is too much for what waits for a subscriber."""
@@ -265,7 +265,7 @@ class Topic(Destination):
                 # It is the connection for which too much waits.
                 subscription.connection.drop_from_longest_backlog()
         if not self._is_full_for(subscription, size):
-            subscription.hold(entry)
+            subscription.enqueue(entry)
             return
         # No other message is lost for one that can't be held.
         subscription.lose(entry)

@@ -18,10 +18,10 @@ from tests.frames.helpers import ESCAPING, EVERY_VERSION, VERSIONS, requirement
 CONNECTING = ("CONNECT", "STOMP", "CONNECTED")
 
 
-def refused(frame: Frame, version: Version | None, **options: Tolerance) -> str:
+def refused(frame: Frame, version: Version | None, *, tolerance: Tolerance = Tolerance.NONE) -> str:
     """Encode what can't be encoded; what the error says."""
     with pytest.raises(LocalProtocolError) as caught:
-        encode(frame, version, **options)
+        encode(frame, version, tolerance=tolerance)
     assert str(caught.value).isascii()
     return str(caught.value)
 

@@ -881,7 +881,7 @@ _offer = DurableQueue.offer
 def _what_never_fits_empties_a_backlog(
     topic: Topic, subscription: Subscription, entry: Any
 ) -> None:
-    subscription.hold(entry)
+    subscription.enqueue(entry)
     while len(subscription.backlog) > MOST_BACKLOG or subscription.backlog_bytes > MOST_OCTETS:
         subscription.drop_oldest()
 

@@ -326,7 +326,7 @@ class WaitingMachine(RuleBasedStateMachine):
     )
     def reload(self, most: int, when_full: str, exclusive: bool, is_letter: bool) -> None:  # noqa: FBT001
         own = self.settings
-        expired = "dead-letter" if is_letter and self.all_in_memory else "discard"
+        expired: Expired = "dead-letter" if is_letter and self.all_in_memory else "discard"
         own.most, own.when_full, own.exclusive, own.expired = most, when_full, exclusive, expired
         self.broker.broker.reload(
             self.broker.broker.config.changed(

@@ -21,7 +21,7 @@ __all__ = ["Outcome", "Runner"]
 
 #: Exit status of pytest when its options deselect all tests of a part.
 _NO_TESTS: Final = 5
-#: How long a part may take to end after SIGTERM, in seconds.
+#: How long a part may take to end after SIGINT, in seconds: it stops its servers first.
 _END_S: Final = 20.0
 
 
@@ -105,7 +105,7 @@ class Runner:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    # A group of its own, so that all of it can be ended.
+                    # A group of its own: what ignores a signal is killed with all of it.
                     start_new_session=True,
                 )
                 self._running[part.name] = process
@@ -129,7 +129,10 @@ class Runner:
         with self._lock:
             self._is_stopped = True
             processes = list(self._running.values())
-        _signal(processes, signal.SIGTERM)
+        for each in processes:
+            # To pytest alone, which stops what it has started.
+            with suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGINT)
         deadline = time.monotonic() + _END_S
         while self.running and time.monotonic() < deadline:
             time.sleep(0.1)

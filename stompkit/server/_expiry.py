@@ -26,7 +26,7 @@ _RETRY_S: Final = 30.0
 #: somebody waits for room there are none.
 _PAUSE_S: Final = 0.1
 #: Messages that are expired in one turn.
-_MOST_EXPIRED: Final = 250
+_MOST_EXPIRED: Final = 100
 #: Messages, and octets of them, that are read at a time to find those that have expired; and how
 #: many times as long as that took it is not done again.
 _PAGE_MESSAGES: Final = 250

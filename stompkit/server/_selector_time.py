@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["SelectorTime"]
 
 #: Seconds that all selectors have in one iteration, and those of one connection.
-_ALL_S: Final = 0.01
-_EACH_S: Final = 0.004
+_ALL_S: Final = 0.005
+_EACH_S: Final = 0.003
 #: Words of selectors that are evaluated before the clock is looked at.
 _WORDS: Final = 50
 

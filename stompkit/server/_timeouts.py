@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["AckTimeouts"]
 
 #: Deliveries taken back in one turn.
-_MOST_TAKEN: Final = 250
+_MOST_TAKEN: Final = 100
 
 
 class AckTimeouts:

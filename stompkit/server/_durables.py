@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from stompkit.server._config import Policy
 from stompkit.server._errors import Refused
 from stompkit.server._headers import flag
 from stompkit.server._messages import Message
-from stompkit.server._names import is_pattern
+from stompkit.server._names import DURABLES, is_pattern
 from stompkit.server._queues import Queue
 from stompkit.server._records import DurableRecord
 from stompkit.server._selectors import Selector
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
     from stompkit.server._hosts import VirtualHost
 
-__all__ = ["DurableQueue", "durable_key", "durable_name", "stored_durable_name"]
+__all__ = [
+    "DurableQueue",
+    "durable_key",
+    "durable_name",
+    "named_durable_key",
+    "stored_durable_name",
+]
 
 
 #: Headers of SUBSCRIBE that name a durable subscription of a client that has said client-id.
@@ -58,7 +64,15 @@ def durable_key(headers: Mapping[str, str], client_id: str | None) -> tuple[str,
 def durable_name(key: str) -> str:
     """The name of the queue of a durable subscription; no two keys have the same."""
     client_id, _, name = key.partition("\n")
-    return f"/durable/{quote(client_id, safe='')}/{name}"
+    return f"{DURABLES}{quote(client_id, safe='', errors='surrogateescape')}/{name}"
+
+
+def named_durable_key(name: str) -> str | None:
+    """Return the key of the durable subscription whose queue has a name; ``None`` for others."""
+    if not name.startswith(DURABLES):
+        return None
+    client_id, _, own = name.removeprefix(DURABLES).partition("/")
+    return f"{unquote(client_id, errors='surrogateescape')}\n{own}"
 
 
 def stored_durable_name(record: DurableRecord) -> str:
@@ -70,7 +84,7 @@ def stored_durable_name(record: DurableRecord) -> str:
     if not record.generation:
         return name
     # A colon would be quoted in what comes first in the name.
-    return f"/durable/{record.generation}:{name.removeprefix('/durable/')}"
+    return f"{DURABLES}{record.generation}:{name.removeprefix(DURABLES)}"
 
 
 class DurableQueue(Queue):
@@ -122,6 +136,10 @@ class DurableQueue(Queue):
         if self.pattern is not None:
             return self.pattern.matches(topic)
         return self.record.topic == topic
+
+    def selects(self, message: Message) -> bool:
+        """Whether the selector, if there is one, takes a message."""
+        return self.selector is None or self.selector.takes(message.headers)
 
     def offer(self, message: Message) -> None:
         """Take a message if the selector does; when full, the oldest or else this one is lost."""

@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from stompkit.server._config import DestinationConfig, Policy
+from stompkit.server._dead_letters import dead_letter, sent_expiry
 from stompkit.server._destinations import Destination, Totals
-from stompkit.server._durables import DurableQueue, stored_durable_name
+from stompkit.server._durables import DurableQueue, named_durable_key, stored_durable_name
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Blocked, Refused
 from stompkit.server._messages import Message
-from stompkit.server._names import DEAD_LETTERS, Kind, Pattern, is_pattern, kind_of
+from stompkit.server._names import (
+    DEAD_LETTERS,
+    DURABLES,
+    Kind,
+    Pattern,
+    dead_letter_source,
+    dead_letters_of,
+    is_pattern,
+    kind_of,
+)
 from stompkit.server._pattern_tree import PatternTree
 from stompkit.server._pulling import Puller
 from stompkit.server._queues import Queue
@@ -155,7 +165,7 @@ class VirtualHost:
         """Whether the configuration speaks of a destination, or of the queue of dead letters."""
         names = [name]
         if name.startswith(DEAD_LETTERS):
-            names.append(Kind.QUEUE.value + name.removeprefix(DEAD_LETTERS))
+            names.append(dead_letter_source(name))
         return any(
             each.name in names or (pattern is not None and any(map(pattern.matches, names)))
             for _, pattern, each in self._rules
@@ -419,9 +429,9 @@ class VirtualHost:
 
     def durable_named(self, name: str) -> DurableQueue | None:
         """The durable subscription whose queue has a name, if there is one."""
-        if not name.startswith("/durable/"):
-            return None
-        return next((each for each in self.durables.values() if each.name == name), None)
+        key = named_durable_key(name)
+        found = None if key is None else self.durables.get(key)
+        return found if found is not None and found.name == name else None
 
     def touch_durable(self, queue: DurableQueue) -> None:
         """Note that a durable subscription has been used."""
@@ -480,7 +490,7 @@ class VirtualHost:
             self._keep_limits(durable)
         journal = self.broker.journal
         for name, states in queues.items():
-            if any(state.messages for state in states) and not name.startswith("/durable/"):
+            if any(state.messages for state in states) and not name.startswith(DURABLES):
                 policy = self.policy(name)
                 queue = Queue(name, policy, self, states, is_persistent=True)
                 self.include(queue)
@@ -511,6 +521,13 @@ class VirtualHost:
         finally:
             self.broker.touch(destination)
         destination.put(message)
+
+    def put_back(self, message: Message, name: str) -> None:
+        """Put a message into a queue whatever its header calls that; may raise :class:`Refused`."""
+        destination = self.destination(name)
+        destination.check_room(1, message.size)
+        destination.put(message)
+        self.broker.touch(destination)
 
     def commit(
         self,
@@ -608,9 +625,20 @@ class VirtualHost:
 
     def await_dead_letters(self, queue: Queue) -> None:
         """Have a queue try again what its dead letters had no room for, once they have some."""
-        letters = self.destinations.get(_dead_letters_of(queue))
+        letters = self.destinations.get(dead_letters_of(queue.name))
         if isinstance(letters, Queue):
             letters.overdue_of[queue] = None
+
+    def dead_letter(self, entry: Entry, reason: str, more: dict[str, str] | None = None) -> None:
+        """Put a message among the dead letters of its queue as well.
+
+        *more* are headers that the letter has over those of the message. Raises
+        :class:`Refused` where there is no room.
+        """
+        message, home = entry.message, entry.home
+        expires = sent_expiry(message, home.policy)
+        now, times = self.broker.now, entry.deliveries
+        self.send(dead_letter(message, home.name, reason, times, now, expires, more or {}))
 
     def bury(self, entry: Entry, reason: str) -> bool:
         """Move a message to the dead letters of its queue; dead letters themselves are dropped.
@@ -621,16 +649,8 @@ class VirtualHost:
         if not home.policy.dead_letters or home.name.startswith(DEAD_LETTERS) or home.owner:
             self._lose(entry)
             return True
-        message = entry.message.moved(
-            _dead_letters_of(home),
-            {
-                "original-destination": home.name,
-                "dead-letter-reason": reason,
-                "dead-letter-deliveries": str(entry.deliveries),
-            },
-        )
         try:
-            self.send(message)
+            self.dead_letter(entry, reason)
         except Refused:
             # Full dead letters must not fail the client that said NACK, and what they can't take
             # must not be lost.
@@ -643,8 +663,3 @@ class VirtualHost:
             # that has expired would be tried again at once, and so comes back with a restart.
             journal.take([entry])
         return True
-
-
-def _dead_letters_of(home: Destination) -> str:
-    """The name of the queue of dead letters of a queue."""
-    return DEAD_LETTERS + home.name.removeprefix(Kind.QUEUE.value).removeprefix("/")

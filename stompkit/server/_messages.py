@@ -6,22 +6,42 @@ from typing import Final
 
 from stompkit.frames import Frame, Version, escape, parse_number, unescape
 from stompkit.server._headers import number
+from stompkit.server._names import DEAD_LETTERS
 from stompkit.server.interfaces import StoredMessage
 
-__all__ = ["Message", "header_line"]
+__all__ = ["CLAIM", "RECORD", "Message", "header_line"]
+
+#: What the broker notes of a dead letter, in headers that no client can send.
+RECORD: Final = frozenset(
+    f"stompkit-dead-letter-{each}"
+    for each in (
+        "source",
+        "destination",
+        "reason",
+        "deliveries",
+        "time",
+        "expires",
+        "headers",
+        "claim",
+    )
+)
+#: The one of these that says of a message in a dead-letter queue that its sender, and not the
+#: broker, calls it a dead letter, by the header :data:`_REASON`.
+CLAIM: Final = "stompkit-dead-letter-claim"
+_REASON: Final = "dead-letter-reason"
 
 #: Headers of SEND that concern the broker alone, and those that only the broker may set.
-_NOT_PASSED_ON: Final = frozenset(
-    {
-        "receipt",
-        "transaction",
-        "message-id",
-        "subscription",
-        "ack",
-        "redelivered",
-        "delivery-count",
-    }
-)
+_NOT_PASSED_ON: Final = RECORD | {
+    "receipt",
+    "transaction",
+    "message-id",
+    "subscription",
+    "ack",
+    "redelivered",
+    "delivery-count",
+}
+#: Headers of SEND that are not just passed on.
+_LOOKED_AT: Final = _NOT_PASSED_ON | {_REASON}
 
 #: Headers of SEND that say when a message is delivered, until when, and before which others.
 _OF_TIME_AND_RANK: Final = frozenset(
@@ -148,11 +168,15 @@ class Message:
         lines = None if version == "1.0" else _lines_as_sent(frame)
         has_length = "content-length" in headers
         timed = not headers.keys().isdisjoint(_OF_TIME_AND_RANK)
-        if not headers.keys().isdisjoint(_NOT_PASSED_ON):
+        if not headers.keys().isdisjoint(_LOOKED_AT):
             if lines is not None:
                 each = zip(headers, lines.splitlines(keepends=True), strict=True)
                 lines = b"".join([line for name, line in each if name not in _NOT_PASSED_ON])
             headers = {k: v for k, v in headers.items() if k not in _NOT_PASSED_ON}
+            if _REASON in headers and destination.startswith(DEAD_LETTERS):
+                headers[CLAIM] = "sender"
+                if lines is not None:
+                    lines += header_line(CLAIM, "sender", "1.2")
         if body and "content-length" not in headers:
             length = str(len(body))
             # Not into the frame's own: who waits for room in a queue is looked at once more.
@@ -181,10 +205,15 @@ class Message:
         message = Message(stored.id, name, headers, lines, stored.body, stored.size)
         message.expires = stored.expires_ms / 1000
         message.due = stored.due_ms / 1000
-        message.group = headers.get("JMSXGroupID", "")
-        if "priority" in headers:
-            message.priority = _priority(headers["priority"])
+        message._read_rank()
         return message
+
+    def with_headers(self, headers: dict[str, str]) -> Message:
+        """Return a copy with other headers, which has neither an expiry nor a delay."""
+        name, size = headers["destination"], _octets(headers) + len(self.body)
+        copy = Message(self.id, name, headers, None, self.body, size)
+        copy._read_rank()
+        return copy
 
     def _read_time_and_rank(self, now: float) -> None:
         headers = self.headers
@@ -200,6 +229,10 @@ class Message:
             self.due = _milliseconds(headers, "AMQ_SCHEDULED_TIME") / 1000
         if self.due <= now:
             self.due = 0.0
+        self._read_rank()
+
+    def _read_rank(self) -> None:
+        headers = self.headers
         if "priority" in headers:
             self.priority = _priority(headers["priority"])
         self.group = headers.get("JMSXGroupID", "")
@@ -217,17 +250,13 @@ class Message:
         """Whether its time has passed."""
         return 0 < self.expires <= now
 
-    def moved(
-        self, destination: str, more: dict[str, str], less: frozenset[str] = frozenset()
-    ) -> Message:
-        """A copy for another destination, with further headers in front, and without others.
+    def moved(self, destination: str, more: dict[str, str]) -> Message:
+        """Return a copy for another destination, with further headers in front.
 
-        It has neither an end of its time nor a time to wait for.
+        It has neither an expiry nor a delay.
         """
         headers = {"destination": destination, **more}
-        headers.update(
-            (k, v) for k, v in self.headers.items() if k not in headers and k not in less
-        )
+        headers.update((k, v) for k, v in self.headers.items() if k not in headers)
         size = _octets(headers) + len(self.body)
         copy = Message(self.id, destination, headers, None, self.body, size)
         copy.priority = self.priority

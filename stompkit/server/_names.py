@@ -9,13 +9,26 @@ from collections.abc import Mapping
 from enum import Enum
 from itertools import takewhile
 from typing import Final
+from urllib.parse import quote, unquote
 
 from stompkit.server._config import Dialect
 from stompkit.server._errors import Refused
 
-__all__ = ["DEAD_LETTERS", "Kind", "Pattern", "canonical", "is_pattern", "kind_of"]
+__all__ = [
+    "DEAD_LETTERS",
+    "DURABLES",
+    "Kind",
+    "Pattern",
+    "canonical",
+    "dead_letter_source",
+    "dead_letters_of",
+    "is_pattern",
+    "kind_of",
+]
 
 DEAD_LETTERS: Final = "/dlq/"
+#: The prefix of the queues of durable subscriptions; no client can name a destination like this.
+DURABLES: Final = "/durable/"
 
 
 class Kind(Enum):
@@ -31,6 +44,12 @@ class Kind(Enum):
 
 _WILDCARDS: Final = frozenset("*>#")
 _PREFIXES: Final = tuple(kind.value for kind in Kind)
+#: What the names of dead-letter queues of durable subscriptions begin with, behind the prefix.
+_DURABLE: Final = DURABLES[1:]
+#: All printable characters of ASCII but the wildcards and the percent sign.
+_NOT_QUOTED: Final = "".join(
+    chr(each) for each in range(33, 127) if chr(each) not in _WILDCARDS | {"%"}
+)
 
 
 def kind_of(name: str) -> Kind:
@@ -43,6 +62,38 @@ def kind_of(name: str) -> Kind:
         f"destination {name[:100]!a} is unknown: names begin with {' or '.join(_PREFIXES)}",
         "unknown-destination",
     )
+
+
+def dead_letters_of(name: str) -> str:
+    """Return the dead-letter queue of a queue or durable subscription; no two share one.
+
+    ``/dlq/durable/...`` belongs to durable subscriptions alone. Queues whose names would lead
+    there get a ``~`` in front, and so do those that begin with that already.
+    """
+    own = name.removeprefix(DURABLES)
+    if own != name:
+        client, _, rest = own.partition("/")
+        if is_pattern(DEAD_LETTERS + own):
+            # A colon is quoted in every client's part, so that this is nobody else's name.
+            client, rest = f":{client}", quote(rest, safe=_NOT_QUOTED, errors="surrogateescape")
+        return f"{DEAD_LETTERS}{_DURABLE}{client}/{rest}"
+    own = name.removeprefix(Kind.QUEUE.value)
+    return DEAD_LETTERS + ("~" + own if _is_like_durable(own) else own)
+
+
+def dead_letter_source(name: str) -> str:
+    """Return the queue or durable subscription whose dead letters are in the queue *name*."""
+    own = name.removeprefix(DEAD_LETTERS)
+    if own.startswith(_DURABLE):
+        client, _, rest = own.removeprefix(_DURABLE).partition("/")
+        if client.startswith(":"):
+            client, rest = client[1:], unquote(rest, errors="surrogateescape")
+        return f"{DURABLES}{client}/{rest}"
+    return Kind.QUEUE.value + (own[1:] if _is_like_durable(own) else own)
+
+
+def _is_like_durable(name: str) -> bool:
+    return name.lstrip("~").startswith(_DURABLE)
 
 
 def is_pattern(name: str) -> bool:

@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stompkit.server._dead_letters import DeadLetter, moved_message, read_dead_letter
 from stompkit.server._durables import DurableQueue
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
-from stompkit.server._names import Kind
+from stompkit.server._names import DURABLES, Kind, canonical
 from stompkit.server._queues import Queue
 from stompkit.server._selectors import Selector
 from stompkit.server.interfaces import StoredMessage, StoreError
@@ -32,10 +33,6 @@ _STEP_MESSAGES: Final = 250
 _STEP_OCTETS: Final = 4 * 1024 * 1024
 #: Seconds until a part of a queue that is being loaded is looked at again.
 _PATIENCE_S: Final = 0.01
-#: Headers that a dead letter has over the message that it was.
-_OF_DEATH: Final = frozenset(
-    {"original-destination", "dead-letter-reason", "dead-letter-deliveries"}
-)
 
 
 class Selection(NamedTuple):
@@ -78,8 +75,7 @@ def move_to(target: Queue) -> Act:
     """Have messages go on in another queue, whose limits hold."""
 
     def act(message: Message) -> bool:
-        copy = message.moved(target.name, {})
-        copy.expires = message.expires
+        copy = moved_message(message, target.name, target.host.broker.now)
         target.check_room(1, copy.size)
         target.put(copy)
         target.host.broker.touch(target)
@@ -92,18 +88,18 @@ def put_back(host: VirtualHost) -> Act:
     """Have dead letters go back to where they come from, as the messages that they were."""
 
     def act(message: Message) -> bool:
-        name = message.headers.get("original-destination", "")
-        if "dead-letter-reason" not in message.headers:
+        letter = read_dead_letter(message)
+        if letter is None or letter.first.is_expired(host.broker.now):
             return False
         try:
-            target = _home(host, name)
-            if target is None:
+            target = _home(host, letter.source)
+            if target is None or not _belongs(letter, target):
                 return False
-            copy = message.moved(_as_sent(target), {}, _OF_DEATH)
-            target.check_room(1, copy.size)
+            first = _as_sent(letter, target)
+            target.check_room(1, first.size)
         except Refused:
             return False
-        target.put(copy)
+        target.put(first)
         host.broker.touch(target)
         return True
 
@@ -295,11 +291,26 @@ def _home(host: VirtualHost, name: str) -> Queue | None:
     return found if isinstance(found, Queue) else None
 
 
-def _as_sent(queue: Queue) -> str:
-    """What the messages of a queue were sent to, as far as that is known."""
-    if isinstance(queue, DurableQueue) and queue.pattern is None:
-        return queue.record.topic
-    return queue.name
+def _belongs(letter: DeadLetter, queue: Queue) -> bool:
+    """Whether the source is still what it was: a durable subscription can get another topic."""
+    if not isinstance(queue, DurableQueue) or _is_unknown(letter):
+        return True
+    headers = letter.first.headers
+    topic = canonical(headers["destination"], headers, queue.host.broker.config.dialect)
+    return queue.covers(topic) and queue.selects(letter.first)
+
+
+def _as_sent(letter: DeadLetter, queue: Queue) -> Message:
+    """The message that died, as far as its letter knows it."""
+    if not isinstance(queue, DurableQueue) or not _is_unknown(letter):
+        return letter.first
+    name = queue.record.topic if queue.pattern is None else queue.name
+    return letter.first.moved(name, {})
+
+
+def _is_unknown(letter: DeadLetter) -> bool:
+    """Whether the letter does not know where the message was sent to."""
+    return letter.first.destination.startswith(DURABLES)
 
 
 def _place(entry: Entry) -> int:

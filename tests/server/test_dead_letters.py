@@ -121,6 +121,12 @@ def test_a_dead_letter_is_the_message_as_it_was(broker_with: MakeBroker) -> None
         "content-type": "x/y",
         "content-length": "3",
         "colour": "a:b\nc",
+        "stompkit-dead-letter-source": QUEUE,
+        "stompkit-dead-letter-destination": QUEUE,
+        "stompkit-dead-letter-reason": "rejected",
+        "stompkit-dead-letter-deliveries": "2",
+        "stompkit-dead-letter-time": str(round(broker.clock.seconds() * 1000)),
+        "stompkit-dead-letter-headers": '{"original-destination": "forged"}',
     }
     assert letter.headers["message-id"] == message.headers["message-id"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from twisted.internet.defer import Deferred
 
 from stompkit.server import _pulling as pulling
+from stompkit.server._dead_letters import read_dead_letter
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
@@ -20,12 +21,12 @@ from stompkit.server.beanstalk._finding import Found, find, first_delayed
 from stompkit.server.beanstalk._hub import Hub, Reservation
 from stompkit.server.beanstalk._jobs import (
     Job,
-    dead_letters_of,
     delay_of,
     job_message,
     pri_of,
     queue_of,
     rewritten,
+    state_headers,
 )
 from stompkit.server.beanstalk._stats import job_stats, names, server_stats, tube_stats
 
@@ -161,7 +162,7 @@ def on_release(session: Session, command: Command) -> Answer:
         return b"RELEASED\r\n"
     counts = _counts(job, entry, releases=1)
     now = session.broker.now
-    made = rewritten(message, message.destination, {}, counts, pri, delay=delay, now=now)
+    made = rewritten(message, counts, pri, delay=delay, now=now)
     queue.check(made)
     if made.due:
         queue.check_delays(1, made.size)
@@ -198,13 +199,8 @@ def on_bury(session: Session, command: Command) -> Answer:
         return _NOT_FOUND
     entry, job, home = reservation.entry, reservation.job, reservation.entry.home
     if home.policy.dead_letters:
-        more = {
-            "original-destination": home.name,
-            "dead-letter-reason": "buried",
-            "dead-letter-deliveries": str(entry.deliveries),
-        }
         counts = _counts(job, entry, buries=1)
-        session.host.send(rewritten(entry.message, dead_letters_of(job.tube), more, counts, pri))
+        session.host.dead_letter(entry, "buried", state_headers(entry.message, counts, pri))
         job.written()
         _take(session, entry)
     else:
@@ -253,7 +249,7 @@ def on_kick(session: Session, command: Command) -> Answer:
 
 
 async def _kick(session: Session, bound: int) -> bytes:
-    buried = await _first(session, session.hub.dead_letters(session.used))
+    buried = await _first_buried(session, session.hub.dead_letters(session.used))
     kick = _kick_buried if buried else _kick_delayed
     count = await kick(session, bound)
     await kept(session)
@@ -264,7 +260,7 @@ async def _kick_buried(session: Session, bound: int) -> int:
     count = 0
     while count < bound:
         letters = session.hub.dead_letters(session.used)
-        entries = await _first(session, letters)
+        entries = await _first_buried(session, letters)
         if letters is None or not entries:
             break
         for entry in entries[: min(bound - count, _MOST_KICKED)]:
@@ -313,10 +309,13 @@ def _make_ready(session: Session, found: Found) -> bool:
         found.queue.delays.hurry(found.place, found.message)
         return True
     message, job = found.message, found.job
+    first = _first_message(session, message, job.tube)
+    if first is None:
+        return False
     counts = job.counts(message, found.deliveries)
     pri = pri_of(message, has_priorities=found.queue.policy.priority)
     try:
-        session.host.send(rewritten(message, queue_of(job.tube), {}, counts, pri))
+        session.host.put_back(rewritten(first, counts, pri), queue_of(job.tube))
     except Refused:
         return False
     job.written()
@@ -327,6 +326,15 @@ def _make_ready(session: Session, found: Found) -> bool:
         _drop_elsewhere(found)
     session.broker.touch(found.queue)
     return True
+
+
+def _first_message(session: Session, message: Message, tube: str) -> Message | None:
+    """What a job was before it was buried; ``None`` for what can't come back to that tube."""
+    letter = read_dead_letter(message)
+    if letter is None or letter.source != queue_of(tube):
+        # A client has sent it there, or an operator has moved it there.
+        return None
+    return None if letter.first.is_expired(session.broker.now) else letter.first
 
 
 def _bring_back(session: Session, letters: Queue, entry: Entry, job: Job) -> bool:
@@ -345,6 +353,13 @@ async def _first(session: Session, queue: Queue | None) -> list[Entry]:
             return entries
         await session.loaded(queue)
     return []
+
+
+async def _first_buried(session: Session, letters: Queue | None) -> list[Entry]:
+    """The first buried jobs of the tube that is used, without what can't come back to it."""
+    tube = session.used
+    entries = await _first(session, letters)
+    return [each for each in entries if _first_message(session, each.message, tube) is not None]
 
 
 async def _pause(session: Session) -> None:

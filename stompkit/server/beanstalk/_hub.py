@@ -13,12 +13,11 @@ from stompkit.server._broker import Broker
 from stompkit.server._deadlines import Alarm, Deadlines
 from stompkit.server._entries import Entry
 from stompkit.server._messages import Message
-from stompkit.server._names import DEAD_LETTERS, Pattern
+from stompkit.server._names import DEAD_LETTERS, Pattern, dead_letter_source, dead_letters_of
 from stompkit.server._queues import Queue
 from stompkit.server.beanstalk._jobs import (
     QUEUE,
     Job,
-    dead_letters_of,
     pri_of,
     queue_of,
 )
@@ -119,7 +118,8 @@ class Hub:
 
     def dead_letters(self, tube: str) -> Queue | None:
         """The queue of a tube's buried jobs, if there are any, and clients may use it."""
-        found = self.host.destinations.get(dead_letters_of(tube)) if self.is_allowed(tube) else None
+        name = dead_letters_of(queue_of(tube))
+        found = self.host.destinations.get(name) if self.is_allowed(tube) else None
         return found if isinstance(found, Queue) else None
 
     def tubes(self) -> Iterator[str]:
@@ -127,13 +127,13 @@ class Hub:
         seen = {DEFAULT_TUBE, *self.using, *self.watching}
         yield from seen
         for name, destination in self.host.destinations.items():
-            for prefix in (QUEUE, DEAD_LETTERS):
-                tube = name.removeprefix(prefix)
-                if not name.startswith(prefix) or tube in seen or destination.is_idle:
-                    continue
-                if is_tube(tube) and self.is_allowed(tube):
-                    seen.add(tube)
-                    yield tube
+            source = dead_letter_source(name) if name.startswith(DEAD_LETTERS) else name
+            tube = source.removeprefix(QUEUE)
+            if tube == source or tube in seen or destination.is_idle:
+                continue
+            if is_tube(tube) and self.is_allowed(tube):
+                seen.add(tube)
+                yield tube
 
     def exists(self, tube: str) -> bool:
         """Whether there is a tube now."""

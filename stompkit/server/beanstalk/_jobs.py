@@ -17,12 +17,10 @@ from bisect import bisect_right
 from typing import Final
 
 from stompkit.server._messages import Message
-from stompkit.server._names import DEAD_LETTERS
 
 __all__ = [
     "QUEUE",
     "Job",
-    "dead_letters_of",
     "delay_of",
     "job_message",
     "nearest_priority",
@@ -30,6 +28,7 @@ __all__ = [
     "queue_of",
     "rewritten",
     "since_created",
+    "state_headers",
     "ttr_of",
 ]
 
@@ -41,10 +40,6 @@ _BOUNDS: Final = (0, 1, 16, 128, 1024, 65_536, 1_048_576, 16_777_216, 2**31, 2**
 _HIGHEST: Final = 9
 _USUAL: Final = 4
 _MOST_DIGITS: Final = 10
-#: Headers that a message has got as a dead letter, and loses when it is brought back.
-_OF_DEAD_LETTERS: Final = frozenset(
-    {"original-destination", "dead-letter-reason", "dead-letter-deliveries"}
-)
 
 
 class Job:
@@ -76,11 +71,6 @@ class Job:
 def queue_of(tube: str) -> str:
     """The name of a tube's queue."""
     return QUEUE + tube
-
-
-def dead_letters_of(tube: str) -> str:
-    """The name of the queue of a tube's buried jobs."""
-    return DEAD_LETTERS + tube
 
 
 def nearest_priority(pri: int) -> int:
@@ -148,32 +138,30 @@ def job_message(
 
 def rewritten(
     message: Message,
-    destination: str,
-    more: dict[str, str],
     counts: tuple[int, ...],
     pri: int,
     *,
     delay: int = 0,
     now: float = 0.0,
 ) -> Message:
-    """The same job for another place, time or priority; it keeps its identifier."""
-    headers = {k: v for k, v in message.headers.items() if k not in _OF_DEAD_LETTERS}
-    headers |= {
-        "destination": destination,
-        "content-length": str(len(message.body)),
-        "priority": str(nearest_priority(pri)),
-        "beanstalk-pri": str(pri),
-        "beanstalk-counts": " ".join(map(str, counts)),
-        **more,
-    }
+    """The same job with another priority or time; it keeps its identifier and its expiry."""
+    headers = message.headers | state_headers(message, counts, pri)
     headers.pop("beanstalk-delay", None)
     if delay:
         headers["beanstalk-delay"] = str(delay)
     made = _made(message.id, headers, message.body, now + delay if delay else 0.0)
-    made.group = message.group
-    if not destination.startswith(DEAD_LETTERS):
-        made.expires = message.expires
+    made.group, made.expires = message.group, message.expires
     return made
+
+
+def state_headers(message: Message, counts: tuple[int, ...], pri: int) -> dict[str, str]:
+    """The headers that say how a job stands."""
+    return {
+        "content-length": str(len(message.body)),
+        "priority": str(nearest_priority(pri)),
+        "beanstalk-pri": str(pri),
+        "beanstalk-counts": " ".join(map(str, counts)),
+    }
 
 
 def _made(message_id: str, headers: dict[str, str], body: bytes, due: float) -> Message:

@@ -11,6 +11,7 @@ from stompkit.server._queues import Queue
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front, MemoryWorker, document, job_id
+from tests.server.brokers import stored
 
 NOW = b"reserve-with-timeout 0\r\n"
 TIMED_OUT = b"TIMED_OUT\r\n"
@@ -199,6 +200,74 @@ def test_what_stomp_has_rejected_can_be_kicked(front: Front, worker: MemoryWorke
     client.close()
     assert worker.ask(b"kick 1\r\n") == b"KICKED 1\r\n"
     assert worker.ask(NOW).endswith(b"\r\nx\r\n")
+
+
+def reject(front: Front, destination: str, **connect: str) -> None:
+    """Have a STOMP consumer refuse the one message of a queue."""
+    client = front.broker.client(**connect)
+    client.subscribe(destination, id="1", ack="client-individual")
+    [message] = client.take("MESSAGE")
+    client.nack(message, requeue="false")
+    client.close()
+
+
+def test_what_is_kicked_has_the_headers_of_its_sender(front: Front, worker: MemoryWorker) -> None:
+    sender = front.broker.client()
+    own = {"original-destination": "/queue/z", "dead-letter-reason": "mine", "colour": "red"}
+    sender.send("SEND", {"destination": "/queue/default", **own}, b"x")
+    reject(front, "/queue/default")
+    assert worker.ask(b"kick 1\r\n") == b"KICKED 1\r\n"
+    job = job_id(worker.ask(NOW))
+    assert worker.ask(b"release %d 7 0\r\n" % job) == b"RELEASED\r\n"
+    reader = front.broker.client()
+    reader.subscribe("/queue/default", id="1")
+    [message] = reader.take("MESSAGE")
+    assert {name: message.headers[name] for name in own} == own
+    assert not any(name.startswith("stompkit-") for name in message.headers)
+
+
+def test_what_is_kicked_keeps_its_time(front: Front, worker: MemoryWorker) -> None:
+    client = front.broker.client()
+    client.publish("/queue/default", b"x", expiration="5000")
+    reject(front, "/queue/default")
+    assert worker.ask(b"kick 1\r\n") == b"KICKED 1\r\n"
+    front.clock.advance(5.0)
+    assert worker.ask(NOW) == TIMED_OUT
+    client.publish("/queue/default", b"y", expiration="5000")
+    reject(front, "/queue/default")
+    front.clock.advance(5.0)
+    assert worker.ask(b"kick 1\r\n") == b"KICKED 0\r\n"
+
+
+def test_what_a_client_calls_a_dead_letter_is_not_kicked(
+    front: Front, worker: MemoryWorker
+) -> None:
+    client = front.broker.client()
+    names = ("original-destination", "stompkit-dead-letter-source")
+    record = dict.fromkeys(names, "/queue/default")
+    client.send("SEND", {"destination": "/dlq/default", "dead-letter-reason": "x", **record}, b"x")
+    job = put(worker, b"later", delay=100)
+    assert worker.ask(b"kick 5\r\n") == b"KICKED 1\r\n"
+    assert worker.ask(NOW) == reserved(job, b"later")
+    assert worker.ask(NOW) == TIMED_OUT
+    assert stored(front.broker, "/dlq/default") == [b"x"]
+
+
+def test_a_tube_that_is_called_like_a_durable_subscription_has_its_own_buried_jobs(
+    front: Front, worker: MemoryWorker
+) -> None:
+    client = front.broker.client(client_id="c")
+    name = {"activemq.subscriptionName": "n"}
+    client.subscribe("/topic/t", id="1", ack="client-individual", **name)
+    front.broker.client().publish("/topic/t", b"letter")
+    client.nack(client.take("MESSAGE")[0], requeue="false")
+    worker.ask(b"use durable/c/n\r\nwatch durable/c/n\r\n")
+    assert worker.ask(b"kick 10\r\n") == b"KICKED 0\r\n"
+    job = put(worker, b"own")
+    worker.ask(NOW)
+    assert worker.ask(b"bury %d 1\r\n" % job) == b"BURIED\r\n"
+    assert worker.ask(b"kick 10\r\n") == b"KICKED 1\r\n"
+    assert stored(front.broker, "/dlq/durable/c/n") == [b"letter"]
 
 
 def test_copies_of_a_fan_out_are_jobs_apart() -> None:

@@ -14,7 +14,7 @@ from stompkit.frames import Limits
 from stompkit.server._admin_checks import check_admin
 from stompkit.server._auth import checkers_from
 from stompkit.server._beanstalk_checks import check_beanstalk
-from stompkit.server._config import BrokerConfig, DestinationConfig
+from stompkit.server._config import BrokerConfig, DestinationConfig, Policy
 from stompkit.server._errors import Refused
 from stompkit.server._listening import PROXIED, networks
 from stompkit.server._names import Kind, Pattern, is_pattern, kind_of
@@ -32,6 +32,29 @@ _LONGEST_MS: Final = 2**31 - 1
 #: A path without a query, as it is in a URL.
 _PATH: Final = re.compile(r"/[!$%&'()*+,\-./0-9:;=@A-Z_a-z~]*")
 _SYNC: Final = re.compile(r"always|never|interval:[1-9][0-9]{0,8}")
+
+
+_OF_TOPICS: Final = frozenset({"slow_reader", "max_topic_backlog", "max_topic_backlog_bytes"})
+_OF_ALL: Final = frozenset(Policy.__struct_fields__)
+#: What destinations of each kind ignore. Durable subscriptions, which are queues, go by the
+#: settings of their topics.
+_IGNORED: Final = {
+    Kind.QUEUE: _OF_TOPICS,
+    Kind.DEAD_LETTERS: _OF_TOPICS | {"dead_letters", "expired"},
+    Kind.TEMP_QUEUE: _OF_TOPICS | {"storage", "dead_letters", "expired"},
+    Kind.TOPIC: frozenset({"when_full"}),
+    Kind.TEMP_TOPIC: _OF_ALL - _OF_TOPICS - {"message_ttl_s", "prefetch"},
+    Kind.FANOUT: _OF_ALL - {"message_ttl_s"},
+}
+_QUEUES: Final = (Kind.QUEUE, Kind.DEAD_LETTERS, Kind.TEMP_QUEUE)
+_WHY_IGNORED: Final = {
+    Kind.QUEUE: "it is for the subscribers of topics",
+    Kind.DEAD_LETTERS: "dead letters that are refused or expire are dropped",
+    Kind.TEMP_QUEUE: "temporary queues are in memory, and have no dead letters",
+    Kind.TOPIC: "a durable subscription that is full always drops its oldest messages",
+    Kind.TEMP_TOPIC: "temporary topics keep no messages",
+    Kind.FANOUT: "a fan-out keeps no messages: set it for its children",
+}
 
 
 def check(settings: Settings, document: Document) -> None:
@@ -100,6 +123,15 @@ def _check_destinations(settings: Settings, document: Document) -> None:
             document.add((*place, "name"), refused.message)
             continue
         _check_children(each, kind, document, place)
+        _check_ignored(each, kind, document, place)
+
+
+def _check_ignored(each: DestinationConfig, kind: Kind, document: Document, place: Place) -> None:
+    for name in sorted(_IGNORED[kind] & each.overrides().keys()):
+        why = _WHY_IGNORED[Kind.QUEUE if name in _OF_TOPICS and kind in _QUEUES else kind]
+        document.add(
+            (*place, name), f'has no effect on "{each.name[:100]}": {why}. Leave this line out'
+        )
 
 
 def _check_children(each: DestinationConfig, kind: Kind, document: Document, place: Place) -> None:
@@ -144,6 +176,15 @@ def _check_store(store: StoreSettings, document: Document) -> None:
         _try(partial(_sql_store, store.url), document, ("store", "url"), "")
     if kind == "none" and (store.path is not None or store.url is not None):
         document.add(("store", "kind"), "none keeps nothing: leave this line out, or path and url")
+    if kind == "sqlalchemy" and document.has(("store", "max_octets")):
+        document.add(
+            ("store", "max_octets"),
+            "has no effect with sqlalchemy, whose database has its own limits: leave this line out",
+        )
+    if store.kind == "none":
+        for name in ("sync", "max_octets"):
+            if document.has(("store", name)):
+                document.add(("store", name), 'has no effect with kind = "none": leave one out')
     _try(partial(check_sync, store.sync), document, ("store", "sync"), "")
     if store.lock_timeout_s is not None and store.path is None:
         document.add(("store", "lock_timeout_s"), "needs path: without it nothing is locked")

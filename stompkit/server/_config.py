@@ -65,7 +65,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of messages whose time has passed."""
     message_ttl_s: Seconds = 0.0
     """Seconds that a message lives that doesn't say so itself; 0 for ever. Dead letters live for
-    ever, unless this is set for them."""
+    ever, unless this is set for them. Set for a fan-out destination, it holds for the copies in
+    its children; where a table of a child sets a shorter time, that holds."""
     priority: bool = False
     """Whether messages of a queue with a higher ``priority`` header (0 to 9, 4 where there is
     none) overtake others."""
@@ -87,7 +88,8 @@ class DestinationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Settings of the destinations with one name, or with names that match a pattern.
 
     All but the first two override the setting of the same name in ``[broker]``. Where several
-    match, each setting is taken from the last one that has it.
+    match, each setting is taken from the last one that has it. A setting that destinations of
+    this kind ignore is an error.
     """
 
     name: str

@@ -161,7 +161,7 @@ def moved_message(message: Message, destination: str, now: float) -> Message:
     headers = message.headers
     if _SOURCE not in headers and _SHOWN[1] in headers:
         return _moved_older(message, destination, now)
-    copy = message.moved(destination, {})
+    copy = message.with_headers({**headers, "destination": destination})
     copy.expires = message.expires
     return copy
 
@@ -172,12 +172,11 @@ def _moved_older(message: Message, destination: str, now: float) -> Message:
     if letter is not None:
         reason, deliveries = headers[_SHOWN[1]], headers[_SHOWN[2]]
         times = int(deliveries) if deliveries.isdecimal() else 0
-        noted = dead_letter(letter.first, letter.source, reason, times, now, 0.0)
-        copy = noted.moved(destination, {})
+        headers = dead_letter(letter.first, letter.source, reason, times, now, 0.0).headers
     elif destination.startswith(DEAD_LETTERS):
-        copy = message.moved(destination, {CLAIM: "moved"})
+        headers = {**headers, CLAIM: "moved"}
     else:
-        copy = message.moved(destination, {})
-        copy = copy.with_headers({k: v for k, v in copy.headers.items() if k != CLAIM})
+        headers = {name: value for name, value in headers.items() if name != CLAIM}
+    copy = message.with_headers({**headers, "destination": destination})
     copy.expires = message.expires
     return copy

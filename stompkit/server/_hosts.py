@@ -153,13 +153,24 @@ class VirtualHost:
 
     def policy(self, name: str) -> Policy:
         """The settings of a destination."""
-        overrides: dict[str, object] = {}
+        usual: dict[str, object] = {}
         if name.startswith(DEAD_LETTERS):
-            overrides["message_ttl_s"] = 0.0
+            usual["message_ttl_s"] = 0.0
+        return self.broker.config.policy(usual | self._own_settings(name))
+
+    def own_ttl_s(self, name: str) -> float:
+        """Return how long messages live there if that is set for some destinations only, or 0."""
+        if "message_ttl_s" not in self._own_settings(name):
+            return 0.0
+        return self.policy(name).message_ttl_s
+
+    def _own_settings(self, name: str) -> dict[str, object]:
+        """Return what the configuration says of a destination and not of all of them."""
+        own: dict[str, object] = {}
         for _, pattern, each in self._rules:
             if each.name == name or (pattern is not None and pattern.matches(name)):
-                overrides.update(each.overrides())
-        return self.broker.config.policy(overrides)
+                own.update(each.overrides())
+        return own
 
     def is_configured(self, name: str) -> bool:
         """Whether the configuration speaks of a destination, or of the queue of dead letters."""

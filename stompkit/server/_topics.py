@@ -308,6 +308,21 @@ class Fanout(Destination):
         """Make a destination with the children that the configuration names."""
         super().__init__(name, policy, host)
         self.children = dict.fromkeys(children)
+        #: Seconds that copies live in the children that one was made for, 0 for as they say.
+        self._ttls: dict[str, float] = {}
+
+    def configure(self, policy: Policy) -> None:
+        """Go by other settings from now on."""
+        super().configure(policy)
+        self._ttls.clear()
+
+    def _ttl_s(self, child: str) -> float:
+        """The shorter of what is set for the fan-out and for a child; 0 if the fan-out has none."""
+        found = self._ttls.get(child)
+        if found is None:
+            own = self.host.own_ttl_s(self.name)
+            found = self._ttls[child] = min(own, self.host.own_ttl_s(child) or own)
+        return found
 
     @property
     def is_idle(self) -> bool:
@@ -341,6 +356,9 @@ class Fanout(Destination):
         for queue in self._queues():
             copy = message.moved(queue.name, {_WHENCE: self.name})
             copy.expires, copy.due = message.expires, message.due
+            ttl_s = self._ttl_s(queue.name)
+            if ttl_s and not copy.expires:
+                copy.expires = max(self.host.broker.now, copy.due) + ttl_s
             queue.put(copy)
             self.delivered += 1
 

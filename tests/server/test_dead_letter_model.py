@@ -158,7 +158,7 @@ class DeadLetterMachine(RuleBasedStateMachine):
         for _ in range(1_000):
             if outcomes:
                 break
-            self.broker.clock.advance(0.001)
+            self.broker.clock.advance(0)
         [outcome] = outcomes
         return outcome
 

@@ -249,3 +249,44 @@ def test_it_is_gone_when_a_reload_does_not_have_it(broker_with: MakeBroker) -> N
     sender.publish(FANOUT, b"2")
     assert refusal(sender) == "unknown-destination"
     assert stored(broker, "/queue/a") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("fanout_s", "child_s", "broker_s", "expected_s"),
+    [
+        (5, None, 0, 5),
+        (5, 3, 0, 3),
+        (3, 5, 0, 3),
+        (None, 5, 3, 5),
+        (None, None, 3, 3),
+        (5, None, 3, 5),
+        (5, 3, 4, 3),
+        (5, 0, 3, 5),
+        (0, None, 3, 3),
+    ],
+)
+def test_copies_live_for_the_shorter_time_that_is_set(
+    broker_with: MakeBroker,
+    fanout_s: float | None,
+    child_s: float | None,
+    broker_s: float,
+    expected_s: float,
+) -> None:
+    tables = (
+        DestinationConfig(name=FANOUT, children=("/queue/a",), message_ttl_s=fanout_s),
+        DestinationConfig(name="/queue/a", message_ttl_s=child_s),
+    )
+    broker = broker_with(destinations=tables, message_ttl_s=broker_s)
+    broker.client().publish(FANOUT, b"x")
+    broker.clock.advance(expected_s - 0.5)
+    assert stored(broker, "/queue/a") == [b"x"]
+    broker.clock.advance(1.0)
+    assert stored(broker, "/queue/a") == []
+
+
+def test_a_time_of_the_senders_own_is_left_as_it_is(broker_with: MakeBroker) -> None:
+    table = DestinationConfig(name=FANOUT, children=("/queue/a",), message_ttl_s=1.0)
+    broker = broker_with(destinations=(table,))
+    broker.client().publish(FANOUT, b"x", expiration="5000")
+    broker.clock.advance(4.0)
+    assert stored(broker, "/queue/a") == [b"x"]

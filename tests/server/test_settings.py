@@ -390,6 +390,45 @@ MISTAKES = {
         '[[destination]]\nname = "/fanout/a"\nchildren = ["/queue/b", "/queue/b"]',
         "line 3: [[destination]] #1 children: must be different queues",
     ),
+    "what only topics have, for a queue": (
+        '[[destination]]\nname = "/queue/a.>"\nslow_reader = "disconnect"',
+        'line 3: [[destination]] #1 slow_reader: has no effect on "/queue/a.>": it is for the'
+        " subscribers of topics. Leave this line out",
+    ),
+    "dead letters of dead letters": (
+        '[[destination]]\nname = "/dlq/a"\ndead_letters = true',
+        'line 3: [[destination]] #1 dead_letters: has no effect on "/dlq/a": dead letters that are'
+        " refused or expire are dropped. Leave this line out",
+    ),
+    "what a full topic does": (
+        '[[destination]]\nname = "/topic/a"\nwhen_full = "block"',
+        'line 3: [[destination]] #1 when_full: has no effect on "/topic/a": a durable subscription'
+        " that is full always drops its oldest messages. Leave this line out",
+    ),
+    "where temporary queues are": (
+        '[[destination]]\nname = "/temp-queue/>"\nstorage = "memory"',
+        'line 3: [[destination]] #1 storage: has no effect on "/temp-queue/>": temporary queues are'
+        " in memory, and have no dead letters. Leave this line out",
+    ),
+    "the room of temporary topics": (
+        '[[destination]]\nname = "/temp-topic/>"\nmax_queue_messages = 5',
+        "line 3: [[destination]] #1 max_queue_messages: has no effect on"
+        ' "/temp-topic/>": temporary topics keep no messages. Leave this line out',
+    ),
+    "the room of a fan-out": (
+        '[[destination]]\nname = "/fanout/a"\nchildren = ["/queue/a"]\nmax_queue_bytes = 5',
+        'line 4: [[destination]] #1 max_queue_bytes: has no effect on "/fanout/a": a fan-out keeps'
+        " no messages: set it for its children. Leave this line out",
+    ),
+    "the size of another store's file": (
+        '[store]\nurl = "sqlite:////tmp/x.sqlite"\nmax_octets = 2000000',
+        "line 3: [store] max_octets: has no effect with sqlalchemy, whose database has its own"
+        " limits: leave this line out",
+    ),
+    "when nothing is on the disk": (
+        '[store]\nkind = "none"\nsync = "never"',
+        'line 3: [store] sync: has no effect with kind = "none": leave one out',
+    ),
     "a persistent queue without a store": (
         '[[destination]]\nname = "/queue/a"\nstorage = "persistent"',
         "line 3: [[destination]] #1 storage: persistent needs a store: set path in [store], or"

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from stompkit.frames import Frame
 from stompkit.server._config import BrokerConfig
 from stompkit.server._destinations import Destination
@@ -25,7 +23,13 @@ from stompkit.server._hosts import VirtualHost
 from stompkit.server._journal import Journal
 from stompkit.server._once_log import OnceLog
 from stompkit.server._peers import counted_as
-from stompkit.server._records import DURABLE_RECORDS, DurableRecord
+from stompkit.server._records import (
+    DURABLE_RECORDS,
+    MAKER_RECORDS,
+    DurableRecord,
+    MakerRecord,
+    unpacked,
+)
 from stompkit.server._selector_time import SelectorTime
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._subscriptions import Subscription
@@ -151,14 +155,18 @@ class Broker:
             host, _, name = lane.queue.partition("\n")
             queues[host][name].append(lane)
         records: dict[str, list[DurableRecord]] = defaultdict(list)
+        makers: dict[str, dict[str, MakerRecord]] = defaultdict(dict)
         for key, value in store.records().items():
             if key.startswith(DURABLE_RECORDS):
-                record = msgspec.json.decode(value, type=DurableRecord)
+                record = unpacked(value, DurableRecord)
                 records[record.host].append(record)
-        for name in {*queues, *records}:
+            elif key.startswith(MAKER_RECORDS):
+                maker = unpacked(value, MakerRecord)
+                makers[maker.host][maker.name] = maker
+        for name in {*queues, *records, *makers}:
             # What belongs to a host that is not configured any more stays where it is.
             if name in self.hosts:
-                self.hosts[name].restore(queues[name], records[name])
+                self.hosts[name].restore(queues[name], records[name], makers[name])
         self.flush()
 
     def reload(self, config: BrokerConfig) -> None:

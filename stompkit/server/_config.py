@@ -155,6 +155,10 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Subscriptions of one connection."""
     max_destinations: Count = 100_000
     """Queues and topics that exist at a time. One without messages and subscribers is removed."""
+    max_destinations_per_user: Count | None = None
+    """Of these, those that one user has made, or that were made for it: temporary ones, and the
+    dead letters of its queues and durable subscriptions. Where it is not said, half of them.
+    Clients without a login are not counted."""
     max_destination_bytes: Count = 1_024
     """Length of a destination's name, in octets of UTF-8."""
     max_connection_backlog: Count = 500_000
@@ -182,6 +186,8 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The longest delay that a message can ask for."""
     max_durable_subscriptions: Count = 10_000
     """Durable subscriptions that exist at a time."""
+    max_durable_subscriptions_per_user: Count | None = None
+    """Of these, those that belong to one user; where it is not said, half of them."""
     durable_expiry_s: Seconds = 7 * 24 * 3600.0
     """Seconds after which a durable subscription that nobody uses is removed with its messages;
     0 for never."""
@@ -227,6 +233,18 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
         """These settings for one destination, with what is set for it alone."""
         own = {name: getattr(self, name) for name in Policy.__struct_fields__}
         return Policy(**(own | overrides))
+
+    @property
+    def destinations_per_user(self) -> int:
+        """The most destinations of one user, also where that is not said."""
+        return self.max_destinations_per_user or max(1, self.max_destinations // 2)
+
+    @property
+    def durables_per_user(self) -> int:
+        """The most durable subscriptions of one user, also where that is not said."""
+        return self.max_durable_subscriptions_per_user or max(
+            1, self.max_durable_subscriptions // 2
+        )
 
     def changed(self, **changes: object) -> BrokerConfig:
         """These settings with some of them replaced."""

@@ -57,8 +57,11 @@ class Destination:
         self.name = name
         self.policy = policy
         self.host = host
+        self._charged_to = ""
         #: The connection that a temporary destination lives and dies with.
         self.owner: Connection | None = None
+        #: Whether the broker has made it for itself: it has the dead letters of another.
+        self.is_for_letters = False
         #: Whether its messages are in the store.
         self.is_persistent = False
         #: Messages that it has dropped: it, or a slow reader of it, was full.
@@ -80,6 +83,15 @@ class Destination:
     def configure(self, policy: Policy) -> None:
         """Go by other settings from now on."""
         self.policy = policy
+
+    @property
+    def charged_to(self) -> str:
+        """The user whose limits count it; empty for one without a name, or one not known."""
+        return self._charged_to
+
+    def charge(self, user: str) -> None:
+        """Have it count against the limits of a user."""
+        self._charged_to = user
 
     @property
     def settings_name(self) -> str:

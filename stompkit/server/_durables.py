@@ -111,6 +111,20 @@ class DurableQueue(Queue):
         self._is_trimmed = True
 
     @property
+    def charged_to(self) -> str:
+        """The user whose limits count it, and what is made for it."""
+        return self.record.owner or ""
+
+    def check_user(self, user: str | None) -> None:
+        """Raise :class:`Refused` for a user to whom it does not belong.
+
+        ``None`` is somebody whose login nobody checks, and who may do everything.
+        """
+        owner = self.record.owner
+        if user is not None and owner is not None and user != owner:
+            raise Refused("the durable subscription belongs to another user", "not-authorised")
+
+    @property
     def stored_as(self) -> str:
         """The name of its lanes."""
         return stored_durable_name(self.record)

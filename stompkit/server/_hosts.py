@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,13 @@ from stompkit.server._names import (
 from stompkit.server._pattern_tree import PatternTree
 from stompkit.server._pulling import Puller
 from stompkit.server._queues import Queue
-from stompkit.server._records import DURABLE_RECORDS, DurableRecord
+from stompkit.server._records import (
+    DURABLE_RECORDS,
+    MAKER_RECORDS,
+    DurableRecord,
+    MakerRecord,
+    packed,
+)
 from stompkit.server._sliced import PatternWork
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Fanout, Topic
@@ -43,6 +49,8 @@ __all__ = ["VirtualHost"]
 
 #: Seconds between two looks for durable subscriptions that nobody uses.
 _EXPIRY_CHECK_S: Final = 60.0
+#: The broker makes no destination for itself that would be among the last tenth.
+_RESERVED: Final = 10
 #: Seconds between two looks for destinations that could make room for another.
 _EVICTION_PAUSE_S: Final = 1.0
 
@@ -94,6 +102,12 @@ class VirtualHost:
         self._replaced: set[DurableQueue] = set()
         #: Those of them that are subscribed to patterns.
         self._durable_patterns: PatternTree[DurableQueue] = PatternTree()
+        #: Destinations by the users for whom they were made, and those with dead letters that
+        #: the broker has made for itself.
+        self._charges: Counter[str] = Counter()
+        self._letters = 0
+        #: Destinations whose users the store knows.
+        self._noted: set[str] = set()
         #: What has happened at destinations that are gone.
         self.past = Totals()
         #: Who waits for messages of queues that could not be made, by their names.
@@ -124,8 +138,9 @@ class VirtualHost:
                     known.children = dict.fromkeys(each.children)
                 else:
                     policy = self.policy(each.name)
-                    fanout = Fanout(each.name, policy, self, list(each.children))
-                    self.destinations[each.name] = fanout
+                    if known is not None:
+                        self.discard(known)
+                    self._take_in(Fanout(each.name, policy, self, list(each.children)))
 
     def reset(self) -> None:
         """Forget everything but what the configuration makes; the store is not told.
@@ -133,6 +148,9 @@ class VirtualHost:
         Subscriptions have ended with their connections.
         """
         self.destinations.clear()
+        self._charges.clear()
+        self._letters = 0
+        self._noted.clear()
         self.durables.clear()
         self._replaced.clear()
         self._durable_patterns.clear()
@@ -203,10 +221,12 @@ class VirtualHost:
             )
         if maker is not None:
             self._check_may_make(name, maker)
+        user = "" if maker is None else maker.user.name
+        return self.include(self._made(kind, name), user)
+
+    def _made(self, kind: Kind, name: str) -> Destination:
         policy = self.policy(name)
-        if kind is Kind.TOPIC:
-            return self.include(Topic(name, policy, self))
-        return self.include(Queue(name, policy, self))
+        return (Topic if kind is Kind.TOPIC else Queue)(name, policy, self)
 
     def _check_may_make(self, name: str, maker: Connection) -> None:
         create = self.broker.config.create
@@ -225,16 +245,44 @@ class VirtualHost:
         else:
             made = Topic(name, policy, self)
         made.owner = owner
-        return self.include(made)
+        return self.include(made, owner.user.name)
 
-    def include(self, destination: Destination) -> Destination:
-        """Take a new destination in; those who subscribed to patterns of its name get it."""
-        limit = self.broker.config.max_destinations
-        if len(self.destinations) >= limit:
+    def include(self, destination: Destination, user: str = "") -> Destination:
+        """Take a new destination in, which is made for a user.
+
+        Raises :class:`Refused` where there are too many, in all or of that user.
+        """
+        destination.charge(user)
+        refusal = self._refusal(destination)
+        if refusal is not None:
             self._evict()
-        if len(self.destinations) >= limit:
-            raise Refused(f"too many destinations: at most {limit}", "too-many-destinations")
+            refusal = self._refusal(destination)
+        if refusal is not None:
+            raise refusal
+        return self._take_in(destination)
+
+    def _refusal(self, destination: Destination) -> Refused | None:
+        """Return why there is no room for a new destination, if there is none."""
+        config = self.broker.config
+        limit, count = config.max_destinations, len(self.destinations)
+        code = "too-many-destinations"
+        if count >= limit:
+            return Refused(f"too many destinations: at most {limit}", code)
+        if destination.is_for_letters:
+            # The last places are for those who may make destinations.
+            most = max(1, limit // 2)
+            if self._letters >= most or count >= limit - max(1, limit // _RESERVED):
+                return Refused(f"too many dead-letter queues: at most {most}", code)
+        user, most = destination.charged_to, config.destinations_per_user
+        if user and self._charges[user] >= most:
+            return Refused(f"too many destinations of one user: at most {most}", code)
+        return None
+
+    def _take_in(self, destination: Destination) -> Destination:
+        """Take a new destination in; those who subscribed to patterns of its name get it."""
         name = destination.name
+        self._charges[destination.charged_to] += 1
+        self._letters += destination.is_for_letters
         self.destinations[name] = destination
         for subscription in self._patterns.find(name):
             destination.add(subscription)
@@ -288,9 +336,32 @@ class VirtualHost:
         if self.destinations.get(destination.name) is not destination:
             return
         del self.destinations[destination.name]
+        self._letters -= destination.is_for_letters
+        user = destination.charged_to
+        self._charges[user] -= 1
+        if not self._charges[user]:
+            del self._charges[user]
         self.past = self.past.plus(destination.totals)
         if isinstance(destination, (Queue, Topic)):
             destination.clear()
+        if destination.name in self._noted:
+            self._note_maker(destination.name, None)
+
+    def note_maker(self, queue: Queue) -> None:
+        """Have the store know for whom a queue was made, for as long as it has messages."""
+        user, name = queue.charged_to, queue.name
+        if user and name not in self._noted and self.destinations.get(name) is queue:
+            self._note_maker(name, MakerRecord(self.name, name, user, queue.is_for_letters))
+
+    def _note_maker(self, name: str, record: MakerRecord | None) -> None:
+        journal = self.broker.journal
+        if record is None:
+            self._noted.discard(name)
+        else:
+            self._noted.add(name)
+        if journal is not None:
+            value = None if record is None else packed(record)
+            journal.apart(SetRecord(MAKER_RECORDS + self.stored_name(name), value))
 
     def forget_if_idle(self, destination: Destination) -> None:
         """Remove a destination of which nothing would be lost."""
@@ -325,13 +396,18 @@ class VirtualHost:
             self._patterns.remove(subscription.pattern, subscription)
             self._pattern_work.end(subscription)
 
-    def durable(self, key: str, topic: str, selector: str, *, is_shared: bool) -> DurableQueue:
+    def durable(
+        self, key: str, topic: str, selector: str, user: str | None, *, is_shared: bool
+    ) -> DurableQueue:
         """The durable subscription of that name; made, or made again if it was another one.
 
-        Raises :class:`Refused` where somebody uses it already and it is not to be shared. One that
-        was another one is there again, as it was, if the store can't keep the change.
+        It belongs to ``user``, unless that is ``None``. Raises :class:`Refused` where it is
+        another's, or somebody uses it already and it is not to be shared. One that was another one
+        is there again, as it was, if the store can't keep the change.
         """
         found = self.durables.get(key)
+        if found is not None:
+            found.check_user(user)
         record = DurableRecord(
             host=self.name,
             key=key,
@@ -339,6 +415,7 @@ class VirtualHost:
             selector=selector,
             is_shared=is_shared,
             used_at=self.broker.now,
+            owner=user if found is None or found.record.owner is None else found.record.owner,
         )
         if found is not None:
             if found.subscriptions and not (is_shared and found.record.is_shared):
@@ -364,6 +441,8 @@ class VirtualHost:
             raise Refused(
                 f"too many durable subscriptions: at most {limit}", "too-many-subscriptions"
             )
+        if found is None and user:
+            self._check_durables_of(user)
         if not is_pattern(topic):
             # Where there can be no such topic, nothing has changed.
             self.destination(topic)
@@ -375,6 +454,18 @@ class VirtualHost:
         self._save(made, record)
         self._await_change(made, lambda: self._forget_refused(made))
         return made
+
+    def _check_durables_of(self, user: str) -> None:
+        limit = self.broker.config.durables_per_user
+        if sum(each.record.owner == user for each in self.durables.values()) >= limit:
+            raise Refused(
+                f"too many durable subscriptions of one user: at most {limit}",
+                "too-many-subscriptions",
+            )
+
+    def hand_over(self, queue: DurableQueue, user: str | None) -> None:
+        """Have a durable subscription belong to another user, ``None`` for who uses it next."""
+        self._save(queue, msgspec.structs.replace(queue.record, owner=user))
 
     def _await_change(self, queue: DurableQueue, undo: Callable[[], None]) -> None:
         """Have what the name stood for before end once the store has the change."""
@@ -429,7 +520,10 @@ class VirtualHost:
             self.broker.later(_EXPIRY_CHECK_S, self._expire_durables)
         topic = queue.record.topic
         if queue.pattern is None:
-            found = self.destination(topic)
+            found = self.destinations.get(topic)
+            if found is None:
+                # There was room for it, or the store has it: that it is there is no question.
+                found = self._take_in(self._made(Kind.TOPIC, topic))
             assert isinstance(found, Topic)  # only topics can be subscribed to durably
             found.durables[queue] = None
             return
@@ -453,7 +547,7 @@ class VirtualHost:
         journal = self.broker.journal
         if journal is not None:
             key = DURABLE_RECORDS + self.stored_name(record.key)
-            journal.record(SetRecord(key, msgspec.json.encode(record)))
+            journal.record(SetRecord(key, packed(record)))
 
     def remove_durable(self, queue: DurableQueue) -> None:
         """Remove a durable subscription with what it has collected."""
@@ -492,8 +586,17 @@ class VirtualHost:
 
     # Opening.
 
-    def restore(self, queues: dict[str, list[LaneState]], records: Iterable[DurableRecord]) -> None:
-        """Make the queues that the store knows; ``queues`` are lanes by the names of queues."""
+    def restore(
+        self,
+        queues: dict[str, list[LaneState]],
+        records: Iterable[DurableRecord],
+        makers: dict[str, MakerRecord],
+    ) -> None:
+        """Make what the store knows, however much that is.
+
+        ``queues`` are lanes, and ``makers`` for whom queues were made, both by their names.
+        """
+        self._noted.update(makers)
         for record in records:
             states = queues.pop(stored_durable_name(record), [])
             durable = DurableQueue(record, self.policy(record.topic), self, states)
@@ -502,13 +605,24 @@ class VirtualHost:
         journal = self.broker.journal
         for name, states in queues.items():
             if any(state.messages for state in states) and not name.startswith(DURABLES):
-                policy = self.policy(name)
-                queue = Queue(name, policy, self, states, is_persistent=True)
-                self.include(queue)
-                self._keep_limits(queue)
+                self._restore_queue(name, states, makers.get(name))
             elif journal is not None:
                 for state in states:
                     journal.apart(DropLane(state.lane))
+
+        for name in self._noted - self.destinations.keys():
+            self._note_maker(name, None)
+
+    def _restore_queue(
+        self, name: str, states: Sequence[LaneState], maker: MakerRecord | None
+    ) -> None:
+        queue = Queue(name, self.policy(name), self, states, is_persistent=True)
+        queue.is_for_letters = name.startswith(DEAD_LETTERS)
+        if maker is not None:
+            queue.charge(maker.user)
+            queue.is_for_letters = maker.is_for_letters
+        self._take_in(queue)
+        self._keep_limits(queue)
 
     def _keep_limits(self, queue: Queue) -> None:
         """Have a queue drop what is over its limits: the broker may have died just before that."""
@@ -649,7 +763,16 @@ class VirtualHost:
         message, home = entry.message, entry.home
         expires = sent_expiry(message, home.policy)
         now, times = self.broker.now, entry.deliveries
-        self.send(dead_letter(message, home.name, reason, times, now, expires, more or {}))
+        letter = dead_letter(message, home.name, reason, times, now, expires, more or {})
+        if letter.destination not in self.destinations:
+            self._make_letters(letter.destination, home.charged_to)
+        self.send(letter)
+
+    def _make_letters(self, name: str, user: str) -> None:
+        """Make the queue for the dead letters of what is a user's."""
+        made = self._made(self.check_name(name), name)
+        made.is_for_letters = True
+        self.include(made, user)
 
     def bury(self, entry: Entry, reason: str) -> bool:
         """Move a message to the dead letters of its queue; dead letters themselves are dropped.

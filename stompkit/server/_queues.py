@@ -476,6 +476,7 @@ class Queue(Destination):
             journal.record(
                 CreateLane(lane.number, self.host.stored_name(self.stored_as), lane.index)
             )
+            self.host.note_maker(self)
         message = entry.message
         journal.put(
             entry,

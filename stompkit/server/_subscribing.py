@@ -139,6 +139,8 @@ def _subscribe(
             else:
                 connection.broker.touch(host.destination(name, connection))
             found = host.durables.get(durable[0])
+            if found is not None:
+                found.check_user(_durable_user(connection))
             if found is None or found.record.topic == name:
                 _subscribe_durably(connection, frame, key, subscription, name)
                 return
@@ -188,7 +190,8 @@ def _subscribe_durably(
     assert durable is not None  # the caller has looked
     name_of_it, is_shared = durable
     selector = _selector(connection, frame.headers)
-    queue = connection.host.durable(name_of_it, name, selector, is_shared=is_shared)
+    user = _durable_user(connection)
+    queue = connection.host.durable(name_of_it, name, selector, user, is_shared=is_shared)
     # The queue holds only what the selector takes.
     subscription.selector = None
     _add(connection, key, subscription, queue)
@@ -205,6 +208,11 @@ def _begin(subscription: Subscription) -> None:
     broker = subscription.connection.broker
     for home in subscription.homes:
         broker.touch(home)
+
+
+def _durable_user(connection: Connection) -> str | None:
+    """The user to whom a client's durable subscriptions belong; ``None`` without any logins."""
+    return None if connection.broker.authenticator is None else connection.user.name
 
 
 def _subscribe_to(connection: Connection, key: str, subscription: Subscription, name: str) -> None:
@@ -240,6 +248,8 @@ def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     key = _key(headers)
     durable = durable_key(headers, connection.client_id)
     queue = host.durables.get(durable[0]) if durable is not None else None
+    if queue is not None:
+        queue.check_user(_durable_user(connection))
     subscription = connection.subscriptions.pop(key, None)
     if subscription is None and queue is None:
         raise Refused(f"there is no subscription with {key[:100]!a}", "unknown-subscription")
@@ -254,6 +264,9 @@ def on_unsubscribe(connection: Connection, frame: Frame) -> None:
 
 
 def _remove_durable(connection: Connection, queue: DurableQueue) -> None:
+    if connection.host.durables.get(queue.record.key) is not queue:
+        raise Refused("the durable subscription is gone", "unknown-subscription")
+    queue.check_user(_durable_user(connection))
     if queue.subscriptions:
         raise Refused("the durable subscription is in use", "durable-subscription-in-use")
     connection.host.remove_durable(queue)

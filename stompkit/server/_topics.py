@@ -66,9 +66,10 @@ class Topic(Destination):
         #: Subscriptions with selectors.
         self._selectors = 0
         #: Messages that were not yet offered to everybody, since selectors have no time left.
-        self._rest: deque[_Rest] = deque()
+        #: An empty deque takes as much as all else that a topic without messages has.
+        self._rest: deque[_Rest] | None = None
         #: Connections that wait for the end of that, in the order in which they are let in.
-        self.blocked: deque[Connection] = deque()
+        self.blocked: list[Connection] = []
 
     @property
     def ready(self) -> int:
@@ -155,6 +156,8 @@ class Topic(Destination):
             rest.is_late = True
         elif self._offer(rest):
             return
+        if self._rest is None:
+            self._rest = deque()
         self._rest.append(rest)
         self.is_busy = True
 
@@ -171,7 +174,7 @@ class Topic(Destination):
     def let_in(self) -> None:
         """Have those go on, in their order, who wait for the end of what was sent before."""
         while self.blocked and not self.is_busy:
-            self.blocked.popleft().try_again()
+            self.blocked.pop(0).try_again()
 
     def _offer(self, rest: _Rest) -> bool:
         """Hand a message to those who have not got it; says whether these were all."""
@@ -295,7 +298,7 @@ class Topic(Destination):
             self.remove(subscription)
         self.durables.clear()
         self._delays.clear()
-        self._rest.clear()
+        self._rest = None
         self.is_busy = False
         if self.blocked:
             self.host.broker.has_room(self)

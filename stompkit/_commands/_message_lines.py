@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from stompkit._commands._text import json_line
+
 __all__ = ["Outgoing", "from_line", "to_line", "without_delivery"]
 
 #: Headers of MESSAGE that are about this delivery of it, and not about the message.
@@ -58,7 +60,7 @@ def to_line(headers: Mapping[str, str], body: bytes) -> str:
         document["body"] = body.decode("utf-8")
     except UnicodeDecodeError:
         document["body_base64"] = base64.b64encode(body).decode("ascii")
-    return json.dumps(document, ensure_ascii=False)
+    return json_line(document)
 
 
 def from_line(line: bytes) -> Outgoing:

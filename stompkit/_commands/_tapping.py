@@ -14,7 +14,7 @@ from typing import Any, Final
 from stompkit._commands._admin import Admin
 from stompkit._commands._documents import frame_document, now
 from stompkit._commands._signals import ended_by_signals
-from stompkit._commands._text import Style, amount, shown
+from stompkit._commands._text import Style, amount, json_line, shown
 from stompkit.frames import Frame
 from stompkit.testing import format_address
 from stompkit.testing.proxy import Direction, FrameLog, Proxy
@@ -62,14 +62,14 @@ class FrameLines:
         if self._options.json:
             cut = None if body is None else body[: self._options.body]
             document = frame_document(time, direction, peer, command, headers, cut, body_octets)
-            self._print(json.dumps(document, ensure_ascii=False))
+            self._print(json_line(document))
             return
         style = self._style
         colour = _COLOURS.get(command, "blue")
         words = [
             style(time[11:23], "dim"),
             style(shown(peer), "dim"),
-            style(f"{_ARROWS[direction]} {command}", "bold", colour),
+            style(f"{_ARROWS[direction]} {shown(command)}", "bold", colour),
         ]
         words += [f"{style(shown(name), 'cyan')}:{shown(value)}" for name, value in headers]
         if body_octets:

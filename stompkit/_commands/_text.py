@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-__all__ = ["Style", "aligned", "amount", "duration", "shown", "size", "when"]
+__all__ = ["Style", "aligned", "amount", "duration", "json_line", "shown", "size", "when"]
 
 #: Below so many seconds their tenths are told, too.
 _PRECISE_S: Final = 10
@@ -58,6 +58,18 @@ def shown(text: str) -> str:
         return text
     escaped = text.replace("\\", "\\\\")
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in escaped)
+
+
+def json_line(document: object) -> str:
+    """Return a document as JSON in one line, without anything that a terminal would obey.
+
+    JSON itself escapes the controls of ASCII; others exist, such as U+009B, which begins a
+    command for a terminal, and those that turn the direction of writing.
+    """
+    text = json.dumps(document, ensure_ascii=False, default=str)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def when(seconds: float) -> str:

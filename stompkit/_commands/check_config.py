@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Final
 
 from stompkit._commands._documents import checked
+from stompkit._commands._text import json_line
 from stompkit.server.operations import SettingsError, read_settings
 
 __all__ = ["main", "parser"]
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     except SettingsError as error:
         problems = error.problems
     if options.json:
-        print(json.dumps(checked(options.file, problems), ensure_ascii=False))
+        print(json_line(checked(options.file, problems)))
     elif problems:
         print("\n".join(problems), file=sys.stderr)
     else:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import sys
 from typing import Any, Final
 
 from stompkit._commands._admin import ADMIN_HELP, Admin, add_admin_options, on_admin
 from stompkit._commands._broker_options import positive
-from stompkit._commands._text import Style, amount, shown
+from stompkit._commands._text import Style, amount, json_line, shown
 
 __all__ = ["main", "parser"]
 
@@ -98,7 +97,7 @@ def _line(destination: str, message: dict[str, Any]) -> str:
     document[kind] = message[kind]
     if message["is_truncated"]:
         document["is_truncated"] = True
-    return json.dumps(document, ensure_ascii=False)
+    return json_line(document)
 
 
 def _shown(message: dict[str, Any], style: Style) -> str:

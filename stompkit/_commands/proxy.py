@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands._documents import checked, frame_document, now
+from stompkit._commands._text import json_line
 from stompkit.frames import Frame
 from stompkit.testing import SeenFrame, format_address, parse_address
 from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, FrameLog, Proxy
@@ -121,7 +122,7 @@ class _Printed(FrameLog):
         document = frame_document(
             now(), seen.direction, peer, frame.command, headers, frame.body, octets
         )
-        return json.dumps(document, ensure_ascii=False)
+        return json_line(document)
 
 
 def main(arguments: list[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import create_engine
 
+from stompkit._commands._text import json_line
 from stompkit.link import BrokerUrl
 from stompkit.replication.eventsourcing import (
     EventStore,
@@ -131,7 +131,7 @@ def _list(stuck: list[Prepared], *, is_json: bool) -> int:
                 "is_committed": each.is_committed,
                 "event": each.event,
             }
-            print(json.dumps(document, ensure_ascii=False, default=str))
+            print(json_line(document))
             continue
         when = datetime.fromtimestamp(each.time, UTC).isoformat(" ", "seconds")
         state = "committed" if each.is_committed else "perhaps committed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from stompkit._commands._documents import checked
+from stompkit._commands._text import json_line
 from stompkit.server.operations import (
     DirectoryLock,
     MessageStore,
@@ -128,7 +128,7 @@ def _check(options: argparse.Namespace) -> int:
     finally:
         progress.end()
     if options.json:
-        print(json.dumps(checked(Path(options.directory), problems), ensure_ascii=False))
+        print(json_line(checked(Path(options.directory), problems)))
     else:
         print("\n".join(problems) or f"{options.directory}: OK")
     return 1 if problems else 0
@@ -138,7 +138,7 @@ def _compact(options: argparse.Namespace) -> int:
     before, after = compact(Path(options.directory))
     if options.json:
         told = {"file": options.directory, "octets_before": before, "octets_after": after}
-        print(json.dumps(told, ensure_ascii=False))
+        print(json_line(told))
     else:
         print(f"{options.directory}: {before:,} octets before, {after:,} after")
     return 0

@@ -18,7 +18,7 @@ from stompkit.server._config import BrokerConfig, DestinationConfig, Policy
 from stompkit.server._errors import Refused
 from stompkit.server._listening import PROXIED, networks
 from stompkit.server._names import Kind, Pattern, is_pattern, kind_of
-from stompkit.server._origins import Origins
+from stompkit.server._origins import Origins, host_of
 from stompkit.server._rights import RightsAuthoriser
 from stompkit.server._toml import Document, Place
 
@@ -240,6 +240,12 @@ def _check_websockets(settings: Settings, document: Document) -> None:
                 f'"{each.path[:100]}" is not a path as it is in a URL: begin it with /, and write'
                 " letters other than those of ASCII as %XX",
             )
+        for host in each.hosts:
+            if not host_of(host) or host.rpartition(":")[2].isdecimal():
+                document.add(
+                    (*place, "hosts"),
+                    f'"{host[:100]}" is not a name: write it as mq.example, without port or path',
+                )
         for origin in each.allow_origins:
             _try(partial(Origins, [origin]), document, (*place, "allow_origins"), "")
 

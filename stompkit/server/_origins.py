@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["Origins", "origin_of"]
+__all__ = ["Origins", "host_of", "is_local_name", "origin_of"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _LOCAL: Final = "localhost"
+#: A host and perhaps a port, and nothing that some would read as user, path or fragment.
+_AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._~-]+)(?::[0-9]{1,5})?")
 
 
 class Origins:
@@ -32,11 +35,18 @@ class Origins:
         try:
             if origin_of(origin) in self._allowed:
                 return True
-            own = urlsplit(f"//{host}").hostname
-            theirs = urlsplit(origin).hostname
+            theirs = urlsplit(origin_of(origin))
         except ValueError:
             return False
-        return own is not None and own == theirs and (not on_loopback or _is_local_name(own))
+        own = host_of(host)
+        is_page = theirs.scheme in _PORTS and theirs.hostname == own
+        return bool(own) and is_page and (not on_loopback or is_local_name(own))
+
+
+def host_of(header: str) -> str:
+    """Return the host that a ``Host`` header names; empty for what is not just host and port."""
+    found = _AUTHORITY.fullmatch(header)
+    return "" if found is None else found[1].strip("[]").rstrip(".").lower()
 
 
 def origin_of(text: str) -> str:
@@ -47,10 +57,12 @@ def origin_of(text: str) -> str:
     port = parts.port or _PORTS.get(parts.scheme, 0)
     if not parts.hostname or f"{parts.scheme}://{parts.netloc}" != text.lower() or "@" in text:
         raise ValueError(f"{text[:100]!r} is not an origin, as https://shop.example is")
-    return f"{parts.scheme}://{parts.hostname}:{port}"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port}"
 
 
-def _is_local_name(host: str) -> bool:
+def is_local_name(host: str) -> bool:
+    """Whether a name is that of this machine, or a number, which nobody can have point here."""
     if host == _LOCAL or host.endswith(f".{_LOCAL}"):
         return True
     try:

@@ -14,7 +14,7 @@ from wsproto.handshake import H11Handshake
 from wsproto.utilities import RemoteProtocolError
 
 from stompkit.frames import VERSIONS, Frame, encode
-from stompkit.server._origins import Origins
+from stompkit.server._origins import Origins, host_of, is_local_name
 from stompkit.server._websocket_settings import WebSocketListener
 
 __all__ = ["SUBPROTOCOLS", "Accepted", "Handshake", "Refused", "http_answer"]
@@ -170,6 +170,11 @@ class Handshake:
             return _refused(HTTPStatus.NOT_FOUND, f"{_WHAT} at the path {path}, and nowhere else")
         origins, hosts = values[b"origin"], values[b"host"]
         host = hosts[0] if len(hosts) == 1 else ""
+        if not self._is_called(host_of(host)):
+            return _refused(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                f"{_WHAT}, and is not called {host[:200]!r}: if it should be, add that to hosts",
+            )
         if len(origins) > 1 or not all(
             self._origins.allows(each, host, on_loopback=self._on_loopback) for each in origins
         ):
@@ -179,6 +184,13 @@ class Handshake:
                 " add it to allow_origins",
             )
         return None
+
+    def _is_called(self, host: str) -> bool:
+        """Whether a host is one that the port goes by."""
+        names = set(map(host_of, self._listener.hosts))
+        if not names or host in names:
+            return True
+        return self._on_loopback and bool(host) and is_local_name(host)
 
 
 def _tokens(values: list[str], *, lower: bool = False) -> list[str]:

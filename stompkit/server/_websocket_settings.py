@@ -31,6 +31,10 @@ class WebSocketListener(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ``https://shop.example``, with the port where it is not the usual one. ``null`` stands for
     pages without an origin, as files are, and ``*`` for all. What is no browser sends no origin,
     and is not asked for one."""
+    hosts: tuple[str, ...] = ()
+    """The names by which clients may ask for the broker, ``mq.example``, without a port: all if
+    none is listed. Where one is, a page whose name leads here by a trick of DNS is kept out, and
+    so is whoever asks for anything else; numbers and names of loopback are let in on loopback."""
     messages: Literal["as-received", "text", "binary"] = "as-received"
     """The kind of messages that the client gets: that of the last one it has sent, or always
     ``text``, or always ``binary``. What is not UTF-8 is in binary messages in any case."""

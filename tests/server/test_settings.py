@@ -429,6 +429,11 @@ MISTAKES = {
         '[store]\nkind = "none"\nsync = "never"',
         'line 3: [store] sync: has no effect with kind = "none": leave one out',
     ),
+    "a name that is more than one": (
+        '[[websocket]]\nendpoint = "tcp:0"\nhosts = ["mq.example:15674"]',
+        'line 3: [[websocket]] #1 hosts: "mq.example:15674" is not a name: write it as mq.example,'
+        " without port or path",
+    ),
     "a persistent queue without a store": (
         '[[destination]]\nname = "/queue/a"\nstorage = "persistent"',
         "line 3: [[destination]] #1 storage: persistent needs a store: set path in [store], or"

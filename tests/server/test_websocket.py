@@ -186,6 +186,11 @@ def test_the_log_says_who_gets_none_and_why() -> None:
         ((), "https://mq.example", "mq.example:15674", "192.0.2.1", True),
         ((), "https://MQ.example", "mq.Example", "192.0.2.1", True),
         ((), "https://other.example", "mq.example", "192.0.2.1", False),
+        ((), "https://mq.example", "other@mq.example", "192.0.2.1", False),
+        ((), "https://other@mq.example", "mq.example", "192.0.2.1", False),
+        ((), "https://mq.example#x", "mq.example", "192.0.2.1", False),
+        ((), "extension://mq.example", "mq.example", "192.0.2.1", False),
+        ((), "https://mq.example", "mq.example\\x", "192.0.2.1", False),
         ((), "https://mq.example.evil.example", "mq.example", "192.0.2.1", False),
         ((), "null", "mq.example", "192.0.2.1", False),
         ((), "file://", "mq.example", "192.0.2.1", False),
@@ -213,6 +218,34 @@ def test_pages_of_other_origins_are_refused(
         assert client.rejected is not None
         assert client.rejected.status_code == 403
         assert b"allow_origins" in client.body
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "at", "is_let_in"),
+    [
+        (None, "mq.example", "192.0.2.1", True),
+        (None, "MQ.example.:15674", "192.0.2.1", True),
+        ("https://mq.example", "mq.example", "192.0.2.1", True),
+        # A name that somebody has had point to the broker.
+        ("http://evil.example", "evil.example", "192.0.2.1", False),
+        (None, "evil.example", "192.0.2.1", False),
+        (None, "x@mq.example", "192.0.2.1", False),
+        (None, "192.0.2.1", "192.0.2.1", False),
+        (None, "localhost", "192.0.2.1", False),
+        (None, "localhost:15674", "127.0.0.1", True),
+        (None, "127.0.0.1", "127.0.0.1", True),
+    ],
+)
+def test_only_names_that_are_listed_lead_to_it(
+    origin: str | None, host: str, at: str, *, is_let_in: bool
+) -> None:
+    broker = WebSocketBroker(hosts=("mq.example",))
+    client = WebSocketClient(broker, broker.stream(at=at))
+    client.ask(host=host, origin=origin)
+    assert (client.accepted is not None) == is_let_in
+    if not is_let_in:
+        assert client.rejected is not None
+        assert client.rejected.status_code == 421
 
 
 def test_two_origins_are_one_too_many() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Final
-from urllib.parse import urlsplit
 
 from stompkit.server._admin_checks import is_loopback
+from stompkit.server._origins import host_of, origin_of
 from stompkit.server._throttle import Outcome, Throttle, Verdict
 from stompkit.server.admin._problems import Problem, refuse
 from stompkit.server.admin._request import HttpRequest
@@ -54,11 +54,12 @@ class Guard:
     def check_host(self, request: HttpRequest) -> None:
         """Refuse a name that could be that of another site, which leads here by a trick of DNS.
 
-        With a token that site would have to know it.
+        With a token that site would have to know it; but what is no name is refused all the same.
         """
-        if self._token is not None:
+        said = _said(request, b"host")
+        host = host_of(said)
+        if self._token is not None and (host or not said):
             return
-        host = _hostname(_said(request, b"host"))
         if host not in self._hosts and not is_loopback(host):
             refuse(
                 421,
@@ -89,19 +90,31 @@ class Guard:
         if not is_right:
             raise _unauthorised()
 
-    @staticmethod
-    def check_change(request: HttpRequest) -> None:
+    def check_change(self, request: HttpRequest) -> None:
         """Refuse what a page of another site could have a browser send."""
         content_type = _said(request, b"content-type").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             refuse(415, "wrong-content-type", "it takes content-type: application/json")
         if request.getHeader(b"origin") is not None:
-            try:
-                netloc = urlsplit(_said(request, b"origin")).netloc
-            except ValueError:
-                netloc = ""
-            if not netloc or netloc.lower() != _said(request, b"host").lower():
-                refuse(403, "wrong-origin", "it comes from a page of another site")
+            self._check_origin(request)
+
+    def _check_origin(self, request: HttpRequest) -> None:
+        host = _said(request, b"host")
+        # A proxy in front may speak TLS with the browser, and not with the broker.
+        is_proxied = host_of(host) in self._hosts
+        schemes = ("http", "https") if is_proxied else (_scheme(request),)
+        try:
+            origin = origin_of(_said(request, b"origin"))
+            own = [origin_of(f"{scheme}://{host}") for scheme in schemes if host_of(host)]
+        except ValueError:
+            own = []
+        if not own or origin not in own:
+            refuse(
+                403,
+                "wrong-origin",
+                "it comes from a page of another site; of a proxy that speaks TLS in front of the"
+                " broker, add the name to hosts in [admin]",
+            )
 
 
 def _said(request: HttpRequest, name: bytes) -> str:
@@ -114,9 +127,5 @@ def _unauthorised(delay_s: float = 0.0) -> Problem:
     return Problem(401, "unauthorised", what, delay_s=delay_s)
 
 
-def _hostname(header: str) -> str:
-    """The host of a Host header, without its port."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
+def _scheme(request: HttpRequest) -> str:
+    return "https" if request.isSecure() else "http"

@@ -26,6 +26,27 @@ def test_other_names_are_refused(ask: Asker, host: str) -> None:
     assert (answer.status, answer.code) == (421, "wrong-host")
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example@localhost",
+        "user:pass@127.0.0.1",
+        "localhost#evil.example",
+        "localhost\\evil.example",
+        "localhost/evil.example",
+        "localhost?evil.example",
+        "localhost evil.example",
+        "localhost:80:80",
+        "localhost:x",
+        "[::1",
+        "[::1]evil.example",
+    ],
+)
+def test_what_is_more_than_a_name_is_refused(ask: Asker, host: str) -> None:
+    answer = ask.request("GET", "/api/v1/overview", headers={"host": host})
+    assert (answer.status, answer.code) == (421, "wrong-host")
+
+
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:80"])
 def test_names_of_loopback(ask: Asker, host: str) -> None:
     assert ask.request("GET", "/api/v1/overview", headers={"host": host}).status == 200
@@ -57,6 +78,22 @@ def test_headers_that_are_no_utf_8(ask: Asker, name: str) -> None:
 def test_other_pages_are_refused(ask: Asker, origin: str) -> None:
     answer = ask.request("POST", "/api/v1/purge", BODY, {**JSON, "origin": origin})
     assert (answer.status, answer.code) == (403, "wrong-origin")
+
+
+def test_a_page_of_another_scheme_or_port_is_refused(ask: Asker) -> None:
+    host, _, port = ask.where.rpartition(":")
+    for origin in (
+        f"https://{ask.where}",
+        f"ftp://{ask.where}",
+        f"http://{host}",
+        f"http://{host}:{int(port) + 1}",
+        f"http://x@{ask.where}",
+        f"http://{ask.where}/",
+        f"http://{ask.where}#x",
+        ask.where,
+    ):
+        answer = ask.request("POST", "/api/v1/purge", BODY, {**JSON, "origin": origin})
+        assert (answer.status, answer.code) == (403, "wrong-origin"), origin
 
 
 def test_its_own_page_may_ask(ask: Asker) -> None:

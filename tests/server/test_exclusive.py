@@ -108,14 +108,29 @@ def test_who_had_messages_before_keeps_them(broker_with: MakeBroker) -> None:
     assert alone.bodies() == numbered(1, 2)
 
 
-@pytest.mark.parametrize("value", ["false", "", "TRUE"])
-def test_anything_else_asks_for_nothing(value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "bodies"),
+    [
+        ("false", [[b"1"], [b"2"]]),
+        ("False", [[b"1"], [b"2"]]),
+        ("TRUE", [[b"1", b"2"], []]),
+    ],
+)
+def test_case_does_not_matter(value: str, bodies: list[list[bytes]]) -> None:
     broker = MemoryBroker()
     clients = [broker.client() for _ in range(2)]
     for client in clients:
         client.subscribe(QUEUE, exclusive=value)
     publish_all(broker.client(), QUEUE, numbered(1, 2))
-    assert [client.bodies() for client in clients] == [[b"1"], [b"2"]]
+    assert [client.bodies() for client in clients] == bodies
+
+
+@pytest.mark.parametrize("value", ["", "1", "yes"])
+def test_a_value_that_is_no_boolean_is_refused(value: str) -> None:
+    client = MemoryBroker().client()
+    client.subscribe(QUEUE, exclusive=value)
+    assert client.error is not None
+    assert client.error.headers["stompkit-code"] == "bad-header"
 
 
 def test_it_goes_for_patterns_in_each_queue(broker_with: MakeBroker) -> None:

@@ -64,6 +64,8 @@ class Delivery:
     frame: Frame
     subscription: Subscription
     transaction: Transaction | None = None
+    leaves_room: bool = False
+    """True if the transaction acknowledges it."""
 
 
 @dataclass(eq=False)
@@ -80,7 +82,9 @@ class Subscription:
     @property
     def takes_more(self) -> bool:
         """Whether the broker owes it messages, if there are any."""
-        return self.active and (self.mode == "auto" or len(self.held) < self.prefetch)
+        # What an open transaction has acknowledged leaves room for more.
+        waiting = sum(each.transaction is None or not each.leaves_room for each in self.held)
+        return self.active and (self.mode == "auto" or waiting < self.prefetch)
 
 
 @dataclass(eq=False)
@@ -342,7 +346,7 @@ class QueueMachine(RuleBasedStateMachine):
             named = self.named_by(delivery)
             transaction.settlements.append((named, verb))
             for each in named:
-                each.transaction = transaction
+                each.transaction, each.leaves_room = transaction, verb == "ACK"
             self.observe()
 
     @precondition(lambda self: any(each.spent for each in self.clients))

@@ -59,8 +59,8 @@ def test_requeue_false_is_heeded_unless_messages_are_discarded(
 
 
 @policies
-@pytest.mark.parametrize("value", ["true", "", "False", "0"])
-def test_anything_else_in_requeue_changes_nothing(
+@pytest.mark.parametrize("value", ["true", "True"])
+def test_requeue_that_is_true_changes_nothing(
     broker_with: MakeBroker, nack: str, value: str
 ) -> None:
     broker = broker_with(nack=nack)
@@ -68,6 +68,20 @@ def test_anything_else_in_requeue_changes_nothing(
     client = holder(broker)
     client.nack(take_one(client), requeue=value)
     assert client.bodies() == ([b"x"] if nack.startswith("requeue") else [])
+
+
+@policies
+@pytest.mark.parametrize("value", ["", "0", "no"])
+def test_requeue_that_is_neither_true_nor_false_is_refused(
+    broker_with: MakeBroker, nack: str, value: str
+) -> None:
+    broker = broker_with(nack=nack)
+    broker.client().publish(QUEUE, b"x")
+    client = holder(broker)
+    client.nack(take_one(client), requeue=value)
+    assert client.error is not None
+    assert client.error.headers["stompkit-code"] == "bad-header"
+    assert stored(broker, QUEUE) == [b"x"]
 
 
 @policies

@@ -339,8 +339,8 @@ def test_a_queue_with_messages_is_not_forgotten() -> None:
 
 
 def test_a_queue_has_its_whole_room_again_after_every_way_out_of_it() -> None:
-    # The body, 37 octets of headers, and 75 more in the dead letters.
-    room = BrokerConfig(max_queue_messages=4, max_queue_bytes=4 * (1_000 + 37 + 75))
+    # The body, 37 octets of headers, and 243 more in the dead letters.
+    room = BrokerConfig(max_queue_messages=4, max_queue_bytes=4 * (1_000 + 37 + 243))
     broker = MemoryBroker(room)
     producer, keeper = broker.client(), broker.client()
     keeper.stop_reading()

@@ -241,7 +241,7 @@ def test_it_serves_announces_and_stops(start: Start, tmp_path: Path, command: li
     assert where["port"] > 0
     answer = talk(tcp(where), CONNECT + b"DISCONNECT\nreceipt:r\n\n\0")
     assert answer.startswith(b"CONNECTED\n")
-    assert answer.endswith(b"RECEIPT\nreceipt-id:r\n\n\0")
+    assert answer.endswith(b"RECEIPT\nreceipt-id:r\n\n\0\n")
     assert "listening on" in process.log
     assert process.terminate() in (0, -signal.SIGTERM)
     assert not announce.exists()

@@ -126,5 +126,7 @@ def _tests(
 ) -> Part:
     """Return a part that runs pytest on files."""
     command = [_PYTHON, "-m", module, "-q", "--no-header", "-o", "junit_family=xunit1"]
+    # A cache of its own: parts that run side by side would overwrite which tests have failed.
+    command += ["-o", f"cache_dir=report/tests/cache/{name.replace(' ', '-').replace('/', '-')}"]
     command += ["-m", markers, *options, *(each.path for each in files)]
     return Part(name, command, _START_S + sum(each.expected_s for each in files))

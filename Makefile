@@ -16,7 +16,8 @@ BIN := $(VENV)/bin
 TURN ?= $(shell date +%-j)
 SAY = @printf '\n== %s\n'
 
-.PHONY: help demo test test-all test-turn lint types compiled results campaign docs sbom audit clean
+.PHONY: help demo test test-all test-turn lint types compiled results campaign servers docs sbom \
+	audit clean
 
 help:
 	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
@@ -30,6 +31,7 @@ help:
 	@echo 'make results run the conformance suite on all brokers that are here, and publish that'
 	@echo 'make campaign'
 	@echo '             a broker at work, and faults of all kinds: 1,000 runs, or what is left of them'
+	@echo 'make servers fetch servers of today for the tests: all, or SERVERS="artemis rabbitmq-4"'
 	@echo 'make docs    build the documentation as a site, in report/docs'
 	@echo 'make sbom    write down what stompkit runs with (CycloneDX), in report/sbom.json'
 	@echo 'make audit   look up known vulnerabilities of that'
@@ -69,6 +71,10 @@ results: $(VENV)/.dev
 campaign: $(VENV)/.dev
 	$(SAY) 'A campaign of faults'
 	$(BIN)/python -m tests.campaign $(CAMPAIGN)
+
+servers: $(VENV)/.dev
+	$(SAY) 'Servers of today'
+	@$(BIN)/python -m tests.fetch_servers $(SERVERS)
 
 docs: $(VENV)/.dev
 	$(SAY) 'The documentation, in report/docs'

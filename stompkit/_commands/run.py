@@ -91,7 +91,8 @@ def parser() -> argparse.ArgumentParser:
         "--broker",
         default="stompkit",
         metavar="NAME",
-        help="stompkit (the default), coilmq, activemq, rabbitmq or morbidq, or 'command:...'",
+        help="stompkit (the default), coilmq, activemq, artemis, rabbitmq or morbidq, some in a"
+        " version, as in rabbitmq:4, or 'command:...'",
     )
     parser.add_argument(
         "--quirk",

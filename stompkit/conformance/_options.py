@@ -111,8 +111,8 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         "--mq-broker",
         metavar="NAME",
         type=broker,
-        help=f"launch a broker and test that: {', '.join(BROKERS)}, or command:CMD (default:"
-        " stompkit, where there is no --mq)",
+        help=f"launch a broker and test that: {', '.join(BROKERS)}, some in a version, as in"
+        " rabbitmq:4, or command:CMD (default: stompkit, where there is no --mq)",
     )
     target.add_argument(
         "--restart",

@@ -53,7 +53,7 @@ def addresses(text: str) -> list[tuple[str, int]]:
 
 def broker(text: str) -> str:
     """The name of a broker that can be launched."""
-    if text not in BROKERS and not text.startswith("command:"):
+    if text.partition(":")[0] not in BROKERS and not text.startswith("command:"):
         raise argparse.ArgumentTypeError(
             f"{text!r} is none of {', '.join(BROKERS)}, nor does it begin with command:"
         )

@@ -128,7 +128,7 @@ class LaunchedNodes(Nodes):
             replace(address, host=host, port=port, others=(other,)),
             has_one_store=self._pair.is_shared if is_known else None,
         )
-        self.reason = _NO_ONE_STORE.get(config.name, self.reason)
+        self.reason = _NO_ONE_STORE.get(_kind(config), self.reason)
         self.is_apart = True
 
     def end(self, node: int) -> bool:
@@ -155,9 +155,14 @@ class LaunchedNodes(Nodes):
         self._pair.stop()
 
 
+def _kind(config: LaunchConfig) -> str:
+    """The name of the broker without its version."""
+    return config.name.partition(":")[0]
+
+
 def _launch_pair(config: LaunchConfig) -> FailoverPair:
     """Two brokers, of which the first runs, and the second as well if each has its own store."""
-    is_shared = config.name not in _NO_ONE_STORE
+    is_shared = _kind(config) not in _NO_ONE_STORE
     config = replace(config, port=0)
     with ExitStack() as undo:
         if is_shared:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from stompkit.testing._launching.address import format_address, parse_address
-from stompkit.testing._launching.brokers import LAUNCHERS
+from stompkit.testing._launching.brokers import LAUNCHERS, launcher_for
 from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
@@ -64,7 +64,8 @@ _BROKER: Final = Option(
     "mq_broker",
     "NAME",
     f"start this broker: {_KNOWN}, or 'command:PROGRAM --port {{port}}' for any other "
-    f"(default: {_DEFAULT_BROKER}); with several names, after commas, each test runs on each",
+    f"(default: {_DEFAULT_BROKER}), some in a version, as in rabbitmq:4; with several names, after "
+    "commas, each test runs on each",
 )
 _QUIRK: Final = Option(
     "mq_quirk",
@@ -199,8 +200,10 @@ def _names(text: str | None, where: str, *, is_given: bool) -> tuple[str, ...]:
         # A broker that runs already needs no launcher, only a name for messages and reports.
         return names
     for name in names:
-        if name not in LAUNCHERS:
-            raise SettingsError(f"{where}: no broker is called {name!r}; known: {_KNOWN}")
+        try:
+            launcher_for(name)
+        except BrokerError as error:
+            raise SettingsError(f"{where}: {error}") from None
     return names
 
 

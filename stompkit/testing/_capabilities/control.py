@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL"]
 
 #: These keep persistent messages however they are launched.
-_ALWAYS_PERSISTENT: Final = frozenset({"activemq", "rabbitmq"})
+_ALWAYS_PERSISTENT: Final = frozenset({"activemq", "artemis", "rabbitmq"})
 
 
 def _process(broker: RunningBroker) -> Finding:
@@ -41,7 +41,7 @@ def _persistence(broker: RunningBroker) -> Finding:
     config = broker.config
     if config is None:
         return _process(broker)
-    if config.name in _ALWAYS_PERSISTENT:
+    if broker.name in _ALWAYS_PERSISTENT:
         return Finding(True, f"{broker.name} keeps persistent messages however it is launched")
     if config.persistent:
         return Finding(True, f"{broker.name} was launched with persistent=True")

@@ -16,8 +16,12 @@ class LaunchConfig:
     """
 
     name: str = "stompkit"
-    """The broker: ``stompkit``, ``coilmq``, ``activemq``, ``rabbitmq`` or ``morbidq``, or any other
-    by its command.
+    """The broker: ``stompkit``, ``coilmq``, ``activemq``, ``artemis``, ``rabbitmq`` or ``morbidq``,
+    or any other by its command.
+
+    ActiveMQ, Artemis and RabbitMQ can have a version, as in ``rabbitmq:4`` or ``rabbitmq:3.10``:
+    the newest such release that is installed, or that ``make servers`` has fetched. Without one it
+    is the installed release, else the newest that was fetched.
 
     Such a command begins with ``command:`` and goes on with the words of a shell, in which
     ``{port}``, ``{host}``, ``{directory}``, ``{login}`` and ``{passcode}`` stand for the other
@@ -56,8 +60,8 @@ class LaunchConfig:
 
     ``None``: where the broker can keep any.
 
-    Those of ActiveMQ and RabbitMQ do in any case, and CoilMQ and stompkit take all messages for
-    persistent. With a command of one's own it is up to that.
+    Those of ActiveMQ, Artemis and RabbitMQ do in any case, and CoilMQ and stompkit take all
+    messages for persistent. With a command of one's own it is up to that.
     """
     control: bool = False
     """Whether tests have a say in the broker: ``reset()`` of all that it has, and ``clock``.

@@ -45,6 +45,8 @@ class Installation:
         """The TCP port for WebSockets; 0 until it is known, or where there is none."""
         self.is_emulated = False
         """Whether another broker plays the one that was asked for."""
+        self.version = ""
+        """The version of the server; empty where it is not known."""
         self.control: ControlSocket | None = None
         """Where tests have a say in the broker."""
         self._launcher = launcher
@@ -55,7 +57,7 @@ class Installation:
         self._final_log: str | None = None
         self._temporary = config.directory is None
         if config.directory is None:
-            self.directory = Path(tempfile.mkdtemp(prefix=f"stompkit-{config.name}-"))
+            self.directory = Path(tempfile.mkdtemp(prefix=_directory_prefix(config.name)))
         else:
             self.directory = config.directory.absolute()
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -113,6 +115,7 @@ class Installation:
         self.announcement = wait.announcement
         self.websocket_port = wait.websocket_port
         self.is_emulated = prepared.is_emulated
+        self.version = prepared.version
         self.control = None if prepared.control is None else ControlSocket(prepared.control)
 
     def end(self, *, kill: bool) -> None:
@@ -198,6 +201,11 @@ class Installation:
         return BrokerStartError(
             Attempt(self._config.name, problem, process.command, self._log.path, log, remedies)
         )
+
+
+def _directory_prefix(name: str) -> str:
+    """How a broker's temporary directory begins; colons separate paths in lists of them."""
+    return f"stompkit-{name.replace(':', '-')}-"
 
 
 def check_port(config: LaunchConfig) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from stompkit.testing._launching.brokers import LAUNCHERS, Launcher, launcher_for, short_name
+from stompkit.testing._launching.brokers import (
+    LAUNCHERS,
+    Launcher,
+    kind_of,
+    launcher_for,
+    short_name,
+)
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
 from stompkit.testing._launching.installation import Installation, check_port, port_was_taken
@@ -88,7 +94,7 @@ def given(
         queue_template=queue_template,
         topic_template=topic_template,
     )
-    launcher = LAUNCHERS.get(name)
+    launcher = LAUNCHERS.get(kind_of(name))
     config = _complete(launcher, config)
     tap = _tapped((host, port), replace(config, host=_LOOPBACK, port=0)) if frames else None
     versions = None if launcher is None else launcher.versions

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from stompkit.testing._launching.address import format_address
+from stompkit.testing._launching.brokers import kind_of
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.control import (
     BrokerClock,
@@ -42,7 +43,7 @@ class RunningBroker:
     """
 
     name: str
-    """The broker's name."""
+    """The broker's name, without a version."""
     host: str
     """The address that clients connect to."""
     port: int
@@ -77,7 +78,7 @@ class RunningBroker:
 
         ``versions`` is what a client has to offer, as the value of ``accept-version``.
         """
-        self.name = config.name
+        self.name = kind_of(config.name)
         self._versions = versions
         self._secrets = config.secrets
         self.server_address = config.host, port
@@ -149,6 +150,14 @@ class RunningBroker:
     def is_emulated(self) -> bool:
         """Whether stompkit plays the broker that was asked for."""
         return self._installation is not None and self._installation.is_emulated
+
+    @property
+    def version(self) -> str:
+        """The version of the server, as in ``4.3.6``; empty where it is not known.
+
+        It is known of ActiveMQ, Artemis and RabbitMQ that were launched.
+        """
+        return "" if self._installation is None else self._installation.version
 
     @property
     def is_running(self) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final
 
 from stompkit.testing._launching.brokers._launcher import Launcher, Prepared
 from stompkit.testing._launching.brokers.activemq import ActiveMQ
+from stompkit.testing._launching.brokers.artemis import Artemis
 from stompkit.testing._launching.brokers.coilmq import CoilMQ
 from stompkit.testing._launching.brokers.command import PREFIX, Command
 from stompkit.testing._launching.brokers.morbidq import MorbidQ
@@ -13,38 +16,62 @@ from stompkit.testing._launching.brokers.rabbitmq import RabbitMQ
 from stompkit.testing._launching.brokers.stompkit import Stompkit
 from stompkit.testing._launching.errors import BrokerError
 
-__all__ = ["BROKERS", "LAUNCHERS", "Launcher", "Prepared", "launcher_for", "short_name"]
+__all__ = ["BROKERS", "LAUNCHERS", "Launcher", "Prepared", "kind_of", "launcher_for", "short_name"]
 
 LAUNCHERS: Final[dict[str, Launcher]] = {
     "stompkit": Stompkit(),
     "coilmq": CoilMQ(),
     "activemq": ActiveMQ(),
+    "artemis": Artemis(),
     "rabbitmq": RabbitMQ(),
     "morbidq": MorbidQ(Stompkit()),
 }
 #: Their names; any other broker is launched by its command.
 BROKERS: Final = tuple(LAUNCHERS)
+#: Those that can be had in several versions.
+_VERSIONED: Final[dict[str, Callable[[str], Launcher]]] = {
+    "activemq": ActiveMQ,
+    "artemis": Artemis,
+    "rabbitmq": RabbitMQ,
+}
+_VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
 def launcher_for(name: str) -> Launcher:
     """The launcher of a known broker, or of one that is given as ``command:...``.
 
-    Raises BrokerError for a name that is neither, and for a command that makes no sense.
+    A known broker may have a version: ``rabbitmq:4``.
+
+    Raises BrokerError for a name that is neither, for a version that makes no sense, and for a
+    command that makes no sense.
     """
     if name.startswith(PREFIX):
         return Command(name.removeprefix(PREFIX))
-    launcher = LAUNCHERS.get(name)
+    kind, colon, version = name.partition(":")
+    launcher = LAUNCHERS.get(kind)
     if launcher is None:
         known = ", ".join(LAUNCHERS)
         raise BrokerError(
             f"no broker is called {name!r}; known: {known}, and any other by its command, as in "
             f"'{PREFIX}/opt/mq/bin/mq --port {{port}}'"
         )
-    return launcher
+    if not colon:
+        return launcher
+    if kind not in _VERSIONED:
+        having = ", ".join(_VERSIONED)
+        raise BrokerError(f"{name!r}: only {having} can be launched in a version of your choice")
+    if not _VERSION.fullmatch(version):
+        raise BrokerError(f"{name!r}: {version!r} is no version; expected numbers, as in {kind}:4")
+    return _VERSIONED[kind](version)
+
+
+def kind_of(name: str) -> str:
+    """The name of a broker without its version; a command as it is."""
+    return name if name.startswith(PREFIX) else name.partition(":")[0]
 
 
 def short_name(name: str) -> str:
-    """What to call a broker in messages and names of files: a command by its program.
+    """What to call a broker in messages: a command by its program.
 
     Raises BrokerError for a command that makes no sense.
     """

@@ -29,6 +29,8 @@ class Prepared:
     """Where the command is run; ``None``: in the directory of the broker's files."""
     is_emulated: bool = False
     """Whether another broker plays the one that was asked for."""
+    version: str = ""
+    """The version of the server; empty where it is not known before it runs."""
     note: str = ""
     """What to say of the broker at the beginning of its log."""
 

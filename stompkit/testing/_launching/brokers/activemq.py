@@ -11,11 +11,17 @@ from typing import Final
 
 from stompkit.testing._launching.address import format_address
 from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._launching.brokers._releases import Release, choose, explain_missing
 from stompkit.testing._launching.config import LaunchConfig
 
 __all__ = ["ActiveMQ"]
 
+_NAME: Final = "activemq"
+#: What ``make servers`` calls the release of today.
+_FETCH: Final = "activemq-6"
 _JAVA_DIRECTORY: Final = Path("/usr/share/java")
+#: The library whose name tells the version.
+_BROKER: Final = "activemq-broker"
 
 #: Without any of these it does not start, or takes no users, or writes no log.
 _NEEDED: Final = (
@@ -81,18 +87,24 @@ class ActiveMQ:
     passcode: str | None = None
     features = frozenset({"persistent"})
 
+    def __init__(self, version: str = "") -> None:
+        """Launch this version; by default the installed one, else the newest that was fetched."""
+        self._version = version
+
     def vhost(self, config: LaunchConfig) -> str:
         """There are no virtual hosts."""
         return config.host
 
     def missing(self) -> str | None:
-        """Look for Java and for the libraries of Debian's package."""
+        """Look for Java, and for the libraries of Debian's package or of a release fetched."""
+        release = self._release()
+        if release is None and self._version:
+            return explain_missing(_NAME, self._version, _installed(), _FETCH)
         wanted = []
         if shutil.which("java") is None:
             wanted.append("the program 'java' on PATH")
-        jars = [name for name in _NEEDED if _jar(name) is None]
-        if jars:
-            wanted.append(f"in {_JAVA_DIRECTORY} the libraries {', '.join(jars)}")
+        if release is None:
+            wanted.append(f"in {_JAVA_DIRECTORY} the libraries {', '.join(_lacking())}")
         if not wanted:
             return None
         return (
@@ -109,7 +121,11 @@ class ActiveMQ:
         settings.chmod(0o600)
         temporary = directory / "tmp"
         temporary.mkdir(exist_ok=True)
-        jars = [_jar(name) for name in [*_NEEDED, *_WANTED]]
+        release = self._release()
+        if release is None or release.fetched is None:
+            jars = [jar for jar in map(_jar, [*_NEEDED, *_WANTED]) if jar is not None]
+        else:
+            jars = sorted(release.fetched.folder.glob("*.jar"))
         properties = {
             "activemq.home": directory,
             "activemq.base": directory,
@@ -121,10 +137,28 @@ class ActiveMQ:
         # Otherwise it keeps a file outside its directory, in the system's temporary one.
         command += ["-XX:-UsePerfData", *config.arguments]
         command += [f"-D{name}={value}" for name, value in properties.items()]
-        command += ["-cp", os.pathsep.join(str(jar) for jar in jars if jar is not None)]
+        command += ["-cp", os.pathsep.join(map(str, jars))]
         command += ["org.apache.activemq.console.command.ShellCommand"]
         command += ["start", f"xbean:file:{settings}"]
-        return Prepared(command, inherited_environment("ACTIVEMQ_", "CLASSPATH"))
+        version = "" if release is None else release.version
+        return Prepared(command, inherited_environment("ACTIVEMQ_", "CLASSPATH"), version=version)
+
+    def _release(self) -> Release | None:
+        """The release to launch, if it is here."""
+        return choose(_NAME, self._version, _installed())
+
+
+def _installed() -> str | None:
+    """The version of Debian's package; ``None`` where it is not installed."""
+    if _lacking():
+        return None
+    versions = sorted(_JAVA_DIRECTORY.glob(f"{_BROKER}-[0-9]*.jar"))
+    return versions[-1].stem.removeprefix(f"{_BROKER}-") if versions else ""
+
+
+def _lacking() -> list[str]:
+    """The libraries of Debian's package that are not there."""
+    return [name for name in _NEEDED if _jar(name) is None]
 
 
 def _jar(name: str) -> Path | None:

@@ -6,13 +6,16 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._launching.brokers._releases import Release, choose, explain_missing
 from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.fetched import Fetched
 
 __all__ = ["RabbitMQ"]
 
@@ -20,6 +23,11 @@ __all__ = ["RabbitMQ"]
 #: root or the system service's user.
 _SERVERS: Final = (Path("/usr/lib/rabbitmq/bin/rabbitmq-server"),)
 _GUEST: Final = "guest"
+_NAME: Final = "rabbitmq"
+#: What ``make servers`` calls the release of today.
+_FETCH: Final = "rabbitmq-4"
+#: A part of the path that the server's program leads to.
+_VERSION: Final = re.compile(r"rabbitmq_server-(\d[\d.]*)")
 
 # epmd, the directory of Erlang nodes, would otherwise be started by the first node on the machine
 # as a daemon that outlives it. Here it is a member of the broker's own process group.
@@ -36,21 +44,26 @@ class RabbitMQ:
     passcode: str | None = _GUEST
     features = frozenset({"persistent"})
 
+    def __init__(self, version: str = "") -> None:
+        """Launch this version; by default the installed one, else the newest that was fetched."""
+        self._version = version
+
     def vhost(self, config: LaunchConfig) -> str:
         """RabbitMQ's default one."""
         return "/"
 
     def missing(self) -> str | None:
-        """Look for the server and for Erlang."""
-        wanted = [f"the program {name!r} on PATH" for name in ("erl", "epmd") if not _which(name)]
-        if _server() is None:
-            wanted.append(f"the program {_SERVERS[0]}")
-        if not wanted:
-            return None
-        return (
-            f"not found: {'; '.join(wanted)}. Install Debian's package rabbitmq-server: "
-            "apt-get install rabbitmq-server (its system service is not needed)"
-        )
+        """Look for the server and for Erlang, on the system and among what was fetched."""
+        release = self._release()
+        if release is None and self._version:
+            return explain_missing(_NAME, self._version, _installed(), _FETCH)
+        if release is None:
+            wanted = "; ".join(_lacking())
+            return (
+                f"not found: {wanted}. Install Debian's package rabbitmq-server: "
+                "apt-get install rabbitmq-server (its system service is not needed)"
+            )
+        return None if release.fetched is None else Fetched.obstacle()
 
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
@@ -61,16 +74,37 @@ class RabbitMQ:
         definitions.chmod(0o600)
         (directory / "rabbitmq.conf").write_text(_settings(config, definitions), encoding="utf-8")
         (directory / "enabled_plugins").write_text("[rabbitmq_stomp].\n", encoding="utf-8")
-        command = ["/bin/sh", "-c", _SCRIPT, str(_server() or _SERVERS[0]), *config.arguments]
+        server = _server() or _SERVERS[0]
+        command = ["/bin/sh", "-c", _SCRIPT, str(server), *config.arguments]
+        release = self._release()
+        if release is not None and release.fetched is not None:
+            command = release.fetched.within(command)
         environment = inherited_environment("RABBITMQ_", "ERL_") | _variables(directory)
         environment["ERL_EPMD_PORT"] = str(take_port())
         environment["RABBITMQ_DIST_PORT"] = str(take_port())
-        return Prepared(command, environment)
+        version = "" if release is None else release.version
+        return Prepared(command, environment, version=version)
+
+    def _release(self) -> Release | None:
+        """The release to launch, if it is here."""
+        return choose(_NAME, self._version, _installed())
 
 
-def _which(name: str) -> str | None:
-    """Where a program is, if it is on PATH."""
-    return shutil.which(name)
+def _installed() -> str | None:
+    """The version on the system; ``None`` where a part of it is missing."""
+    if _lacking():
+        return None
+    found = _VERSION.search(str(_SERVERS[0].resolve()))
+    return found.group(1) if found else ""
+
+
+def _lacking() -> list[str]:
+    """What the system lacks, to run the server."""
+    programs = [name for name in ("erl", "epmd") if shutil.which(name) is None]
+    lacking = [f"the program {name!r} on PATH" for name in programs]
+    if _server() is None:
+        lacking.append(f"the program {_SERVERS[0]}")
+    return lacking
 
 
 def _server() -> Path | None:

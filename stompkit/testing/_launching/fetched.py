@@ -1,0 +1,132 @@
+"""Servers that ``make servers`` has fetched, in versions that the system does not have.
+
+They are in a cache folder. A file ``NAME.json`` there stands for each server that is complete::
+
+    {"server": "rabbitmq", "version": "4.3.6", "folder": "debian-sid"}
+
+The folder holds either the server's own files or a whole Debian system. A program of such a system
+runs with that system's ``/usr`` in place of the machine's, in a mount namespace of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = [
+    "CACHE_VARIABLE",
+    "Fetched",
+    "cache_folder",
+    "fetched",
+    "how_to_fetch",
+    "is_of_version",
+    "version_key",
+]
+
+#: Names the cache folder.
+CACHE_VARIABLE: Final = "STOMPKIT_SERVERS"
+
+# The namespace ends with its last process, and this mount with it: nothing is left to unmount.
+_WITHIN: Final = 'mount --bind "$0/usr" /usr && exec "$@"'
+#: On a system that keeps these apart from /usr, programs would get the wrong libraries.
+_MERGED: Final = (Path("/bin"), Path("/lib"))
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A server in the cache folder."""
+
+    name: str
+    """What ``make servers`` calls it, as in ``rabbitmq-4``."""
+    server: str
+    """The kind of server, as in ``rabbitmq``."""
+    version: str
+    """The version that was really fetched, as in ``4.3.6``."""
+    folder: Path
+    """The folder with its files, or with the system that it is installed in."""
+
+    def save(self) -> None:
+        """Write the record, which says that the server is complete."""
+        cache = self.folder.parent
+        record = {"server": self.server, "version": self.version, "folder": self.folder.name}
+        unfinished = cache / f"{self.name}.json.part"
+        unfinished.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        unfinished.replace(_record(cache, self.name))
+
+    def within(self, command: Sequence[str]) -> list[str]:
+        """The command that runs a program of the system in the folder."""
+        unshare = shutil.which("unshare") or "unshare"
+        return [unshare, "--mount", "sh", "-c", _WITHIN, str(self.folder), *command]
+
+    @staticmethod
+    def obstacle() -> str | None:
+        """Why no program of a system in a folder can be run here; ``None`` where one can."""
+        if shutil.which("unshare") is None:
+            return "the program 'unshare' is not on PATH (apt-get install util-linux)"
+        if os.geteuid() != 0:
+            return "only root can run a server of a Debian system in a folder"
+        if not all(path.is_symlink() for path in _MERGED):
+            return "this system keeps /bin and /lib apart from /usr"
+        return None
+
+
+def cache_folder() -> Path:
+    """Where fetched servers are: ``STOMPKIT_SERVERS``, else in the user's cache."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        return Path(named).expanduser().absolute()
+    caches = os.environ.get("XDG_CACHE_HOME")
+    # The specification says to ignore a path that is not absolute.
+    if caches and Path(caches).is_absolute():
+        return Path(caches, "stompkit", "servers")
+    return Path.home() / ".cache" / "stompkit" / "servers"
+
+
+def fetched(server: str | None = None, cache: Path | None = None) -> list[Fetched]:
+    """The servers in the cache folder, or those of one kind; the newest first."""
+    cache = cache_folder() if cache is None else cache
+    found = [_read(path) for path in sorted(cache.glob("*.json"))]
+    complete = [each for each in found if each is not None and server in (None, each.server)]
+    return sorted(complete, key=lambda each: version_key(each.version), reverse=True)
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """The numbers of a version, to compare it with others."""
+    numbers = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)
+
+
+def is_of_version(version: str, wanted: str) -> bool:
+    """Whether a version is the wanted one, or one of its releases: 4.3.6 is a 4 and a 4.3."""
+    return f"{version}.".startswith(f"{wanted}.") if wanted else True
+
+
+def how_to_fetch(name: str) -> str:
+    """What to do where a server is not in the cache folder."""
+    return f"in a checkout of stompkit, run: make servers SERVERS={name}"
+
+
+def _record(cache: Path, name: str) -> Path:
+    return cache / f"{name}.json"
+
+
+def _read(path: Path) -> Fetched | None:
+    """The server of a record; ``None`` where the record or the server is not whole."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found = Fetched(
+            path.stem, record["server"], record["version"], path.parent / record["folder"]
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return found if found.folder.is_dir() else None

@@ -1,8 +1,11 @@
 """Servers of databases for tests, each in a process of its own that ends with the tests.
 
-The fixtures ``postgresql``, ``mariadb`` and ``redis`` start a server when a test first wants it,
-with its data in a temporary directory and a Unix socket there as the only way in. What is not
-installed skips a test, or fails it, as a missing broker does.
+The fixtures ``postgresql``, ``mariadb``, ``mysql`` and ``redis`` start a server when a test first
+wants it, with its data in a temporary directory and a Unix socket there as the only way in. A server
+that is not installed skips a test, or fails it, as a missing broker does; MySQL only skips it.
+
+``STOMPKIT_TEST_SERVERS`` asks for servers that ``make servers`` has fetched in place of those that
+are installed: ``newest``, or names such as ``postgresql-18``.
 """
 
 from __future__ import annotations
@@ -24,18 +27,21 @@ from redis import Redis, RedisError
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.exc import OperationalError
 
+from stompkit.testing._launching.fetched import Fetched, fetched, how_to_fetch
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.running import GuardedProcess
 from stompkit.testing.plugin import settings_of
 
 __all__ = [
     "MariaDb",
+    "MySql",
     "PostgreSql",
     "RedisServer",
     "Server",
     "ServerMissing",
     "SqlServer",
     "mariadb",
+    "mysql",
     "postgresql",
     "redis",
     "redis_server",
@@ -49,13 +55,24 @@ _STOP_S: Final = 15.0
 _NO_ANSWER: Final = (OSError, OperationalError, RedisError)
 #: Where Debian puts daemons; not on the path of every user.
 _SBIN: Final = "/usr/sbin"
+#: Says which servers that were fetched take the place of installed ones.
+_WANTED: Final = "STOMPKIT_TEST_SERVERS"
+_NEWEST: Final = "newest"
 
 
 _Kind = TypeVar("_Kind", bound="Server")
 
 
 class ServerMissing(Exception):
-    """The server software is not installed; the message says how to get it."""
+    """The server software is not installed; the message says how to get it.
+
+    ``is_optional`` says that its absence is no failure anywhere.
+    """
+
+    def __init__(self, message: str, *, is_optional: bool = False) -> None:
+        """Take the message."""
+        super().__init__(message)
+        self.is_optional = is_optional
 
 
 class Server(ABC):
@@ -63,9 +80,17 @@ class Server(ABC):
 
     name: str
     """What its directory and its databases are named after."""
+    kind: str
+    """The kind of server, as ``make servers`` records it."""
+    fetch: str = ""
+    """What ``make servers`` calls it; empty where it fetches none of the kind."""
 
-    def __init__(self) -> None:
-        """Make the directory; raises :class:`ServerMissing`, and starts nothing yet."""
+    def __init__(self, release: Fetched | None = None) -> None:
+        """Make the directory; raises :class:`ServerMissing`, and starts nothing yet.
+
+        ``release`` is one that was fetched; by default what ``STOMPKIT_TEST_SERVERS`` asks for.
+        """
+        self._release = release or self._wanted()
         self.directory = Path(tempfile.mkdtemp(prefix=f"stompkit-{self.name}-"))
         self._process: GuardedProcess | None = None
         # These servers refuse to run as root, or are better not run as root.
@@ -101,7 +126,7 @@ class Server(ABC):
     def start(self) -> None:
         """Start the server, and return when it answers."""
         self._process = process = GuardedProcess(
-            [*self._as_user, *self._command()],
+            self._complete(self._command()),
             dict(os.environ),
             self.directory,
             _STOP_S,
@@ -136,9 +161,38 @@ class Server(ABC):
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @classmethod
+    def _wanted(cls) -> Fetched | None:
+        """The release that was fetched and is asked for; ``None``: the installed one."""
+        words = os.environ.get(_WANTED, "").split()
+        asked = [word for word in words if word in (_NEWEST, cls.fetch)]
+        if not asked or not cls.fetch:
+            return None
+        for each in fetched(cls.kind):
+            if _NEWEST in asked or each.name in asked:
+                return each
+        raise ServerMissing(f"{cls.fetch} is asked for by {_WANTED}: {how_to_fetch(cls.fetch)}")
+
+    def _complete(self, command: Sequence[str]) -> list[str]:
+        """The command as the user that the server runs as, and in the system that it is in."""
+        command = [*self._as_user, *command]
+        return command if self._release is None else self._release.within(command)
+
+    def _find(self, program: str, package: str) -> str:
+        """Where a program is; raises :class:`ServerMissing`, which names Debian's package."""
+        if self._release is None:
+            return _find(program, package)
+        obstacle = Fetched.obstacle()
+        if obstacle is not None:
+            raise ServerMissing(f"{self._release.name} can't be run: {obstacle}", is_optional=True)
+        for folder in (_SBIN, "/usr/bin"):
+            if (self._release.folder / folder.lstrip("/") / program).exists():
+                return f"{folder}/{program}"
+        raise ServerMissing(f"{self._release.folder} has no {program}: remove that folder")
+
     def _run(self, command: Sequence[str]) -> None:
         result = subprocess.run(
-            [*self._as_user, *command],
+            self._complete(command),
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -152,10 +206,10 @@ class Server(ABC):
 class SqlServer(Server):
     """An SQL server."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: Fetched | None = None) -> None:
         """Make the directory; raises :class:`ServerMissing`, and starts nothing yet."""
         self._numbers = count(1)
-        super().__init__()
+        super().__init__(release)
 
     @abstractmethod
     def url(self, database: str, address: tuple[str, int] | None = None) -> str:
@@ -192,6 +246,8 @@ class PostgreSql(SqlServer):
     """PostgreSQL, set up for logical replication, too."""
 
     name = "postgres"
+    kind = "postgresql"
+    fetch = "postgresql-18"
 
     @property
     def socket(self) -> Path:
@@ -229,18 +285,22 @@ class PostgreSql(SqlServer):
         options = [part for item in settings.items() for part in ("-c", "=".join(item))]
         return [self._program("postgres"), "-D", str(self.directory / "data"), *options]
 
-    @staticmethod
-    def _program(name: str) -> str:
+    def _program(self, name: str) -> str:
         """A program of the newest version that Debian has installed, or of the path."""
-        found = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
-        newest = max(found, key=lambda path: float(path.parts[4]), default=None)
-        return _find(name, "postgresql") if newest is None else str(newest)
+        root = Path("/") if self._release is None else self._release.folder
+        found = (root / "usr" / "lib" / "postgresql").glob(f"*/bin/{name}")
+        newest = max(found, key=lambda path: float(path.parts[-3]), default=None)
+        # Within its own system the path is the same without the folder.
+        return self._find(name, "postgresql") if newest is None else f"/{newest.relative_to(root)}"
 
 
 class MariaDb(SqlServer):
     """MariaDB, set up for replication by its binary log, too."""
 
     name = "mysql"
+    kind = "mariadb"
+    fetch = "mariadb-11.8"
+    dialect = "mariadb"
 
     @property
     def socket(self) -> Path:
@@ -252,12 +312,12 @@ class MariaDb(SqlServer):
         host, port = address or ("localhost", 3306)
         # To prepare for TLS, which is of no use here, takes most of the time of a connection.
         query = {} if address else {"unix_socket": str(self.socket), "ssl_disabled": "1"}
-        url = URL.create("mariadb+pymysql", "root", "", host, port, database, query)
+        url = URL.create(f"{self.dialect}+pymysql", "root", "", host, port, database, query)
         return url.render_as_string(hide_password=False)
 
     def _install_command(self) -> Sequence[str]:
         return [
-            _find("mariadb-install-db", "mariadb-server"),
+            self._find("mariadb-install-db", "mariadb-server"),
             "--no-defaults",
             f"--datadir={self.directory / 'data'}",
             f"--tmpdir={self.directory}",
@@ -267,7 +327,15 @@ class MariaDb(SqlServer):
 
     def _command(self) -> Sequence[str]:
         return [
-            _find("mariadbd", "mariadb-server"),
+            self._find("mariadbd", "mariadb-server"),
+            *self._options(),
+            "--debug-no-sync",
+            "--binlog-format=ROW",
+        ]
+
+    def _options(self) -> list[str]:
+        """The options that MySQL has, too."""
+        return [
             "--no-defaults",
             f"--datadir={self.directory / 'data'}",
             f"--tmpdir={self.directory}",
@@ -278,19 +346,63 @@ class MariaDb(SqlServer):
             # As with PostgreSQL: what is committed survives the server's death, not the machine's.
             "--innodb-flush-log-at-trx-commit=2",
             "--innodb-flush-method=nosync",
-            "--debug-no-sync",
             "--server-id=1",
             "--log-bin=binlog",
-            "--binlog-format=ROW",
             # Without this the log has neither names of columns nor signs of numbers.
             "--binlog-row-metadata=FULL",
         ]
+
+
+class MySql(MariaDb):
+    """MySQL, set up for replication by its binary log and by GTIDs."""
+
+    kind = "mysql"
+    fetch = "mysql-9"
+    dialect = "mysql"
+
+    @classmethod
+    def _wanted(cls) -> Fetched | None:
+        """The installed one where there is one, else the newest that was fetched."""
+        found = None if _has_mysql() else next(iter(fetched(cls.kind)), None)
+        return super()._wanted() or found
+
+    def _install_command(self) -> Sequence[str]:
+        return [self._mysqld(), *self._options(), "--initialize-insecure"]
+
+    def _command(self) -> Sequence[str]:
+        return [
+            self._mysqld(),
+            *self._options(),
+            # It would listen at one more socket, elsewhere.
+            "--mysqlx=OFF",
+            "--sync-binlog=0",
+            "--gtid-mode=ON",
+            "--enforce-gtid-consistency=ON",
+        ]
+
+    def _mysqld(self) -> str:
+        if self._release is None and not _has_mysql():
+            raise ServerMissing(
+                f"MySQL is not installed: {how_to_fetch(self.fetch)}", is_optional=True
+            )
+        return self._find("mysqld", "mysql-server-core")
+
+    def _options(self) -> list[str]:
+        # The folder for files of clients may be missing where it is expected.
+        return [*super()._options(), "--secure-file-priv=NULL"]
+
+
+def _has_mysql() -> bool:
+    """Whether MySQL itself is installed: MariaDB has a program of that name, too."""
+    found = shutil.which("mysqld", path=f"{os.environ.get('PATH', os.defpath)}:{_SBIN}")
+    return found is not None and Path(found).resolve().name == "mysqld"
 
 
 class RedisServer(Server):
     """Redis, which keeps nothing on disk."""
 
     name = "redis"
+    kind = "redis"
 
     @property
     def socket(self) -> Path:
@@ -340,7 +452,8 @@ def _server(kind: type[_Kind], config: pytest.Config) -> Iterator[_Kind]:
     try:
         server = kind()
     except ServerMissing as missing:
-        outcome = pytest.fail if settings_of(config).missing == "fail" else pytest.skip
+        is_failure = settings_of(config).missing == "fail" and not missing.is_optional
+        outcome = pytest.fail if is_failure else pytest.skip
         raise outcome.Exception(str(missing), pytrace=False) from None
     try:
         server.start()
@@ -359,6 +472,12 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
 def mariadb(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
     """A MariaDB server."""
     yield from _server(MariaDb, pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def mysql(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
+    """A MySQL server."""
+    yield from _server(MySql, pytestconfig)
 
 
 @pytest.fixture(scope="session")

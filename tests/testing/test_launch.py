@@ -27,6 +27,7 @@ from stompkit.testing import (
     launch,
 )
 from stompkit.testing._launching.brokers import LAUNCHERS
+from stompkit.testing._launching.fetched import cache_folder
 from stompkit.testing._launching.launch import launch_with
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import Ports, is_listening
@@ -35,6 +36,7 @@ from tests.testing.launching import (
     CONNECTED,
     LONG_S,
     ROOT,
+    VERSIONS,
     Scripted,
     needs_proc,
     processes_below,
@@ -116,7 +118,7 @@ def refused(broker: RunningBroker, login: str, passcode: str) -> bool:
 
 
 @needs_proc
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize("name", [*BROKERS, *VERSIONS])
 def test_a_broker_from_start_to_stop(name: str, temporary: Path) -> None:
     broker = launch(LaunchConfig(name=require(name)))
     try:
@@ -128,17 +130,20 @@ def test_a_broker_from_start_to_stop(name: str, temporary: Path) -> None:
         assert (message.command, message.body) == ("MESSAGE", b"a\0b")
         log = broker.log
         assert log
+        # Whoever else runs on this machine sees no other /usr.
+        assert str(cache_folder()) not in Path("/proc/mounts").read_text()
     finally:
         broker.stop()
     assert not is_listening(broker.host, broker.port)
     assert processes_below(temporary) == []
     assert list(temporary.iterdir()) == []
+    assert str(cache_folder()) not in Path("/proc/mounts").read_text()
     assert broker.log.startswith(log)
     broker.stop()
 
 
 @needs_proc
-@pytest.mark.parametrize("name", EVERY_BROKER)
+@pytest.mark.parametrize("name", [*EVERY_BROKER, *VERSIONS])
 def test_a_broker_listens_on_loopback_only(name: str) -> None:
     if shutil.which("ss") is None:
         pytest.skip("the program 'ss' shows who listens where: apt-get install iproute2")
@@ -156,7 +161,7 @@ def test_a_broker_listens_on_loopback_only(name: str) -> None:
 
 
 @needs_proc
-@pytest.mark.parametrize("name", EVERY_BROKER)
+@pytest.mark.parametrize("name", [*EVERY_BROKER, *VERSIONS])
 def test_nothing_is_left_when_the_tests_are_killed(name: str, temporary: Path) -> None:
     program = (
         "import signal, sys\n"
@@ -175,7 +180,7 @@ def test_nothing_is_left_when_the_tests_are_killed(name: str, temporary: Path) -
     assert not is_listening("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("name", ["coilmq", "activemq"])
+@pytest.mark.parametrize("name", ["coilmq", "activemq", "artemis", VERSIONS[0]])
 def test_a_broker_with_a_user_refuses_others(name: str) -> None:
     config = LaunchConfig(name=require(name), login="alice", passcode="open & sesame")
     with launch(config) as broker:
@@ -184,19 +189,20 @@ def test_a_broker_with_a_user_refuses_others(name: str) -> None:
         assert refused(broker, "alice", "no")
 
 
-def test_rabbitmq_has_the_virtual_host_asked_for_and_its_guest() -> None:
-    config = LaunchConfig(name=require("rabbitmq"), login="alice", passcode="a", vhost="orders")
+@pytest.mark.parametrize("name", ["rabbitmq", VERSIONS[1]])
+def test_rabbitmq_has_the_virtual_host_asked_for_and_its_guest(name: str) -> None:
+    config = LaunchConfig(name=require(name), login="alice", passcode="a", vhost="orders")
     with launch(config) as broker:
         assert broker.vhost == "orders"
         assert exchange(broker).body == b"a\0b"
         assert refused(broker, "alice", "no")
-        guest = given(broker.host, broker.port, name="rabbitmq")
+        guest = given(broker.host, broker.port, name=name)
         assert (guest.login, guest.vhost) == ("guest", "/")
         assert exchange(guest).body == b"a\0b"
 
 
 @needs_proc
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize("name", [*BROKERS, *VERSIONS])
 def test_a_broker_can_be_launched_again_where_it_was_killed(name: str, tmp_path: Path) -> None:
     directory = tmp_path / "d"
     with launch(LaunchConfig(name=require(name), directory=directory)) as first:
@@ -218,7 +224,7 @@ def test_coilmq_says_what_it_can_not_do() -> None:
         launch(LaunchConfig(name="coilmq", login="Alice", passcode="a"))
 
 
-@pytest.mark.parametrize("name", ["stompkit", "activemq", "rabbitmq"])
+@pytest.mark.parametrize("name", ["stompkit", "activemq", "artemis", "rabbitmq"])
 def test_a_broker_on_ipv6(name: str) -> None:
     require(name)
     try:
@@ -230,14 +236,33 @@ def test_a_broker_on_ipv6(name: str) -> None:
         assert exchange(broker).body == b"a\0b"
 
 
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("artemis", ""),
+        ("activemq:5", "5."),
+        ("rabbitmq:3", "3."),
+        pytest.param("activemq:6", "6.", marks=pytest.mark.matrix),
+        pytest.param("rabbitmq:4", "4.", marks=pytest.mark.matrix),
+    ],
+)
+def test_a_broker_of_a_version_tells_its_name_and_version(name: str, version: str) -> None:
+    with launch(LaunchConfig(name=require(name))) as broker:
+        assert broker.name == name.partition(":")[0]
+        assert broker.version.startswith(version)
+        with broker.client() as client:
+            assert broker.version in client.connected.headers["server"]
+
+
 # Servers that are not installed.
 
 
 @pytest.mark.parametrize("name", ["activemq", "rabbitmq"])
 def test_a_missing_program_is_named_with_its_package(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("STOMPKIT_SERVERS", str(tmp_path))
     with pytest.raises(BrokerMissing, match="on PATH") as caught:
         launch(LaunchConfig(name=name))
     assert caught.value.name == name
@@ -267,7 +292,7 @@ def test_a_missing_python_package_is_named(name: str, remedy: str) -> None:
 
 
 def test_an_unknown_broker_is_told_with_the_known_ones() -> None:
-    with pytest.raises(BrokerError, match="'hornetq'; known: stompkit, coilmq, activemq, rabbitmq"):
+    with pytest.raises(BrokerError, match="'hornetq'; known: stompkit, coilmq, activemq, artemis"):
         launch(LaunchConfig(name="hornetq"))
 
 

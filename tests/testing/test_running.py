@@ -31,6 +31,7 @@ from tests.testing.launching import (
     CONNECTED,
     LONG_S,
     ROOT,
+    VERSIONS,
     Scripted,
     needs_proc,
     pids,
@@ -39,7 +40,14 @@ from tests.testing.launching import (
     states,
 )
 
-BROKERS = ["stompkit", "coilmq", in_matrix("activemq"), in_matrix("rabbitmq")]
+BROKERS = [
+    "stompkit",
+    "coilmq",
+    in_matrix("activemq"),
+    in_matrix("artemis"),
+    in_matrix("rabbitmq"),
+    *VERSIONS,
+]
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can do that")
 
 

@@ -1,8 +1,8 @@
 """Servers of databases for tests, each in a process of its own that ends with the tests.
 
 The fixtures ``postgresql``, ``mariadb``, ``mysql`` and ``redis`` start a server when a test first
-wants it, with its data in a temporary directory and a Unix socket there as the only way in. A server
-that is not installed skips a test, or fails it, as a missing broker does; MySQL only skips it.
+wants it, with its data in a temporary directory and a Unix socket there as the only way in. A
+missing server skips the test, or fails it, as a missing broker does; a missing MySQL only skips it.
 
 ``STOMPKIT_TEST_SERVERS`` asks for servers that ``make servers`` has fetched in place of those that
 are installed: ``newest``, or names such as ``postgresql-18``.

@@ -12,12 +12,13 @@ import pytest
 import stompkit
 from stompkit.testing import LaunchConfig, RunningBroker
 from stompkit.testing._launching.brokers import Prepared, launcher_for
+from tests.effort import in_matrix
 
 LONG_S = 60.0
 #: Brokers that ``make servers`` fetches.
 FETCHED = ("activemq:6", "artemis", "rabbitmq:4")
 #: Those of them that are other versions of what is tested anyway.
-VERSIONS = [pytest.param(name, marks=pytest.mark.matrix) for name in FETCHED if ":" in name]
+VERSIONS = [in_matrix(name) for name in FETCHED if ":" in name]
 ROOT = Path(stompkit.__file__).resolve().parents[1]
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="processes are looked up in /proc"

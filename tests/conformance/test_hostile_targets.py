@@ -97,7 +97,7 @@ ROWS = {
     "garbage after CONNECTED": Row(goes_mad_after_connected, 1, "can't be read"),
     "closes after CONNECTED": Row(closes_after_connected, 1, "target closed the connection"),
     "closes without reading": Row(closes_without_reading, 1, "target closed the connection"),
-    "promises too much": Row(promises_too_much, 3, "can't be read: frame too large"),
+    "promises too much": Row(promises_too_much, 3, "expected CONNECTED, but nothing like it came"),
     "never ends its frame": Row(never_ends_its_frame, 3, "it sent CONNECTED", RESTRAINED),
     "not UTF-8": Row(is_not_utf8, 1, r"Target .*, \\udcff", RESTRAINED),
     "attacks the terminal": Row(

@@ -199,10 +199,14 @@ class Expiry:
         read()
 
     def _expire_stored(self, lane: Lane, stored: StoredMessage) -> None:
+        lane.take_stored(1, stored.size)
+        self.expire_read(lane, stored)
+
+    def expire_read(self, lane: Lane, stored: StoredMessage) -> None:
+        """Do with an expired message that was read from the store what the policy says."""
         entry = Entry(Message.from_store(stored), self._queue, stored.place)
         entry.deliveries = stored.deliveries
         entry.lane = lane
-        lane.take_stored(1, stored.size)
         self.expire(entry)
 
     # What becomes of it.

@@ -36,6 +36,8 @@ class Lane:
         "is_purged",
         "last_place",
         "number",
+        "owed",
+        "owed_octets",
         "ready",
         "scan_at",
         "seen",
@@ -57,6 +59,10 @@ class Lane:
         #: Messages behind the window, their octets, and the place at which it ends.
         self.stored = 0
         self.stored_octets = 0
+        #: How many of these, from the front, are to be dropped once they are read, and their octets
+        #: about.
+        self.owed = 0
+        self.owed_octets = 0
         self.seen = 0
         #: When the first of them expires, as far as is known, and no later than it does; and the
         #: time before which they are not read for that.
@@ -102,10 +108,12 @@ class Lane:
         """Count messages that are no longer behind the window."""
         self.stored = max(0, self.stored - messages)
         self.stored_octets = max(0, self.stored_octets - octets)
+        if self.owed > self.stored:
+            self.owed, self.owed_octets = self.stored, self.stored_octets
 
     def nothing_stored(self) -> None:
         """Note that nothing is behind the window."""
-        self.stored = self.stored_octets = 0
+        self.stored = self.stored_octets = self.owed = self.owed_octets = 0
 
     def append(self, entry: Entry) -> None:
         """Put an entry at the end of the window."""

@@ -124,11 +124,17 @@ class Queue(Destination):
         self._sharing.take(policy)
         self._read_policy()
         if not self._is_trimmed:
-            self.owes_drops, self._awaited = False, 0
+            self._drop_no_more()
         self._expiry.retry_overdue()
         self._made_room()
         # What is beyond limits that are lower now is dropped, or nothing is waited for any more.
         self.host.broker.touch(self)
+
+    def _drop_no_more(self) -> None:
+        """Keep and deliver what would have been dropped."""
+        self.owes_drops, self._awaited = False, 0
+        for lane in self.lanes:
+            lane.owed = lane.owed_octets = 0
 
     def _read_policy(self) -> None:
         """Have at hand what every message asks for."""
@@ -260,10 +266,18 @@ class Queue(Destination):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has more than it may, without what is not kept yet."""
+        """Whether it has more than it may, without what is not kept yet, or is to be dropped."""
+        messages, octets = self._excess()
+        if self.owes_drops:
+            messages -= sum(lane.owed for lane in self.lanes)
+            octets -= sum(lane.owed_octets for lane in self.lanes)
+        return messages > 0 or octets > 0
+
+    def _excess(self) -> tuple[int, int]:
+        """Messages and octets beyond the limits, without what is not kept yet."""
         return (
-            self.messages - self.incoming > self._max_messages
-            or self.octets - self.incoming_octets > self._max_octets
+            self.messages - self.incoming - self._max_messages,
+            self.octets - self.incoming_octets - self._max_octets,
         )
 
     def _fits(self, messages: int, size: int) -> bool:
@@ -290,24 +304,26 @@ class Queue(Destination):
     def _make_room(self) -> None:
         """Drop the oldest messages for the sake of one that is kept, and not in its lane yet."""
         self._hand_out()
-        if self.is_over and self._drop_oldest() is not None:
-            self.owes_drops = True
+        self._drop_oldest()
 
     def _trim(self) -> bool:
         """Drop what is beyond the limits; says whether that is done, or waits for the store."""
         if not self.owes_drops:
             self._hand_out()
-        lane = self._drop_oldest()
-        self.owes_drops = lane is not None
-        if lane is not None and not lane.is_loading:
-            self._load(lane)
-        return lane is None
+        self._drop_oldest()
+        self.owes_drops = False
+        for lane in self.lanes:
+            if lane.owed:
+                self.owes_drops = True
+                if not lane.is_loading:
+                    self._load(lane)
+        return not self.owes_drops
 
-    def _drop_oldest(self) -> Lane | None:
+    def _drop_oldest(self) -> None:
         """Drop from the front of the lowest priority until the limits are kept.
 
-        Gives the lane that the store has to give more of, if one has to be waited for. What
-        consumers have, and what has yet to come due, is never dropped.
+        What is only in the store is read for that later. What consumers have, and what has yet to
+        come due, is never dropped.
         """
         while self.is_over and self._expiry.expire_next():
             pass
@@ -317,10 +333,40 @@ class Queue(Destination):
             while self.is_over and self._drop_first(lane):
                 pass
             if not self.is_over:
-                return None
-            if lane.stored:
-                return lane
-        return None
+                return
+            if lane.stored > lane.owed:
+                self._owe(lane)
+
+    def _owe(self, lane: Lane) -> None:
+        """Have messages dropped that only the store has, as many as have to be.
+
+        Their number is known, but their octets are not until they have been read: it is reckoned
+        with the usual ones, and looked at again then.
+        """
+        self.owes_drops = True
+        usual = max(1, lane.stored_octets // lane.stored)
+        messages, octets = self._excess()
+        messages -= sum(each.owed for each in self.lanes)
+        octets -= sum(each.owed_octets for each in self.lanes)
+        owed = min(lane.stored - lane.owed, max(messages, -(-octets // usual)))
+        lane.owed += owed
+        lane.owed_octets += owed * usual
+
+    def _drop_stored(self, lane: Lane, stored: StoredMessage) -> bool:
+        """Drop a message that has been read for that; says whether it was still to be."""
+        messages, octets = self._excess()
+        if messages <= 0 and octets <= 0:
+            # Fewer were enough.
+            lane.owed = lane.owed_octets = 0
+            return False
+        lane.seen = stored.place
+        lane.owed -= 1
+        lane.owed_octets = max(0, lane.owed_octets - stored.size) if lane.owed else 0
+        if 0 < stored.expires_ms <= self.host.broker.now * 1000:
+            self._expiry.expire_read(lane, stored)
+        else:
+            self._drop_at(lane, stored.place, stored.size)
+        return True
 
     def _drop_first(self, lane: Lane) -> bool:
         """Drop the first message of a lane that is in memory; says whether there was one."""
@@ -789,16 +835,12 @@ class Queue(Destination):
         journal = broker.journal
         assert journal is not None  # only a store has what is not in memory
         lane.is_loading = True
-        owed, owed_octets = self._owed(lane)
 
         def did(stored: Sequence[StoredMessage]) -> None:
             octets = 0
-            drops = self.owes_drops and self._is_first_to_drop(lane)
             for each in stored:
                 octets += each.size
-                if drops and self.is_over and not (each.expires_ms or lane.ready):
-                    lane.seen = each.place
-                    self._drop_at(lane, each.place, each.size)
+                if lane.owed and self._drop_stored(lane, each):
                     continue
                 entry = Entry(Message.from_store(each), self, each.place)
                 entry.deliveries = each.deliveries
@@ -818,28 +860,12 @@ class Queue(Destination):
         journal.read(
             lane.number,
             lane.seen,
-            max(1, broker.config.window_messages - len(lane.ready)) + owed,
-            max(1, broker.config.window_bytes - lane.window_octets) + owed_octets,
+            max(1, broker.config.window_messages - len(lane.ready)) + lane.owed,
+            max(1, broker.config.window_bytes - lane.window_octets)
+            + min(lane.owed_octets, _DROPPED_OCTETS),
             did,
             failed,
         )
-
-    def _owed(self, lane: Lane) -> tuple[int, int]:
-        """Messages and octets of a lane that are to be read only to be dropped, about."""
-        if not (self.owes_drops and lane.stored):
-            return 0, 0
-        usual = max(1, lane.stored_octets // lane.stored)
-        messages = max(0, self.messages - self.incoming - self._max_messages)
-        octets = max(0, self.octets - self.incoming_octets - self._max_octets)
-        octets = max(octets, messages * usual)
-        messages = max(messages, -(-octets // usual))
-        return messages, min(octets, _DROPPED_OCTETS)
-
-    def _is_first_to_drop(self, lane: Lane) -> bool:
-        """Whether the next message to be dropped is the first that the store has of a lane."""
-        if lane.ready or lane.back:
-            return False
-        return not any(each.waiting for each in self.lanes if each.index > lane.index)
 
     def loaded(self, lane: Lane) -> None:
         """Go on, now that a lane has been read."""

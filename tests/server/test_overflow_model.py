@@ -54,6 +54,8 @@ TARGETS = (*QUEUES, TOPIC, FANOUT)
 MOST_OCTETS = 500
 MOST_DELAYED = 2
 DELAY_S = 1.0
+#: Longer than the store may have to wait for what nobody waits for; no fraction is lost with it.
+LULL_S = 0.25
 
 
 @dataclass(eq=False)
@@ -85,6 +87,8 @@ class Box:
     client: MemoryClient | None = None
     is_auto: bool = False
     prefetch: int = 1
+    #: How many of those that its consumer has are acknowledged by its open transaction.
+    acked: int = 0
     frames: dict[bytes, Frame] = field(default_factory=dict)
     #: What its consumer has yet to be seen to get.
     expected: list[bytes] = field(default_factory=list)
@@ -108,7 +112,8 @@ class Box:
         self.ready.sort(key=self.order)
 
     def hand_out(self) -> None:
-        while self.client is not None and self.ready and len(self.held) < self.prefetch:
+        most = self.prefetch + self.acked
+        while self.client is not None and self.ready and len(self.held) < most:
             message = self.ready.pop(0)
             if not self.is_auto:
                 self.held.append(message)
@@ -436,6 +441,9 @@ class OverflowMachine(RuleBasedStateMachine):
                 acked[pick(box.held, number)] = None
         for message in acked:
             client.ack(box.frames[message.body], transaction="t")
+        box.acked = len(acked)
+        self.deliver()
+        self.observe()
         puts: list[tuple[Box, Message]] = []
         for number, send in enumerate(sends):
             target, headers, body = self.new_send(send)
@@ -445,6 +453,7 @@ class OverflowMachine(RuleBasedStateMachine):
                 self.bad.add(body)
         freed = [(box, message) for message in acked]
         self.set_failures()
+        box.acked = 0
         if self.is_refused(puts, freed):
             client.send("COMMIT", transaction="t")
             assert refusal(client) == "queue-full"
@@ -507,7 +516,7 @@ class OverflowMachine(RuleBasedStateMachine):
     @rule(most=st.integers(2, 6))
     def other_limits(self, most: int) -> None:
         # What was dropped for the old limits is gone from the store.
-        self.pass_time(0.2)
+        self.pass_time(LULL_S)
         self.config = config_of(most)
         self.broker.broker.reload(self.config)
         for box in self.boxes.values():
@@ -547,7 +556,7 @@ class OverflowMachine(RuleBasedStateMachine):
             if self.boxes[RANKED].ready or any(box.held for box in self.boxes.values()):
                 # The store hears of what is dropped a moment later; the next broker drops the
                 # oldest once more, without knowing who had what.
-                self.pass_time(0.2)
+                self.pass_time(LULL_S)
             self.store.close()
             self.dropped = None
         else:

@@ -231,6 +231,9 @@ class Swaps(Fault):
 
     def from_server(self, frame: Raw) -> Iterable[Raw]:
         """One of them with the next message."""
+        if frame.command != b"MESSAGE":
+            # The line end behind the NUL, for one.
+            return [frame]
         if is_fifth(frame):
             self.held = frame
             return []

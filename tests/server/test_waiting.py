@@ -152,6 +152,8 @@ def test_a_consumer_that_stands_by_gets_messages_when_it_need_not_any_more(
     assert second.bodies() == [b"2"]
 
 
+# The limit is a constant of a compiled module.
+@pytest.mark.pure
 def test_messages_of_a_group_that_was_forgotten_go_to_others(
     broker_with: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

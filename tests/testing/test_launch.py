@@ -362,7 +362,11 @@ def test_a_command_that_makes_no_sense_is_told(command: str, problem: str, tempo
             r"rabbitmq can't .*\(control=...\), which is for stompkit$",
         ),
         ("coilmq", {"quirks": "morbidq"}, r"coilmq can't .*quirks=...\), which is for stompkit$"),
-        ("morbidq", {"persistent": True}, r"which is for stompkit, coilmq, activemq, rabbitmq$"),
+        (
+            "morbidq",
+            {"persistent": True},
+            r"which is for stompkit, coilmq, activemq, artemis, rabbitmq$",
+        ),
         ("command:sh -c {port}", {"control": True}, r"^sh can't be launched"),
     ],
 )

@@ -9,7 +9,7 @@ that comes too early, and not as something that fails to come: that would cost t
 from __future__ import annotations
 
 from stompkit.frames import Frame
-from stompkit.testing._capabilities.ground import GRACE_S, Finding, Ground
+from stompkit.testing._capabilities.ground import GRACE_S, RETURN_S, Finding, Ground
 from stompkit.testing.client import StompClient
 
 __all__ = [
@@ -55,7 +55,7 @@ def ack(ground: Ground) -> Finding:
         return Finding(
             False,
             "a message of a client subscription that was not acknowledged did not come again"
-            f" in {GRACE_S:g} s after its connection was lost",
+            f" in {RETURN_S:g} s after its connection was lost",
         )
     return Finding(
         True,
@@ -138,7 +138,7 @@ def nack_requeue(ground: Ground) -> Finding:
     client, queue = _refuse(ground)
     again = [message for message in ground.rest_of(queue, b"1", client) if message.body == b"1"]
     if not again:
-        return Finding(False, f"after NACK the message did not come again in {GRACE_S:g} s")
+        return Finding(False, f"after NACK the message did not come again in {RETURN_S:g} s")
     return Finding(True, "after NACK the message came again")
 
 

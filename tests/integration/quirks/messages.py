@@ -251,6 +251,18 @@ def prefetch_of_the_next_subscription(site: Site) -> object:
         return before, len(peer.rest())
 
 
+@script("transaction-holds-prefetch", brokers="rabbitmq")
+def prefetch_within_a_transaction(site: Site) -> object:
+    queue = filled(site, b"1", b"2")
+    with site.peer() as peer:
+        peer.subscribe(destination=queue, id="s", ack="client-individual", prefetch_count="1")
+        peer.send("BEGIN", transaction="t")
+        peer.call("ACK", **named(peer.message()), transaction="t")
+        before = [frame.body for frame in peer.rest()]
+        peer.call("COMMIT", transaction="t")
+        return before, [frame.body for frame in peer.rest()]
+
+
 @script("message-before-receipt")
 def message_and_receipt(site: Site) -> object:
     queue = filled(site, b"x")

@@ -16,6 +16,7 @@ from stompkit.conformance.target import probe
 from stompkit.testing import RunningBroker
 from tests.conformance.proxy import behind, faults_of
 from tests.conformance.scripted import ScriptedServer
+from tests.effort import effort
 
 FAULTS = faults_of(
     *(
@@ -23,7 +24,8 @@ FAULTS = faults_of(
         for path in sorted(Path(__file__).parent.glob("broken_*.py"))
     )
 )
-#: Quick cases about all kinds of things, run on each of the servers: most rules are kept there.
+#: Quick cases about all kinds of things. Each server has some of them, since most rules are kept
+#: there; neighbours in the list of faults have others.
 CONTROL = (
     "1.2/connect/connected-on-accept",
     "1.0/connected/session-header",
@@ -49,16 +51,24 @@ CONTROL = (
     "1.1/bnf/empty-value",
     "1.1/disconnect/receipt-answered",
 )
+#: How many of them a server has; all in a campaign.
+CONTROLS = effort(6, len(CONTROL))
+
+
+def control_of(name: str) -> list[str]:
+    """Return the cases of ``CONTROL`` that a server with this fault has."""
+    first = list(FAULTS).index(name) * CONTROLS
+    return [CONTROL[(first + number) % len(CONTROL)] for number in range(CONTROLS)]
 
 
 def findings(name: str, host: str, port: int) -> set[str]:
-    """The cases that are FAILED or NON-STRICT with a fault before that broker.
+    """Return the cases that are FAILED or NON-STRICT with a fault before that broker.
 
-    Of all cases those are run that the fault names, and ``CONTROL``; in a process of its own, which
-    has the proxy as well: proxies that shared one would be slow, and time decides what comes.
+    Of all cases those are run that the fault names, and its controls; in a process of its own,
+    which has the proxy as well: proxies that shared one would be slow, and time decides what comes.
     """
     fault = FAULTS[name]
-    cases = {*fault.found_by, *CONTROL}
+    cases = {*fault.found_by, *control_of(name)}
     with ScriptedServer(behind(fault, host, port)) as server:
         address = Address("127.0.0.1", server.port, timeout_s=2.0, quiet_s=0.3)
         report = run(address, probe(address), Selection(tuple(sorted(cases))))

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import RunningBroker
+from tests.effort import in_matrix
 
 #: The runs mostly wait, so they are made side by side; the first to be asked for starts all.
-BROKERS = ("rabbitmq", "activemq", "coilmq")
+BROKERS = ["rabbitmq", in_matrix("activemq"), in_matrix("coilmq")]
 LIMIT_S = 900.0
 #: How long to wait for an answer, and before nothing counts as nothing, in seconds. RabbitMQ closes
 #: a rejected connection after ten, which is known as too late.
@@ -45,14 +46,23 @@ def started(arguments: list[str], output: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="module")
+def names(request: pytest.FixtureRequest) -> list[str]:
+    """Return the brokers of the tests that are selected."""
+    tests = (item for item in request.session.items if isinstance(item, pytest.Function))
+    return [str(test.callspec.params["name"]) for test in tests if test.module is request.module]
+
+
+@pytest.fixture(scope="module")
 def run(
-    stomp_broker_factory: Callable[..., RunningBroker], tmp_path_factory: pytest.TempPathFactory
+    names: list[str],
+    stomp_broker_factory: Callable[..., RunningBroker],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Run]:
-    """Gives exit status and output of the suite on a broker, by its name."""
+    """Yield what gives exit status and output of the suite on a broker, by its name."""
     folder = tmp_path_factory.mktemp("runs")
     runs: dict[str, subprocess.Popen[bytes]] = {}
     missing: dict[str, BaseException] = {}
-    for name in BROKERS:
+    for name in names:
         try:
             broker = stomp_broker_factory(name, frames=False)
         except (pytest.skip.Exception, pytest.fail.Exception) as absent:

@@ -428,6 +428,7 @@ def test_changes_are_applied_through_a_connect_server_that_has_stompkit(
     assert rows_of(file) == applied()
 
 
+@pytest.mark.matrix
 def test_where_stompkit_is_installed_an_executor_is_killed_and_nothing_is_lost_or_twice(
     machines: Machines, installed: Path, spool: str
 ) -> None:

@@ -31,9 +31,9 @@ def part_of(tmp_path: Path, text: str) -> Part:
     """Return a part with a file of tests."""
     path = tmp_path / "test_it.py"
     path.write_text(text, encoding="utf-8")
-    return Part(
-        "it", [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), str(path)], 1
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), str(path)]
+    # Plug-ins take longer to load than the tests to run.
+    return Part("it", command, 1, environment={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
 @pytest.mark.parametrize("times", [{}, dict.fromkeys(FILES, 40.0)], ids=["unknown", "long"])

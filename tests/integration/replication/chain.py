@@ -31,7 +31,7 @@ __all__ = [
 
 #: A failing round is run again with the number that its test shows.
 SEED: Final = 6
-CHANGES: Final = effort(10_000, 100_000)
+CHANGES: Final = effort(4_000, 100_000)
 #: After each of so many parts of the workload something is killed.
 _PARTS: Final = 16
 _LONG_S: Final = 600.0

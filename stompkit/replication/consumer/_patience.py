@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
 
 __all__ = ["LOOK_S", "Patience", "Stopped", "Stopping"]
 
@@ -59,14 +59,15 @@ class Patience:
     def call(self, function: Callable[[], _Given], stopping: Stopping) -> _Given:
         """Call a function until it succeeds.
 
-        Raises ApplyProblem at once, what the function has raised last, and :class:`Stopped`.
+        Raises ApplyProblem and SinkMisconfigured at once, what the function has raised last, and
+        :class:`Stopped`.
         Whether a failure came before or behind the sink's commit nobody knows: the sink itself
         leaves out what it has applied.
         """
         for pause_s in self._pauses():
             try:
                 return function()
-            except ApplyProblem:
+            except (ApplyProblem, SinkMisconfigured):
                 raise
             except Exception as error:
                 self.on_failure(error)

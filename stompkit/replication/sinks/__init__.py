@@ -11,11 +11,19 @@ from typing import Protocol
 
 from stompkit.replication.events import Changeset
 
-__all__ = ["ApplyProblem", "Sink"]
+__all__ = ["ApplyProblem", "Sink", "SinkMisconfigured"]
 
 
 class ApplyProblem(Exception):
     """A changeset that can never be applied as things are; ``str()`` says what and why."""
+
+
+class SinkMisconfigured(Exception):
+    """A sink that can't be used as it is set up, whatever it is given; ``str()`` says why.
+
+    No changeset is at fault, so that none becomes a dead letter; and it does not pass by itself, so
+    that it is not tried again.
+    """
 
 
 class Sink(Protocol):
@@ -30,7 +38,8 @@ class Sink(Protocol):
         A changeset with a number that is not above the last one of its origin has no effect.
         Applying is idempotent in itself, too: a row that is written is there afterwards, whatever
         was there before, and one that is deleted is not. Raises :class:`ApplyProblem` where it is
-        of no use to try again; any other exception is worth another try. Nothing is applied then.
+        of no use to try again, :class:`SinkMisconfigured` where nothing can be applied at all; any
+        other exception is worth another try. Nothing is applied then.
         """
 
     def skip(self, changeset: Changeset) -> None:

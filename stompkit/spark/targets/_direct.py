@@ -12,7 +12,8 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql.parts import Rejected
+from stompkit.replication.sinks.sql import SinkUnavailable
+from stompkit.replication.sinks.sql.parts import Rejected, Stale
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.targets._ages import Ages
@@ -103,6 +104,9 @@ def apply(
                 else:
                     for op in plan.ops:
                         session.do(connection, op)
+        except Stale as stale:
+            # The tables are looked at again when the batch is tried again.
+            raise SinkUnavailable(f"the tables have become others: {stale}") from None
         except Rejected as rejected:
             problems = problems_of(step, str(rejected))
             tally.refuse(_unless_wider(connection, session, step, problems))

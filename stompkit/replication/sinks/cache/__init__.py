@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import msgspec
 from redis import Redis, WatchError
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
 from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_table, escaped
 from stompkit.replication.sinks.cache._replicator import RedisCacheReplicator
@@ -87,7 +89,8 @@ class RedisSink:
 
     def last(self, origin: str) -> int | None:
         """The number of the last changeset of that origin, or ``None``."""
-        return self._last(self._redis, [origin])[origin]
+        with _denials():
+            return self._last(self._redis, [origin])[origin]
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
         """Write what has become of rows.
@@ -119,8 +122,16 @@ class RedisSink:
     ) -> None:
         """Store the numbers of changesets in a transaction that ``write`` begins."""
         origins = list({changeset.origin: None for changeset in changesets})
-        if not origins:
-            return
+        if origins:
+            with _denials():
+                self._try_to_commit(changesets, write, origins)
+
+    def _try_to_commit(
+        self,
+        changesets: Sequence[Changeset],
+        write: Callable[[Any, list[Changeset]], None],
+        origins: list[str],
+    ) -> None:
         for attempt in range(_ATTEMPTS):
             with self._redis.pipeline() as pipeline:
                 # Its methods are typed for programs with and without asyncio at once.
@@ -195,6 +206,21 @@ class RedisSink:
             raise ApplyProblem(f"table {change.name}, key {key}: {problem}") from None
         row = {**stored.get(outcome.base, {}), **told} if outcome.base else told
         return _ENCODER.encode(row) if known and known <= row.keys() else None
+
+
+@contextmanager
+def _denials() -> Iterator[None]:
+    """Tell what no other try helps against: the user may not, or keys are somebody else's."""
+    try:
+        yield
+    except (AuthenticationError, NoPermissionError) as error:
+        raise SinkMisconfigured(f"Redis refuses this user: {error}") from None
+    except ResponseError as error:
+        if not str(error).startswith(("WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS")):
+            raise
+        raise SinkMisconfigured(
+            f"Redis has other data under the names of this namespace, or refuses this user: {error}"
+        ) from None
 
 
 class _Columns:

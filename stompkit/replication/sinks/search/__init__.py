@@ -40,17 +40,11 @@ _ORIGIN_BITS: Final = 40
 #: The longest id of a document, in octets.
 _LONGEST_ID: Final = 512
 _INDEX_NAME: Final = re.compile(r'(?!\.\.?$)[^-_+\\/*?"<>|\s,#:][^\\/*?"<>|\s,#:]*')
-#: What is wrong with a document, and not with the server as it is now.
-_POISON: Final = frozenset(
-    {
-        "document_parsing_exception",
-        "illegal_argument_exception",
-        "invalid_index_name_exception",
-        "mapper_parsing_exception",
-        "parsing_exception",
-        "strict_dynamic_mapping_exception",
-        "x_content_parse_exception",
-    }
+#: Statuses by which a server refuses a document for ever: bad request, too large, unprocessable.
+_POISON: Final = frozenset({400, 413, 422})
+#: Types of errors with such a status that are about the server as it is now.
+_PASSING: Final = frozenset(
+    {"circuit_breaking_exception", "cluster_block_exception", "es_rejected_execution_exception"}
 )
 
 
@@ -218,7 +212,7 @@ class SearchSink:
                 continue
             if action.kind == "delete" and status == NOT_FOUND:
                 continue
-            if status != 400 or error.get("type") not in _POISON:
+            if status not in _POISON or error.get("type") in _PASSING:
                 raise SearchProblem(f"{_name(action, outcomes)}: status {status}: {shown(error)}")
             poison.append(f"{_name(action, outcomes)}: {shown(error)}")
         return poison

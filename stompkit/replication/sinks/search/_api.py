@@ -12,6 +12,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from stompkit.replication.sinks import SinkMisconfigured
+
 __all__ = [
     "CONFLICT",
     "NOT_FOUND",
@@ -19,6 +21,7 @@ __all__ = [
     "Document",
     "HttpTransport",
     "SearchApi",
+    "SearchDenied",
     "SearchProblem",
     "TooLarge",
     "Transport",
@@ -34,6 +37,9 @@ _STEP: Final = 1000
 #: How much of an answer an error shows.
 _MOST_SHOWN: Final = 500
 _TOO_LARGE: Final = 413
+#: For a user that the server does not know, or that may not do this.
+_UNKNOWN_USER: Final = 401
+_FORBIDDEN: Final = 403
 #: Results of an action.
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
@@ -45,6 +51,10 @@ Transport = Callable[[str, str, str, bytes], tuple[int, bytes]]
 
 class SearchProblem(Exception):
     """An answer that is no success; another try may have one."""
+
+
+class SearchDenied(SearchProblem, SinkMisconfigured):
+    """The server refuses this user, whatever is written."""
 
 
 class TooLarge(Exception):
@@ -239,6 +249,8 @@ class SearchApi:
         status, text = self._transport(method, path, content_type, octets)
         if status == _TOO_LARGE:
             raise TooLarge(f"{method} {path}: {len(octets)} octets are too many")
+        if status == _UNKNOWN_USER or (status == _FORBIDDEN and b"_block_exception" not in text):
+            raise SearchDenied(f"{method} {path}: status {status}: {shown(text)}")
         if not 200 <= status < 300:
             raise SearchProblem(f"{method} {path}: status {status}: {shown(text)}")
         try:

@@ -18,7 +18,9 @@ from stompkit.replication.sinks.sql._database import (
     Database,
     ForeignKeys,
     Rejected,
+    SinkDenied,
     SinkUnavailable,
+    Stale,
 )
 from stompkit.replication.sinks.sql._offsets import OffsetTable
 from stompkit.replication.sinks.sql._plan import MOST_ROWS, Batch, OnMissing, Planner, problem_with
@@ -34,7 +36,7 @@ from stompkit.replication.sinks.sql._schema import (
 from stompkit.replication.sinks.sql._statements import Statements
 from stompkit.replication.sinks.sql._tables import Catalog, TargetTable
 
-__all__ = ["SinkUnavailable", "SqlSink"]
+__all__ = ["SinkDenied", "SinkUnavailable", "SqlSink"]
 
 
 class SqlSink:
@@ -52,7 +54,8 @@ class SqlSink:
 
     Raises :class:`~stompkit.replication.sinks.ApplyProblem` for what can never be applied, naming
     changeset, table, key and, where it is one, the column; and :class:`SinkUnavailable` where the
-    database can't be used, or has refused because of others at work. The sink connects again by
+    database can't be used, or has refused because of others at work; of these :class:`SinkDenied`
+    is about the user or the database, and does not pass by itself. The sink connects again by
     itself. No message has a password in it.
     """
 
@@ -137,7 +140,9 @@ class SqlSink:
         try:
             self._apply(changesets, alone=False)
         except Rejected:
-            # Each row by itself: then it is known which one it was, or it works.
+            # Each row by itself: then it is known which one it was, or it works. What the database
+            # knows other names of is looked at once more, and refused the second time.
+            self._catalog.forget()
             try:
                 self._apply(changesets, alone=True)
             except Rejected as rejected:
@@ -298,16 +303,23 @@ class SqlSink:
         """Make what a source has, in a transaction of its own."""
         try:
             columns = columns_of(change)
-            # Whoever has made it before does no harm.
-            self._catalog.forget()
-            with self._database.transaction() as connection:
-                self._make(connection, change, columns)
+            try:
+                self._make_now(change, columns)
+            except Stale:
+                # Somebody else has made it, or dropped the table, in between.
+                self._make_now(change, columns)
         except SchemaProblem as problem:
             raise problem_with(changeset, change, str(problem)) from None
         except Rejected as rejected:
             raise problem_with(changeset, change, str(rejected)) from None
         finally:
             self._catalog.forget()
+
+    def _make_now(self, change: RowChange, columns: Sequence[SourceColumn]) -> None:
+        """Make what is missing by what the database has at this moment."""
+        self._catalog.forget()
+        with self._database.transaction() as connection:
+            self._make(connection, change, columns)
 
     def _make(
         self, connection: Connection, change: RowChange, columns: Sequence[SourceColumn]

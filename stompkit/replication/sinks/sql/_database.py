@@ -7,11 +7,19 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, StatementError
+from sqlalchemy.exc import (
+    ArgumentError,
+    CompileError,
+    DBAPIError,
+    IdentifierError,
+    SQLAlchemyError,
+    StatementError,
+)
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
+from stompkit.replication.sinks.sql._failures import failure_of
 
-__all__ = ["Database", "ForeignKeys", "Rejected", "SinkUnavailable"]
+__all__ = ["Database", "ForeignKeys", "Rejected", "SinkDenied", "SinkUnavailable", "Stale"]
 
 #: ``enforced``: as the target does; ``deferred``: to the end of the transaction, where it can;
 #: ``off``: not at all.
@@ -27,25 +35,21 @@ _BUSY_S: Final = 30.0
 #: Nothing is cut or rounded quietly, and a key of 0 is not replaced by the next number.
 _SQL_MODE: Final = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
 
-#: What PostgreSQL refuses for good, by the first two characters of its codes: values, constraints
-#: (also those of views), limits; and some codes of others: types that don't fit, columns that are
-#: always generated, RAISE in a trigger.
-_POSTGRESQL_CLASSES: Final = ("22", "23", "44", "54")
-_POSTGRESQL_CODES: Final = ("42804", "42846", "428C9", "P0001")
-#: The same of MySQL and MariaDB, beside what PyMySQL knows as such: CHECK constraints (4025, 3819),
-#: SIGNAL in a trigger, a row that is too large, a packet that is too large, a column without a
-#: default, a generated column, a value that does not fit (several), no JSON.
-_MYSQL_CODES: Final = frozenset(
-    {1118, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1644, 1690, 1906, 3140, 3105, 3819, 4025}
-)
-
 
 class SinkUnavailable(Exception):
     """The database can't be used now, which may pass; ``str()`` says why, without secrets."""
 
 
+class SinkDenied(SinkUnavailable, SinkMisconfigured):
+    """The user, or the database, is not set up for this; ``str()`` says what is refused."""
+
+
 class Rejected(ApplyProblem):
     """The database refuses what it was given, and always will."""
+
+
+class Stale(Rejected):
+    """The database knows other tables or columns than before; final where it says so again."""
 
 
 class Database:
@@ -124,32 +128,35 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Tell what is of no use to try again from the rest, without parameters or secrets."""
+        """Tell what is of no use to try again from the rest, without parameters or secrets.
+
+        Raises :class:`Rejected`, :class:`Stale`, :class:`SinkUnavailable` and :class:`SinkDenied`.
+        """
         try:
             yield
         except DBAPIError as error:
-            reason = _reason(error.orig)
-            if not error.connection_invalidated and self._is_final(error.orig):
-                raise Rejected(reason) from None
-            raise SinkUnavailable(f"{self.name} can't be used: {reason}") from None
+            raise self._failed(error) from None
         except StatementError as error:
             raise Rejected(_reason(error.orig)) from None
         except (UnicodeError, OverflowError) as error:
             raise Rejected(f"the driver can't write a value: {error}") from None
+        except (CompileError, IdentifierError) as error:
+            raise Rejected(str(error)) from None
         except (SQLAlchemyError, OSError) as error:
             raise SinkUnavailable(f"{self.name} can't be used: {error}") from None
 
-    def _is_final(self, error: BaseException | None) -> bool:
-        """Whether it is of no use to try again."""
-        if self.backend == "postgresql":
-            code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
-            return code.startswith(_POSTGRESQL_CLASSES) or code in _POSTGRESQL_CODES
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        if not kinds.isdisjoint({"IntegrityError", "DataError"}):
-            return True
-        if self.backend == "mysql":
-            return error is not None and error.args[:1] != () and error.args[0] in _MYSQL_CODES
-        return bool(kinds & {"InterfaceError", "ProgrammingError"}) and "bind" in str(error)
+    def _failed(self, error: DBAPIError) -> Exception:
+        """What is raised for an error of the driver."""
+        reason = _reason(error.orig)
+        is_lost = error.connection_invalidated
+        match "passing" if is_lost else failure_of(error.orig, self.backend):
+            case "final":
+                return Rejected(reason)
+            case "stale":
+                return Stale(reason)
+            case "denied":
+                return SinkDenied(f"{self.name} refuses this user: {reason}")
+        return SinkUnavailable(f"{self.name} can't be used: {reason}")
 
 
 def _make_engine(url: URL | str) -> Engine:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompkit.replication.sinks.sql._database import Database, ForeignKeys, Rejected
+from stompkit.replication.sinks.sql._database import Database, ForeignKeys, Rejected, Stale
 from stompkit.replication.sinks.sql._plan import Batch, Kind
 from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
@@ -31,6 +31,7 @@ __all__ = [
     "Rejected",
     "SchemaProblem",
     "SourceColumn",
+    "Stale",
     "Statements",
     "TargetColumn",
     "TargetTable",

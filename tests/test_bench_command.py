@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from stompkit.testing.plugin import BrokerFactory
+from tests.effort import in_matrix
 from tests.test_message_commands import Commands
 
 
-@pytest.fixture(scope="module", params=["stompkit", "rabbitmq"])
+@pytest.fixture(scope="module", params=["stompkit", in_matrix("rabbitmq")])
 def commands(
     request: pytest.FixtureRequest, stomp_broker_factory: BrokerFactory
 ) -> Iterator[Commands]:

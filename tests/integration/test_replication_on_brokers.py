@@ -25,6 +25,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stompkit.testing import LaunchConfig, launch
+from tests.effort import in_matrix
 
 pytestmark = pytest.mark.matrix
 
@@ -116,7 +117,7 @@ def skipped(directory: Path, *arguments: str) -> set[str]:
     return {case.attrib["name"] for case in cases if case.find("skipped") is not None}
 
 
-@pytest.mark.parametrize("name", ["activemq", "rabbitmq"])
+@pytest.mark.parametrize("name", [in_matrix("activemq"), "rabbitmq"])
 def test_replication_keeps_all_promises_on(name: str, tmp_path: Path) -> None:
     assert skipped(tmp_path, "--mq-broker", name) == set()
 

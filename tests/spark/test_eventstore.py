@@ -183,7 +183,7 @@ def test_readers_see_all_that_is_added_while_others_add_and_merge(tmp_path: Path
     merging = child(COMPACTING, tmp_path / "store")
     reached = dict.fromkeys(adding, -1)
     try:
-        while min(reached.values()) < 40:
+        while min(reached.values()) < 20:
             for name, process in adding.items():
                 reached[name] = said(process)
             known = {f"{name}{n}" for name, last in reached.items() for n in range(last + 1)}

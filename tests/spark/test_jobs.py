@@ -25,7 +25,7 @@ from stompkit.spool import Record, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.plugin import BrokerFactory
-from tests.effort import effort
+from tests.effort import effort, in_matrix
 from tests.ports import free_ports
 from tests.replication.brokers import connect
 from tests.spark.messages import BEGIN, fill, plain, records_of
@@ -196,7 +196,7 @@ def test_a_job_goes_on_where_it_was_killed(
 @pytest.mark.parametrize(
     "other",
     [
-        {"name": "activemq"},
+        in_matrix({"name": "activemq"}),
         {"name": "rabbitmq"},
         {"name": "stompkit", "quirks": "morbidq"},
     ],

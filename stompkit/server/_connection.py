@@ -105,6 +105,8 @@ class Connection:
         self._out_bytes = 0
         #: The largest write of several frames, in bytes; 0 without a limit.
         self._largest_write_bytes = 0
+        #: What is written at once has at least so many bytes, unless it is the rest of a turn.
+        self._write_from_bytes = config.write_batch_bytes
         self._closing = False
         #: Units of the store that replies wait for, and the reply to DISCONNECT, if it does too.
         self._uncommitted = 0
@@ -148,13 +150,17 @@ class Connection:
     def _work(self) -> bool:
         """Handle the frames that have been read; says whether more can be."""
         held, self._held = self._held, []
-        for index, frame in enumerate(held):
-            if self._closing or self._suspended:
-                self._held = held[index:]
-                return False
-            self._handle(frame)
-            if index % _CHEAP_FRAMES == _CHEAP_FRAMES - 1 or frame.command in _COSTLY:
+        for start in range(0, len(held), _CHEAP_FRAMES):
+            if start:
                 self._take_turns()
+            frames = iter(held[start : start + _CHEAP_FRAMES])
+            for frame in frames:
+                if self._closing or self._suspended:
+                    self._held = [frame, *frames, *held[start + _CHEAP_FRAMES :]]
+                    return False
+                self._handle(frame)
+                if frame.command in _COSTLY:
+                    self._take_turns()
         return not (self._closing or self._suspended)
 
     def _handle(self, frame: Frame) -> None:
@@ -432,9 +438,8 @@ class Connection:
         out.append(lines)
         out.append(tail)
         self._out_bytes += len(head) + len(lines) + len(tail)
-        limit_bytes = self._largest_write_bytes
-        if self._out_bytes >= (limit_bytes or self.broker.config.write_batch_bytes):
-            if self._out_bytes > limit_bytes > 0:
+        if self._out_bytes >= self._write_from_bytes:
+            if self._out_bytes > self._largest_write_bytes > 0:
                 self._write_without_last()
             else:
                 self.write_out()
@@ -442,6 +447,7 @@ class Connection:
     def limit_writes(self, limit_bytes: int) -> None:
         """Write several frames at once only if they have at most this many bytes together."""
         self._largest_write_bytes = limit_bytes
+        self._write_from_bytes = limit_bytes or self.broker.config.write_batch_bytes
 
     def _write_without_last(self) -> None:
         """Write what was emitted, the last frame apart from the others."""

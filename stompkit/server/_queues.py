@@ -582,7 +582,8 @@ class Queue(Destination):
             return
         if self._is_trimmed and self.is_over:
             self._make_room()
-        config = self.host.broker.config
+        broker = self.host.broker
+        config = broker.config
         if lane.index == DELAYED:
             delays.kept(entry)
         elif entry.place > lane.seen and (
@@ -604,7 +605,7 @@ class Queue(Destination):
                 self._sharing.look_again(lane.index, entry.place)
             if entry.message.expires:
                 self._expiry.expect(entry)
-        self.host.broker.touch(self)
+        broker.touch(self)
 
     def _lane(self, index: int) -> Lane:
         for lane in self.lanes:

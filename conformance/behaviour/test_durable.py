@@ -64,16 +64,17 @@ class Durable:
 
     def end(self) -> None:
         """Have the target forget the subscription, by one of the two ways that there are."""
-        headers = {"destination": self.topic, **self.headers}
-        with suppress(Failed):
-            peer = self.attach()
-            peer.call("UNSUBSCRIBE", headers)
-            leave(peer)
-            return
-        # Some want nobody to be subscribed.
-        leave(peer)
         peer = self.target.connect(durable_client(self.client))
-        peer.call("UNSUBSCRIBE", headers)
+        try:
+            self.target.subscribe(peer, self.topic, headers=self.headers)
+            self._unsubscribe(peer)
+        except Failed:
+            # Some want nobody to be subscribed.
+            leave(peer)
+            self._unsubscribe(self.target.connect(durable_client(self.client)))
+
+    def _unsubscribe(self, peer: Peer) -> None:
+        peer.call("UNSUBSCRIBE", {"destination": self.topic, **self.headers})
         leave(peer)
 
 

@@ -1,0 +1,663 @@
+"""A STOMP server written from the specifications alone, with switches that break or bend them.
+
+It shares no code with the package, so that a mistake in how the package reads the specifications
+does not appear on both sides. ``DEVIATIONS`` are switches that break a statement; ``LIBERTIES`` are
+those that the specifications permit. A server has one switch at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Protocol, cast
+
+Headers = dict[bytes, bytes]
+
+#: Switches that break a statement of the specifications.
+DEVIATIONS: Final = frozenset(
+    {
+        "acknowledges by UNSUBSCRIBE",
+        "acknowledges outside of transactions",
+        "beats only to clients that speak",
+        "beats though nobody asks",
+        "delivers to clients that have gone",
+        "expects beats sooner than agreed",
+        "has one list of ids for all connections",
+        "lowers receipts",
+        "numbers messages by destination",
+        "swaps the numbers of heart-beat",
+        "beats 1.6 times late",
+        "changes CR LF in bodies",
+        "commits in reverse order",
+        "commits what is open at the end",
+        "counts characters",
+        "cuts values at 255",
+        "damages bodies that are not UTF-8",
+        "drops empty bodies",
+        "drops empty values",
+        "drops long values",
+        "drops names with blanks",
+        "drops the content-type",
+        "drops the twenty-first header",
+        "drops unacknowledged messages on DISCONNECT",
+        "ends all subscriptions to the destination",
+        "ends bodies at the first NUL",
+        "ends without ERROR",
+        "folds blanks in values",
+        "goes on after ERROR",
+        "keeps undefined escapes",
+        "lets the sender set ack",
+        "lets the sender set message-id",
+        "lets the sender set subscription",
+        "lowers header names",
+        "replaces tabs in values",
+        "sends the last message of what is aborted",
+        "stays after DISCONNECT",
+        "strips line feeds at the end of bodies",
+        "takes CR LF on 1.1",
+        "takes client for client-individual",
+        "takes client-individual for client",
+        "takes commands in lower case",
+        "takes the last of repeated headers",
+        "takes the lowest version",
+        "trims values",
+    }
+)
+#: Switches that the specifications permit.
+LIBERTIES: Final = frozenset(
+    {
+        "gives messages back in reverse order",
+        "refuses client-id",
+        "refuses lines of more than 512 octets",
+        "refuses more than 16 headers",
+        "takes BEGIN twice",
+        "takes SUBSCRIBE without id",
+        "takes the last version offered",
+    }
+)
+
+#: Escape sequences of each version: octets as they are, and what stands for them.
+_ESCAPES: Final = {
+    b"1.0": {},
+    b"1.1": {b"\\": rb"\\", b"\n": rb"\n", b":": rb"\c"},
+    b"1.2": {b"\\": rb"\\", b"\n": rb"\n", b":": rb"\c", b"\r": rb"\r"},
+}
+_VERSIONS: Final = (b"1.0", b"1.1", b"1.2")
+#: Headers of SEND that are about the request, or that MESSAGE has from the server.
+_NOT_PASSED_ON: Final = (
+    *(b"destination", b"receipt", b"transaction", b"content-length"),
+    *(b"message-id", b"subscription", b"ack"),
+)
+_MOST_HEADERS, _LONGEST_LINE, _LONGEST_BODY = 1_000, 65_536, 16 * 1024 * 1024
+#: How often the server can send heart-beats and wants them, in seconds.
+_BEAT_S = 0.2
+#: How long the client has to close after the server has said that it does, in seconds.
+_LINGER_S = 10.0
+
+
+class Refusal(Exception):
+    """A frame that gets an ERROR."""
+
+
+class Handle(Protocol):
+    """A call that has not been made yet."""
+
+    def cancel(self) -> None:
+        """Do not make it."""
+
+
+class Clock(Protocol):
+    """The part of an event loop that the server needs."""
+
+    def time(self) -> float:
+        """Give the time in seconds."""
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Handle:
+        """Call back after that many seconds."""
+
+
+class Transport(Protocol):
+    """The part of asyncio's transport that the server needs."""
+
+    def write(self, octets: bytes) -> None:
+        """Send octets."""
+
+    def write_eof(self) -> None:
+        """Say that no more come."""
+
+    def abort(self) -> None:
+        """Reset the connection."""
+
+
+@dataclass
+class Message:
+    """What was sent to a destination."""
+
+    destination: bytes
+    headers: Headers
+    body: bytes
+
+
+@dataclass(eq=False)
+class Subscription:
+    """A subscription, and what it has received and not acknowledged, by message-id."""
+
+    client: Client
+    id: bytes
+    destination: bytes
+    mode: bytes
+    pending: dict[bytes, Message] = field(default_factory=dict)
+
+
+class Client(asyncio.Protocol):
+    """One connection."""
+
+    transport: Transport
+
+    def __init__(self, server: Server) -> None:
+        """Begin with nothing received."""
+        self.server = server
+        self.has = server.has
+        self.buffer = b""
+        self.version = b""
+        self.is_over = False
+        self.is_lost = False
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.transactions: dict[bytes, list[Callable[[], None]]] = {}
+        self.timers: list[Handle] = []
+        self.last_heard = 0.0
+
+    # Frames in.
+
+    def connection_made(self, transport: object) -> None:
+        """Take the transport."""
+        self.transport = cast("Transport", transport)
+        self.server.clients.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let go of all that belongs to the connection."""
+        self.is_lost = True
+        self.end()
+        self.server.clients.discard(self)
+        for timer in self.timers:
+            timer.cancel()
+
+    def data_received(self, octets: bytes) -> None:
+        """Handle the frames that are complete."""
+        self.last_heard = self.server.loop.time()
+        if self.is_over:
+            return
+        self.buffer += octets
+        receipt = b""
+        try:
+            while not self.is_over and (frame := self.next_frame()) is not None:
+                command, headers, body = frame
+                receipt = headers.get(b"receipt", b"")
+                self.handle(command, headers, body)
+        except Refusal as error:
+            self.refuse(str(error), receipt)
+
+    def next_frame(self) -> tuple[bytes, Headers, bytes] | None:
+        """Take the next complete frame from the buffer."""
+        takes_cr = self.version in (b"", b"1.2") or self.has("takes CR LF on 1.1")
+        self.buffer = self.buffer.lstrip(b"\r\n" if takes_cr else b"\n")
+        gap = re.search(rb"\n\r?\n" if takes_cr else rb"\n\n", self.buffer)
+        head = self.buffer[: gap.start()] if gap else self.buffer
+        self.check_head(head)
+        if gap is None:
+            return None
+        if head != head.decode("utf-8", "ignore").encode():
+            raise Refusal("the head of a frame is not UTF-8")
+        command, *lines = (
+            line.removesuffix(b"\r") if takes_cr else line for line in head.split(b"\n")
+        )
+        headers = self.parse_headers(command, lines)
+        length = headers.get(b"content-length")
+        if length is not None and not length.isdigit():
+            raise Refusal("content-length is no number")
+        if length is None or self.has("ends bodies at the first NUL"):
+            end = self.buffer.find(b"\0", gap.end())
+        else:
+            end = gap.end() + int(length)
+        most = _LONGEST_BODY if self.version else _LONGEST_LINE
+        if max(end, len(self.buffer)) - gap.end() > most:
+            raise Refusal("the body is too long")
+        if end < 0 or end >= len(self.buffer):
+            return None
+        if self.buffer[end] != 0:
+            raise Refusal("no NUL follows the body")
+        body, self.buffer = self.buffer[gap.end() : end], self.buffer[end + 1 :]
+        return command, headers, body
+
+    def check_head(self, head: bytes) -> None:
+        """Refuse a head that is too large, or no text."""
+        if b"\0" in head:
+            raise Refusal("the head of a frame has a NUL")
+        lines = head.split(b"\n")
+        most = 16 if self.has("refuses more than 16 headers") else _MOST_HEADERS
+        longest = 512 if self.has("refuses lines of more than 512 octets") else _LONGEST_LINE
+        if len(lines) - 1 > most or max(map(len, lines)) > longest:
+            raise Refusal("too many headers, or a line that is too long")
+
+    def parse_headers(self, command: bytes, lines: list[bytes]) -> Headers:
+        """Make a dictionary of header lines, the first of each name."""
+        headers: Headers = {}
+        is_escaped = self.version and command not in (b"CONNECT", b"STOMP")
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            if not colon or not name:
+                raise Refusal("a header line without a name or a colon")
+            if is_escaped:
+                name, value = self.unescape(name), self.unescape(value)
+            if self.has("lowers header names"):
+                name = name.lower()
+            if self.has("trims values"):
+                value = value.strip()
+            if self.has("replaces tabs in values"):
+                value = value.replace(b"\t", b" ")
+            if self.has("folds blanks in values"):
+                value = re.sub(rb" +", b" ", value)
+            if self.has("cuts values at 255"):
+                value = value[:255]
+            if self.has("takes the last of repeated headers"):
+                headers[name] = value
+            headers.setdefault(name, value)
+        return headers
+
+    def unescape(self, text: bytes) -> bytes:
+        """Undo the escapes of the version."""
+        plain = {sequence: octet for octet, sequence in _ESCAPES[self.version].items()}
+        if not plain:
+            return text
+
+        def one(found: re.Match[bytes]) -> bytes:
+            if found[0] in plain:
+                return plain[found[0]]
+            if self.has("keeps undefined escapes"):
+                return found[0]
+            raise Refusal("an escape sequence that is not defined")
+
+        return re.sub(rb"\\.?", one, text, flags=re.DOTALL)
+
+    # Frames out.
+
+    def say(self, command: bytes, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
+        """Send a frame."""
+        if self.is_over:
+            return
+        lines = [command]
+        for name, value in headers:
+            if command != b"CONNECTED":
+                name, value = self.escape(name), self.escape(value)
+            lines.append(name + b":" + value)
+        self.transport.write(b"\n".join([*lines, b"", body]) + b"\0\n")
+
+    def escape(self, text: bytes) -> bytes:
+        """Write the escapes of the version."""
+        table = _ESCAPES[self.version or b"1.0"]
+        pieces = (table.get(bytes([octet]), bytes([octet])) for octet in text)
+        return b"".join(pieces) if table else text.replace(b"\n", b" ")
+
+    def refuse(self, reason: str, receipt: bytes = b"") -> None:
+        """Send ERROR and close."""
+        if self.has("ends without ERROR"):
+            self.end()
+            return
+        body = reason.encode()
+        headers = [(b"message", b"refused"), (b"content-type", b"text/plain")]
+        headers += [(b"receipt-id", receipt)] if receipt else []
+        self.say(b"ERROR", [*headers, (b"content-length", b"%d" % len(body))], body)
+        if not self.has("goes on after ERROR"):
+            self.end()
+
+    def end(self) -> None:
+        """Give back what is not acknowledged, say that nothing more comes, and read to the end."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self.has("commits what is open at the end"):
+            for actions in self.transactions.values():
+                for action in actions:
+                    action()
+        for subscription in list(self.subscriptions.values()):
+            if not self.has("delivers to clients that have gone"):
+                self.server.remove(subscription)
+        if not self.is_lost:
+            self.transport.write_eof()
+        self.timers.append(self.server.loop.call_later(_LINGER_S, self.transport.abort))
+
+    # What frames do.
+
+    def handle(self, command: bytes, headers: Headers, body: bytes) -> None:
+        """Do what a frame asks for."""
+        kind = command if not self.has("takes commands in lower case") else command.upper()
+        if not self.version or kind in (b"CONNECT", b"STOMP"):
+            self.connect(kind, headers)
+            return
+        method = self.METHODS.get(kind)
+        if method is None:
+            raise Refusal("no such command")
+        method(self, headers, body)
+        self.answer(headers)
+        if kind == b"DISCONNECT" and not self.has("stays after DISCONNECT"):
+            self.end()
+
+    def answer(self, headers: Headers) -> None:
+        """Send the RECEIPT that was asked for."""
+        if (receipt := headers.get(b"receipt")) is not None:
+            if self.has("lowers receipts"):
+                receipt = receipt.lower()
+            self.say(b"RECEIPT", [(b"receipt-id", receipt)])
+
+    def connect(self, command: bytes, headers: Headers) -> None:
+        """Begin the session."""
+        if self.version or command not in (b"CONNECT", b"STOMP"):
+            raise Refusal("a session begins with CONNECT, and has one")
+        if b"client-id" in headers and self.has("refuses client-id"):
+            raise Refusal("client-id is not known here")
+        offered = headers.get(b"accept-version", b"1.0").replace(b" ", b"").split(b",")
+        common = [each for each in offered if each in _VERSIONS]
+        if not common:
+            raise Refusal("this server has the versions 1.0, 1.1, 1.2")
+        if not self.has("takes the last version offered"):
+            common.sort(reverse=self.has("takes the lowest version"))
+        own = b"%d" % (_BEAT_S * 1000)
+        beats = headers.get(b"heart-beat", b"0,0")
+        if not re.fullmatch(rb"[0-9]{1,9},[0-9]{1,9}", beats):
+            raise Refusal("heart-beat is not two numbers")
+        can, wants = beats.split(b",")
+        answer = [(b"version", common[-1]), (b"session", next(self.server.names))]
+        answer += [(b"server", b"second/1"), (b"heart-beat", own + b"," + own)]
+        self.say(b"CONNECTED", answer)
+        self.version = common[-1]
+        if self.has("swaps the numbers of heart-beat"):
+            can, wants = wants, can
+        if not int(wants) and self.has("beats though nobody asks"):
+            self.beat(1.0)
+        if int(wants):
+            slow = 1.6 if self.has("beats 1.6 times late") else 0.5
+            self.beat(max(_BEAT_S, int(wants) / 1000) * slow)
+        if int(can):
+            is_hasty = self.has("expects beats sooner than agreed")
+            self.listen((_BEAT_S if is_hasty else max(_BEAT_S, int(can) / 1000)) * 3)
+
+    def beat(self, seconds: float) -> None:
+        """Send heart-beats from now on."""
+        if self.is_over:
+            return
+        self.timers.append(self.server.loop.call_later(seconds, self.beat, seconds))
+        is_silent = self.last_heard + 2 * seconds < self.server.loop.time()
+        if not is_silent or not self.has("beats only to clients that speak"):
+            self.transport.write(b"\n")
+
+    def listen(self, seconds: float) -> None:
+        """Close if the client falls silent."""
+        left = self.last_heard + seconds - self.server.loop.time()
+        if left <= 0:
+            self.refuse("no heart-beat came")
+        elif not self.is_over:
+            self.timers.append(self.server.loop.call_later(left, self.listen, seconds))
+
+    def is_taken(self, name: bytes) -> bool:
+        """Whether a name is in use, for a server that has one list of them; takes it if not."""
+        if not self.has("has one list of ids for all connections"):
+            return False
+        taken = name in self.server.ids
+        self.server.ids.add(name)
+        return taken
+
+    def need(self, headers: Headers, name: bytes) -> bytes:
+        """Give the value of a header that must be there."""
+        if not headers.get(name):
+            raise Refusal(f"the header {name.decode()} is missing")
+        return headers[name]
+
+    def do(self, headers: Headers, action: Callable[[], None]) -> None:
+        """Do it at once, or when the transaction is committed that is named."""
+        if (name := headers.get(b"transaction")) is None:
+            action()
+        else:
+            self.transaction(name).append(action)
+
+    def transaction(self, name: bytes) -> list[Callable[[], None]]:
+        """Give what is to be done in a transaction."""
+        if name not in self.transactions:
+            raise Refusal("no such transaction")
+        return self.transactions[name]
+
+    def send(self, headers: Headers, body: bytes) -> None:
+        """Take a message."""
+        destination = self.need(headers, b"destination")
+        if self.has("strips line feeds at the end of bodies"):
+            body = body.rstrip(b"\n")
+        if self.has("changes CR LF in bodies"):
+            body = body.replace(b"\r\n", b"\n")
+        if self.has("damages bodies that are not UTF-8"):
+            body = body.decode("utf-8", "replace").encode()
+        if self.has("drops empty bodies") and not body:
+            return
+        kept = {n: v for n, v in headers.items() if n not in _NOT_PASSED_ON}
+        for name in (b"message-id", b"subscription", b"ack"):
+            if name in headers and self.has(f"lets the sender set {name.decode()}"):
+                kept[name] = headers[name]
+        if self.has("drops the twenty-first header"):
+            kept = dict(list(kept.items())[:20])
+        if self.has("drops long values"):
+            kept = {n: v for n, v in kept.items() if len(v) <= 1_000}
+        if self.has("drops names with blanks"):
+            kept = {n: v for n, v in kept.items() if b" " not in n}
+        if self.has("drops empty values"):
+            kept = {n: v for n, v in kept.items() if v}
+        if self.has("drops the content-type"):
+            kept.pop(b"content-type", None)
+        message = Message(destination, kept, body)
+        self.do(headers, lambda: self.server.publish(message))
+
+    def subscribe(self, headers: Headers, body: bytes) -> None:
+        """Make a subscription."""
+        destination = self.need(headers, b"destination")
+        mode = headers.get(b"ack", b"auto")
+        modes = (b"auto", b"client", b"client-individual")
+        if mode not in modes[: 2 if self.version == b"1.0" else 3]:
+            raise Refusal("no such ack mode")
+        if self.has("takes client-individual for client") and mode == modes[2]:
+            mode = modes[1]
+        id = headers.get(b"id", b"")
+        if not id and (self.version == b"1.0" or self.has("takes SUBSCRIBE without id")):
+            id = destination
+        if not id:
+            raise Refusal("the header id is missing")
+        if id in self.subscriptions or self.is_taken(b"subscription " + id):
+            raise Refusal("there is a subscription with this id")
+        subscription = Subscription(self, id, destination, mode)
+        self.subscriptions[id] = subscription
+        self.server.add(subscription)
+
+    def unsubscribe(self, headers: Headers, body: bytes) -> None:
+        """End a subscription."""
+        id = headers.get(b"id")
+        if id is None and self.version == b"1.0":
+            id = self.need(headers, b"destination")
+        if id is None or id not in self.subscriptions:
+            raise Refusal("no such subscription")
+        ended = [self.subscriptions[id]]
+        if self.has("ends all subscriptions to the destination"):
+            here = ended[0].destination
+            ended = [each for each in self.subscriptions.values() if each.destination == here]
+        for each in ended:
+            del self.subscriptions[each.id]
+            if self.has("acknowledges by UNSUBSCRIBE"):
+                each.pending.clear()
+            self.server.remove(each)
+
+    def ack(self, headers: Headers, body: bytes) -> None:
+        """Settle a message, or all up to it."""
+        id = self.need(headers, b"id" if self.version == b"1.2" else b"message-id")
+        name = self.need(headers, b"subscription") if self.version == b"1.1" else None
+        holding = [
+            each
+            for each in self.subscriptions.values()
+            if id in each.pending and name in (None, each.id)
+        ]
+        if not holding:
+            raise Refusal("no such message")
+        holder = holding[0]
+
+        def settle() -> None:
+            covered = list(holder.pending)
+            if holder.mode == b"client" and not self.has("takes client for client-individual"):
+                covered = covered[: covered.index(id) + 1] if id in covered else []
+            else:
+                covered = [id]
+            for each in covered:
+                holder.pending.pop(each, None)
+
+        if self.has("acknowledges outside of transactions"):
+            self.transaction(headers[b"transaction"]) if b"transaction" in headers else None
+            settle()
+        else:
+            self.do(headers, settle)
+
+    def begin(self, headers: Headers, body: bytes) -> None:
+        """Begin a transaction."""
+        name = self.need(headers, b"transaction")
+        is_known = name in self.transactions and not self.has("takes BEGIN twice")
+        if is_known or self.is_taken(b"transaction " + name):
+            raise Refusal("there is such a transaction")
+        self.transactions[name] = []
+
+    def commit(self, headers: Headers, body: bytes) -> None:
+        """Do all of a transaction."""
+        actions = self.transaction(self.need(headers, b"transaction"))
+        del self.transactions[headers[b"transaction"]]
+        for action in reversed(actions) if self.has("commits in reverse order") else actions:
+            action()
+
+    def abort(self, headers: Headers, body: bytes) -> None:
+        """Undo a transaction."""
+        actions = self.transaction(self.need(headers, b"transaction"))
+        del self.transactions[headers[b"transaction"]]
+        if self.has("sends the last message of what is aborted"):
+            for action in actions[-1:]:
+                action()
+
+    def disconnect(self, headers: Headers, body: bytes) -> None:
+        """Do nothing: the session ends afterwards."""
+        if self.has("drops unacknowledged messages on DISCONNECT"):
+            for subscription in self.subscriptions.values():
+                subscription.pending.clear()
+
+    METHODS: Final = {
+        b"SEND": send,
+        b"SUBSCRIBE": subscribe,
+        b"UNSUBSCRIBE": unsubscribe,
+        b"ACK": ack,
+        b"NACK": ack,  # a message that is refused is discarded
+        b"BEGIN": begin,
+        b"COMMIT": commit,
+        b"ABORT": abort,
+        b"DISCONNECT": disconnect,
+    }
+
+
+class Server:
+    """Destinations, and the clients that are connected."""
+
+    def __init__(self, clock: Clock, switch: str = "") -> None:
+        """Make a server that has this switch on."""
+        self.loop = clock
+        self.switch = switch
+        self.clients: set[Client] = set()
+        self.names = (b"n%d" % number for number in itertools.count(1))
+        self.numbers: dict[bytes, itertools.count[int]] = {}
+        #: Names that are in use on any connection, for a server that has one list of them.
+        self.ids: set[bytes] = set()
+        self.queues: dict[bytes, deque[Message]] = {}
+        self.subscribers: dict[bytes, deque[Subscription]] = {}
+
+    def has(self, switch: str) -> bool:
+        """Whether this is the switch that is on."""
+        assert switch in DEVIATIONS or switch in LIBERTIES, switch
+        return switch == self.switch
+
+    # Destinations: topics go to all subscribers, all else are queues.
+
+    def publish(self, message: Message) -> None:
+        """Take a message that was sent."""
+        if message.destination.startswith(b"/topic/"):
+            for subscription in self.subscribers.get(message.destination, ()):
+                self.deliver(subscription, message)
+            return
+        self.queues.setdefault(message.destination, deque()).append(message)
+        self.feed(message.destination)
+
+    def feed(self, destination: bytes) -> None:
+        """Deliver what waits, to the subscribers in turn."""
+        waiting, subscribers = self.queues.get(destination), self.subscribers.get(destination)
+        while waiting and subscribers:
+            subscribers.rotate(-1)
+            self.deliver(subscribers[-1], waiting.popleft())
+
+    def deliver(self, to: Subscription, message: Message) -> None:
+        """Send one message to one subscription."""
+        id = next(self.names)
+        if self.has("numbers messages by destination"):
+            id = b"m%d" % next(self.numbers.setdefault(message.destination, itertools.count(1)))
+        if to.mode != b"auto":
+            to.pending[id] = message
+        own = {b"destination": message.destination, b"message-id": id, b"subscription": to.id}
+        if to.client.version == b"1.2" and to.mode != b"auto":
+            own[b"ack"] = id
+        length = len(message.body)
+        if self.has("counts characters"):
+            length = len(message.body.decode("utf-8", "replace"))
+        own[b"content-length"] = b"%d" % length
+        to.client.say(b"MESSAGE", list({**own, **message.headers}.items()), message.body)
+
+    def add(self, subscription: Subscription) -> None:
+        """Begin to deliver."""
+        self.subscribers.setdefault(subscription.destination, deque()).append(subscription)
+        self.feed(subscription.destination)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Give back to the queue, in order, what was not acknowledged."""
+        here = subscription.destination
+        self.subscribers[here].remove(subscription)
+        if not here.startswith(b"/topic/"):
+            back = list(subscription.pending.values())
+            if self.has("gives messages back in reverse order"):
+                back.reverse()
+            self.queues.setdefault(here, deque()).extendleft(reversed(back))
+            self.feed(here)
+
+
+@contextmanager
+def listening(switch: str = "") -> Iterator[int]:
+    """A server in a thread, on a free port of 127.0.0.1; gives the port."""
+    loop = asyncio.new_event_loop()
+    server = Server(loop, switch)
+    made = loop.create_server(lambda: Client(server), "127.0.0.1", 0, backlog=200)
+    listener = loop.run_until_complete(made)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+
+        async def stop() -> None:
+            listener.close()
+            for client in list(server.clients):
+                client.transport.abort()
+            while server.clients:
+                await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

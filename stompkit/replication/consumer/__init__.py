@@ -38,7 +38,7 @@ from stompkit.replication.consumer._reports import (
 )
 from stompkit.replication.consumer._windows import Windows
 from stompkit.replication.events import Changeset, EventProblem
-from stompkit.replication.sinks import ApplyProblem, Sink
+from stompkit.replication.sinks import ApplyProblem, Refused, RowSink, Sink
 
 __all__ = [
     "Consumer",
@@ -109,10 +109,12 @@ class Consumer:
         ``prefetch``, by default) and ``max_bytes`` octets. A changeset of more frames, or octets,
         than that can't be applied (:class:`WindowTooSmall`).
 
-        What can't be applied goes to the destination ``dead_letter``, with its headers and why;
-        without one the consumer stops with the error. Any other failure of the sink is tried again
-        ``retries`` times (``None``: for ever), after ``backoff_s`` seconds and then twice as long
-        each time, up to ``max_backoff_s``; then the consumer stops with it.
+        What can't be applied goes to the destination ``dead_letter``, with its headers and why; of
+        a :class:`~stompkit.replication.sinks.RowSink` these are single changes, and the rest of
+        their changeset is applied. Without a destination the consumer stops with the error. Any
+        other failure of the sink is tried again ``retries`` times (``None``: for ever), after
+        ``backoff_s`` seconds and then twice as long each time, up to ``max_backoff_s``; then the
+        consumer stops with it.
 
         A ``gap`` that has lasted for ``gap_timeout_s`` seconds is told, again after every further
         such time, and then waited for, or ends the consumer (``"stop"``), or is passed over
@@ -314,9 +316,37 @@ class Consumer:
                 # One of them can't be applied; the others shall not wait for it.
                 for each in group:
                     self._apply([each])
-            else:
+            elif not self._apply_rows(group[0]):
                 self._bury_changeset(group[0], "apply", str(problem), problem)
             return
+        self._applied_all(group)
+
+    def _apply_rows(self, ready: Ready[Delivery]) -> bool:
+        """Apply what can be applied of a changeset, and make dead letters of its other changes.
+
+        Returns False where the sink can't do that, or all of the changeset is refused.
+        """
+        changeset = ready.changeset
+        if (
+            len(changeset.changes) < 2
+            or not self._letters.has_destination
+            or not isinstance(self._sink, RowSink)
+        ):
+            return False
+
+        def refuse(refused: Sequence[Refused]) -> None:
+            self._letters.bury_changes(ready.arrivals, refused, self._stopping, changeset)
+
+        try:
+            self._patiently(partial(self._sink.apply_rows, changeset, refuse))
+        except ApplyProblem:
+            return False
+        self._applied_all([ready])
+        return True
+
+    def _applied_all(self, group: Sequence[Ready[Delivery]]) -> None:
+        """Note what the sink has committed, and tell of it."""
+        changesets = [ready.changeset for ready in group]
         self._done(group)
         self._applied += len(group)
         self._changes += sum(len(changeset.changes) for changeset in changesets)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from stompkit.link import Link
 from stompkit.replication.consumer._copies import Arrival
 from stompkit.replication.consumer._patience import LOOK_S, Stopped, Stopping
 from stompkit.replication.consumer._reports import PoisonFrame, Teller
-from stompkit.replication.events import Changeset
-from stompkit.replication.frames import Packet
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.events import Changeset, RowChange
+from stompkit.replication.frames import Packet, packets
+from stompkit.replication.sinks import ApplyProblem, Refused
 
 __all__ = ["DeadLetters", "Kind"]
 
@@ -71,19 +74,81 @@ class DeadLetters:
                 f"a frame from {self._original} is no changeset, and there is no destination for "
                 f"dead letters: {reason}"
             ) from error
-        sent = self._link.send(self._destination, _letters(arrivals, self._original, reason, kind))
-        while True:
-            try:
-                sent.result(LOOK_S)
-                break
-            except FutureTimeout:
-                if stopping.is_set:
-                    raise Stopped from None
+        self._send(_letters(arrivals, self._original, reason, kind), stopping)
         self.count += 1
         origin, sequence = (changeset.origin, changeset.sequence) if changeset else ("", None)
         what = f"changeset {sequence} of {origin}" if changeset else "a frame"
         text = f"{what} went to {self._destination}: {reason}"
         self._tell("dead-letter", text, origin, sequence, error)
+
+    def bury_changes(
+        self,
+        arrivals: Sequence[Arrival],
+        refused: Sequence[Refused],
+        stopping: Stopping,
+        changeset: Changeset,
+    ) -> None:
+        """Send a frame for each change that is refused, and wait until a broker has them.
+
+        It is the changeset with this change alone, under the same id and number. Raises
+        :class:`~stompkit.replication.sinks.ApplyProblem` where there is no destination,
+        :class:`Stopped`, and what sending fails with.
+        """
+        if self._destination is None:
+            raise ApplyProblem(refused[0].reason)
+        letters = [
+            letter
+            for each in refused
+            for letter in _letters(
+                _alone(changeset, each.change, arrivals), self._original, each.reason, "apply"
+            )
+        ]
+        self._send(letters, stopping)
+        for each in refused:
+            self.count += 1
+            text = f"a change of changeset {changeset.sequence} of {changeset.origin} went to"
+            self._tell(
+                "dead-letter",
+                f"{text} {self._destination}: {each.reason}",
+                changeset.origin,
+                changeset.sequence,
+                None,
+            )
+
+    @property
+    def has_destination(self) -> bool:
+        """Whether there is somewhere to send them."""
+        return self._destination is not None
+
+    def _send(self, frames: Iterable[Packet], stopping: Stopping) -> None:
+        assert self._destination is not None
+        sent = self._link.send(self._destination, frames)
+        while True:
+            try:
+                sent.result(LOOK_S)
+                return
+            except FutureTimeout:
+                if stopping.is_set:
+                    raise Stopped from None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A frame that is made of a part of those that have arrived; an :class:`Arrival`."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    is_stale: bool = False
+
+
+def _alone(
+    changeset: Changeset, change: RowChange, arrivals: Sequence[Arrival]
+) -> Iterator[Arrival]:
+    """A changeset with one of its changes, with the headers that its first frame has come with."""
+    came = dict(arrivals[0].headers) if arrivals else {}
+    one = msgspec.structs.replace(changeset, changes=(change,))
+    for packet in packets(one):
+        yield _Made({**came, **packet.headers}, packet.body)
 
 
 def _letters(

@@ -40,7 +40,7 @@ from stompkit.replication.jobs._urls import (
 from stompkit.replication.offsets import FileOffsets
 from stompkit.replication.publication import Publication
 from stompkit.replication.signals import emit
-from stompkit.replication.sinks import Sink
+from stompkit.replication.sinks import Refuse, RowSink, Sink
 from stompkit.replication.sinks.signals import SignalSink, SignalsStopped
 from stompkit.replication.subscribers.printing import print_sub
 from stompkit.replication.subscribers.stomp import StompSub, stomp_sub
@@ -88,6 +88,14 @@ class _SelectingSink:
     def apply(self, changesets: Sequence[Changeset]) -> None:
         """Apply what is replicated; an empty changeset is a number all the same."""
         self._sink.apply([_selected(self._tables, each) for each in changesets])
+
+    def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
+        """Apply what can be applied of what is replicated; see RowSink."""
+        selected = _selected(self._tables, changeset)
+        if isinstance(self._sink, RowSink):
+            self._sink.apply_rows(selected, refuse)
+        else:
+            self._sink.apply([selected])
 
 
 class _Counted:

@@ -6,12 +6,13 @@ done, in one transaction: what comes twice has its effect once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-from stompkit.replication.events import Changeset
+from stompkit.replication.events import Changeset, RowChange
 
-__all__ = ["ApplyProblem", "Sink", "SinkMisconfigured"]
+__all__ = ["ApplyProblem", "Refuse", "Refused", "RowSink", "Sink", "SinkMisconfigured", "sifted"]
 
 
 class ApplyProblem(Exception):
@@ -47,3 +48,46 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A change that can't be applied, alone or among others."""
+
+    change: RowChange
+    reason: str
+    """Names changeset, table, key and, where it is one, the column."""
+
+
+#: Takes the changes of a changeset that can't be applied, before the rest of it is committed; what
+#: it raises undoes the rest.
+Refuse = Callable[[Sequence[Refused]], None]
+
+
+@runtime_checkable
+class RowSink(Protocol):
+    """A sink that can apply a changeset without some of its changes."""
+
+    def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
+        """Apply each change that can be applied, and the changeset's number, in one transaction.
+
+        The other changes are given to ``refuse`` before the commit, all at once. A changeset with a
+        number that is not above the last one has no effect, and nothing is refused. Raises what
+        :meth:`Sink.apply` raises, and what ``refuse`` raises; nothing is applied then.
+        """
+
+
+def sifted(
+    changes: Iterable[RowChange], check: Callable[[RowChange], object]
+) -> tuple[list[RowChange], list[Refused]]:
+    """Return the changes that ``check`` takes, and those for which it raises ApplyProblem."""
+    kept: list[RowChange] = []
+    refused: list[Refused] = []
+    for change in changes:
+        try:
+            check(change)
+        except ApplyProblem as problem:
+            refused.append(Refused(change, str(problem)))
+        else:
+            kept.append(change)
+    return kept, refused

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import create_engine
 
 from stompkit.link import Delivery, LinkClosed
 from stompkit.replication.consumer import (
@@ -16,9 +18,10 @@ from stompkit.replication.consumer import (
     SequenceGap,
     WindowTooSmall,
 )
-from stompkit.replication.events import Changeset
+from stompkit.replication.events import Changeset, decode
 from stompkit.replication.frames import Packet, packets
 from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SqlSink
 from tests.ports import free_ports
 from tests.replication.broker.place import (
     LONG_S,
@@ -77,6 +80,34 @@ def test_what_can_not_be_applied_goes_to_the_dead_letters_alone(
     assert letter.headers["dead-letter-kind"] == "apply"
     assert letter.headers["original-destination"] == queue
     assert letter.headers["original-message-id"]
+
+
+def test_of_a_store_that_takes_single_changes_one_bad_row_is_one_dead_letter(
+    place: Place, tmp_path: Path
+) -> None:
+    queue, dead = place.queue(), place.queue("dead")
+    url = f"sqlite:///{tmp_path / 'target.sqlite'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE t (id INT PRIMARY KEY, text CHECK (text <> 'bad'))"
+        )
+    chunk = [write(number, "bad" if number == 7 else "x") for number in range(20)]
+    made = [changeset(1, *chunk), changeset(2, write(99))]
+    sink = SqlSink(engine)
+    place.publish(queue, made)
+    with place.consuming(queue, sink, dead_letter=dead) as running:
+        until(lambda: sink.last("o") == 2)
+        until(lambda: running.consumer.status().dead_letters == 1)
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT id FROM t ORDER BY 1").scalars().all()
+    engine.dispose()
+    assert found == [*(n for n in range(20) if n != 7), 99]
+    (letter,) = letters(place, dead, 1)
+    assert decode(letter.body).changes == (chunk[7],)
+    assert letter.headers["stompkit-changeset"] == made[0].id
+    assert "key {'id': 7}" in letter.headers["dead-letter-reason"]
+    assert letter.headers["original-destination"] == queue
 
 
 @pytest.mark.stomp_requires("ack")

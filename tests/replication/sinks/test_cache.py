@@ -17,7 +17,7 @@ from redis import exceptions as redis_errors
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.signals import emit
-from stompkit.replication.sinks import ApplyProblem, Sink
+from stompkit.replication.sinks import ApplyProblem, Refused, Sink, SinkMisconfigured
 from stompkit.replication.sinks.cache import RedisCacheReplicator, RedisSink, cache_key
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import row_from_json
@@ -307,6 +307,32 @@ def test_poison_is_told_and_nothing_of_it_is_applied(
         sink.apply([changeset(0, change("write", after=ROW)), changeset(1, poison)])
     assert rows_of(client) == {}
     assert sink.last("o") is None
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        RowChange(table="t", action="write", key={}, after={"x": 1}),
+        change("write", 2, after={"id": 2, "x": object()}),
+    ],
+)
+def test_of_a_changeset_with_poison_the_rest_is_stored(
+    sink: RedisSink, client: Redis, poison: RowChange
+) -> None:
+    refused: list[Refused] = []
+    given = changeset(1, change("write", after=ROW), poison)
+    sink.apply_rows(given, refused.extend)
+    assert [each.change for each in refused] == [poison]
+    assert stored(client) == ROW
+    assert sink.last("o") == 1
+    sink.apply_rows(given, refused.extend)
+    assert len(refused) == 1
+
+
+def test_keys_of_another_program_are_not_waited_for(sink: RedisSink, client: Redis) -> None:
+    client.set("stompkit:cache:offsets", "something else")
+    with pytest.raises(SinkMisconfigured, match="other data"):
+        sink.apply([changeset(0, change("write", after=ROW))])
 
 
 def test_a_lost_connection_is_made_again(sink: RedisSink, client: Redis) -> None:

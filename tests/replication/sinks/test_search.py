@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
-from stompkit.replication.sinks import ApplyProblem, Sink
+from stompkit.replication.sinks import ApplyProblem, Refused, Sink
 from stompkit.replication.sinks.search import SearchProblem, SearchSink
 from stompkit.replication.tables import Tables
 from tests.replication.sinks.rows_model import (
@@ -449,6 +449,17 @@ def test_what_can_not_be_a_document_is_told_before_anything_is_written(
     assert sink.last("o") is None
 
 
+def test_of_a_changeset_with_poison_the_rest_is_stored(
+    sink: SearchSink, server: SearchServer
+) -> None:
+    refused: list[Refused] = []
+    poison = change("write", 2, after={"x": object()})
+    sink.apply_rows(changeset(1, change("write", after=ROW), poison), refused.extend)
+    assert [each.change for each in refused] == [poison]
+    assert set(server.sources("t")) == {"1"}
+    assert sink.last("o") == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
@@ -471,7 +482,9 @@ def test_what_the_index_refuses_is_told_with_table_and_key(
         assert json.dumps(key) in str(caught.value)
         assert sink.last("o") is None
         assert set(server.sources("t")) == {"1", "3"}
-        sink.skip(changeset(0))
+        refused: list[Refused] = []
+        sink.apply_rows(changeset(0, *rows), refused.extend)
+        assert [each.change for each in refused] == [rows[1]]
         assert sink.last("o") == 0
 
 

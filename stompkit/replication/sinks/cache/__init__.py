@@ -11,7 +11,7 @@ from redis import Redis, WatchError
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
+from stompkit.replication.sinks import ApplyProblem, Refuse, SinkMisconfigured, sifted
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
 from stompkit.replication.sinks.cache._keys import NAMESPACE, cache_key, delete_table, escaped
 from stompkit.replication.sinks.cache._replicator import RedisCacheReplicator
@@ -100,6 +100,18 @@ class RedisSink:
         """
         self._commit(changesets, self._write)
 
+    def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
+        """Write what can be written; see RowSink.
+
+        Raises ``redis.RedisError``, and what ``refuse`` raises.
+        """
+        if not unapplied([changeset], {changeset.origin: self.last(changeset.origin)}):
+            return
+        kept, refused = sifted(changeset.changes, self._check)
+        if refused:
+            refuse(refused)
+        self.apply([msgspec.structs.replace(changeset, changes=tuple(kept))])
+
     def skip(self, changeset: Changeset) -> None:
         """Only store the number; raises ``redis.RedisError``."""
         self._commit([changeset], lambda pipe, changesets: pipe.multi())
@@ -174,6 +186,15 @@ class RedisSink:
                 pipe.set(":".join(place), text, px=self._ttl_ms)
         if columns.learnt:
             pipe.hset(self._columns, mapping=columns.learnt)
+
+    def _check(self, change: RowChange) -> None:
+        """Raise ApplyProblem for a change that can't be stored by itself."""
+        if not self._tables.wants(change.schema, change.table):
+            return
+        rows = Rows(self._holder, lambda change, key: key_text(list(key.values())))
+        rows.add(self._tables.shape(change), 0)
+        for outcome in rows.outcomes.values():
+            self._text(outcome, frozenset(outcome.columns or ()), {})
 
     def _holder(self, change: RowChange) -> str:
         """What the keys of a table's rows begin with."""

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyProblem, Refuse, Refused, sifted
 from stompkit.replication.sinks._rows import Outcome, Place, Rows, describe, key_text, unapplied
 from stompkit.replication.sinks.search._api import (
     CONFLICT,
@@ -132,6 +132,33 @@ class SearchSink:
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
         """Write what has become of rows, then the numbers of their changesets."""
+        self._apply_all(changesets, None)
+
+    def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
+        """Write what can be written, then the number; see RowSink."""
+        if not unapplied([changeset], self._offsets.last([changeset.origin])):
+            return
+        kept, refused = sifted(changeset.changes, self._check)
+        selected = msgspec.structs.replace(changeset, changes=tuple(kept))
+
+        def refuse_all(more: list[Refused]) -> None:
+            if refused or more:
+                refuse([*refused, *more])
+
+        self._apply_all([selected], refuse_all)
+
+    def _check(self, change: RowChange) -> None:
+        """Raise ApplyProblem for a change that has no document."""
+        if self._tables.wants(change.schema, change.table):
+            rows = Rows(self._index_of, self._id_of)
+            rows.add(self._tables.shape(change), 0)
+            for outcome in rows.outcomes.values():
+                _told(outcome)
+
+    def _apply_all(
+        self, changesets: Sequence[Changeset], refuse: Callable[[list[Refused]], None] | None
+    ) -> None:
+        """Write rows and numbers; what an index refuses is given to ``refuse``, or raised."""
         last = self._offsets.last(list({changeset.origin: None for changeset in changesets}))
         of_origin: dict[str, list[Changeset]] = {}
         for changeset in unapplied(changesets, last):
@@ -140,7 +167,7 @@ class SearchSink:
             with suppress(ApplyProblem):
                 # What is refused will be told of the changeset that it is in.
                 self._bulk(self._offsets.moves(origin), {})
-            self._apply(origin, new)
+            self._apply(origin, new, refuse)
             self._offsets.store(new[-1])
 
     def skip(self, changeset: Changeset) -> None:
@@ -153,13 +180,20 @@ class SearchSink:
 
     # Rows.
 
-    def _apply(self, origin: str, changesets: Sequence[Changeset]) -> None:
+    def _apply(
+        self,
+        origin: str,
+        changesets: Sequence[Changeset],
+        refuse: Callable[[list[Refused]], None] | None,
+    ) -> None:
         rows = Rows(self._index_of, self._id_of)
         for changeset in changesets:
             for change in changeset.changes:
                 if self._tables.wants(change.schema, change.table):
                     rows.add(self._tables.shape(change), changeset.sequence)
         if not rows.outcomes and not rows.emptied:
+            if refuse is not None:
+                refuse([])
             return
         base = self._offsets.number(origin) << _ORIGIN_BITS
         told = {place: _told(outcome) for place, outcome in rows.outcomes.items()}
@@ -177,7 +211,7 @@ class SearchSink:
                 if outcome.base not in (None, place):
                     moves.append(actions[-1])
         self._offsets.begin(changesets[-1], moves, self._batch_bytes)
-        self._bulk(actions, rows.outcomes)
+        self._bulk(actions, rows.outcomes, refuse)
 
     def _empty(self, index: str, version: int) -> None:
         """Delete what an index has from before a version."""
@@ -185,23 +219,34 @@ class SearchSink:
             old = [id for id, found in step if found < version]
             self._bulk([versioned((index, id), version, None) for id in old], {})
 
-    def _bulk(self, actions: Sequence[Action], outcomes: dict[Place, Outcome]) -> None:
+    def _bulk(
+        self,
+        actions: Sequence[Action],
+        outcomes: dict[Place, Outcome],
+        refuse: Callable[[list[Refused]], None] | None = None,
+    ) -> None:
         """Do actions, in as many requests as it takes; the others, too, where one is refused."""
         poison = [
             problem
             for batch in batches(actions, self._batch_bytes)
             for problem in self._send(batch, outcomes)
         ]
-        if poison:
-            raise ApplyProblem("; ".join(poison[:3]))
+        if refuse is not None:
+            refuse(
+                [Refused(outcomes[action.index, action.id].change, text) for action, text in poison]
+            )
+        elif poison:
+            raise ApplyProblem("; ".join(text for _, text in poison[:3]))
 
-    def _send(self, actions: Sequence[Action], outcomes: dict[Place, Outcome]) -> list[str]:
+    def _send(
+        self, actions: Sequence[Action], outcomes: dict[Place, Outcome]
+    ) -> list[tuple[Action, str]]:
         """Send a request; gives what is wrong with documents that were refused."""
         try:
             results = list(self._api.bulk(actions, self._refresh))
         except TooLarge as problem:
             if len(actions) == 1:
-                return [f"{_name(actions[0], outcomes)}: {problem}"]
+                return [(actions[0], f"{_name(actions[0], outcomes)}: {problem}")]
             middle = len(actions) // 2
             first = self._send(actions[:middle], outcomes)
             return first + self._send(actions[middle:], outcomes)
@@ -214,7 +259,7 @@ class SearchSink:
                 continue
             if status not in _POISON or error.get("type") in _PASSING:
                 raise SearchProblem(f"{_name(action, outcomes)}: status {status}: {shown(error)}")
-            poison.append(f"{_name(action, outcomes)}: {shown(error)}")
+            poison.append((action, f"{_name(action, outcomes)}: {shown(error)}"))
         return poison
 
     # Names.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+
+import msgspec
 
 try:
     from sqlalchemy import URL, Connection, Engine
@@ -13,7 +16,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from stompkit.replication.events import Changeset, RowChange
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyProblem, Refuse, Refused, sifted
 from stompkit.replication.sinks.sql._database import (
     Database,
     ForeignKeys,
@@ -149,6 +152,28 @@ class SqlSink:
                 # What is only looked at when a transaction ends is of no row in particular.
                 raise ApplyProblem(f"{_numbers(changesets)}: {rejected}") from None
 
+    def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
+        """Apply what can be applied of a changeset, each change by itself; see RowSink.
+
+        What is missing is made before, by each ``schema`` change that can be followed. Foreign keys
+        and unique columns are looked at after each change, and changes that they refuse are tried
+        once more behind the others.
+        """
+        self._open()
+        if not self._news([changeset])[1]:
+            return
+        refused = self._prepare_each(changeset)
+        with self._database.transaction() as connection:
+            last = self._offsets.lock(connection, [changeset.origin])[changeset.origin]
+            if last is not None and last >= changeset.sequence:
+                return
+            self._database.defer(connection, at_once=True)
+            rows = [change for change in changeset.changes if change.action != "schema"]
+            refused += self._apply_each(connection, changeset, rows)
+            if refused:
+                refuse(refused)
+            self._offsets.store(connection, changeset)
+
     def skip(self, changeset: Changeset) -> None:
         """Count a changeset as applied, and do nothing else."""
         self._open()
@@ -281,6 +306,60 @@ class SqlSink:
         except Rejected as rejected:
             raise problem_with(*batch.cause, str(rejected)) from None
 
+    # One change at a time.
+
+    def _prepare_each(self, changeset: Changeset) -> list[Refused]:
+        """Make what is missing; gives the ``schema`` changes that can't be followed."""
+        self._catalog.forget()
+        schemas = [change for change in changeset.changes if change.action == "schema"]
+        _, refused = sifted(schemas, partial(self._evolve, changeset))
+        self._look([changeset])
+        return refused
+
+    def _apply_each(
+        self, connection: Connection, changeset: Changeset, changes: Sequence[RowChange]
+    ) -> list[Refused]:
+        """Apply changes, and again those that others have helped; gives what is refused."""
+        left = changes
+        while True:
+            refused = self._pass(connection, changeset, left)
+            if not refused or len(refused) == len(left):
+                return refused
+            left = [each.change for each in refused]
+
+    def _pass(
+        self, connection: Connection, changeset: Changeset, changes: Sequence[RowChange]
+    ) -> list[Refused]:
+        """Apply changes once; what is behind a change of the same row that is refused waits."""
+        refused: list[Refused] = []
+        reasons: dict[bytes, str] = {}
+        for change in changes:
+            rows = _rows_of(change)
+            reason = next((reasons[row] for row in rows if row in reasons), "")
+            if not reason:
+                try:
+                    self._apply_one(connection, changeset, change)
+                except ApplyProblem as problem:
+                    reason = str(problem)
+            if reason:
+                refused.append(Refused(change, reason))
+                reasons.update(dict.fromkeys(rows, reason))
+            elif change.action == "truncate":
+                # Of what was there before nothing is left, whether it could be applied or not.
+                refused = [each for each in refused if each.change.name != change.name]
+        return refused
+
+    def _apply_one(self, connection: Connection, changeset: Changeset, change: RowChange) -> None:
+        """Apply a change, or nothing of it; raises ApplyProblem."""
+        one = msgspec.structs.replace(changeset, changes=(change,))
+        batches = self._planner(1).plan([one])
+        try:
+            with self._database.errors(), connection.begin_nested():
+                for batch in batches:
+                    apply_batch(connection, self._statements, batch)
+        except Rejected as rejected:
+            raise problem_with(changeset, change, str(rejected)) from None
+
     # Tables.
 
     def _prepare(self, changesets: Iterable[Changeset]) -> None:
@@ -348,6 +427,12 @@ class SqlSink:
             for name in told
             if table.column(name) is None
         ]
+
+
+def _rows_of(change: RowChange) -> list[bytes]:
+    """The rows that a change is about; none where rows have no key."""
+    old = msgspec.structs.replace(change, key=change.old_key) if change.old_key else None
+    return [each.identity for each in (change, old) if each is not None and each.key]
 
 
 def _numbers(changesets: Sequence[Changeset]) -> str:

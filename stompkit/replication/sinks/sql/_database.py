@@ -84,10 +84,17 @@ class Database:
                     connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 yield connection
 
-    def defer(self, connection: Connection) -> None:
-        """See to foreign keys, within a transaction that has begun to write."""
+    def defer(self, connection: Connection, *, at_once: bool = False) -> None:
+        """See to foreign keys, within a transaction that has begun to write.
+
+        With ``at_once`` they are looked at after each statement, unless they are off.
+        """
         if self.backend == "postgresql" and self._foreign_keys == "off":
             connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        elif self.backend == "postgresql" and at_once:
+            connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+        elif at_once:
+            return
         elif self.backend == "postgresql" and self._foreign_keys == "deferred":
             connection.exec_driver_sql("SET CONSTRAINTS ALL DEFERRED")
         elif self.backend == "sqlite" and self._foreign_keys == "deferred":

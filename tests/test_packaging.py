@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import in_matrix
+
 ROOT = Path(__file__).parent.parent
 
 CONSUMER = """\
@@ -54,12 +56,22 @@ def run(*command: str | Path, cwd: Path, status: int = 0, **more: str) -> str:
     return done.stdout
 
 
+# What can be compiled is, in the parts of the suite that run on compiled modules.
+@pytest.fixture(scope="session", params=[False, in_matrix(True)], ids=["python", "compiled"])
+def is_compiled(request: pytest.FixtureRequest) -> bool:
+    """Return True if the wheel is to be compiled."""
+    return bool(request.param)
+
+
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel built from it."""
+def built(is_compiled: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: FBT001
+    """Return a folder with the sdist, and the wheel built from it."""
     folder = tmp_path_factory.mktemp("dist")
     build = (sys.executable, "-m", "build", "--outdir", folder, ROOT)
-    run(*build, cwd=folder, STOMPKIT_COMPILE="1", STOMPKIT_COMPILE_LEVEL="0")
+    if is_compiled:
+        run(*build, cwd=folder, STOMPKIT_COMPILE="1", STOMPKIT_COMPILE_LEVEL="0")
+    else:
+        run(*build, cwd=folder, STOMPKIT_PURE="1")
     return folder
 
 
@@ -98,12 +110,13 @@ def test_checkout_does_not_shadow_twisted() -> None:
     assert not (ROOT / "twisted" / "plugins" / "__init__.py").exists()
 
 
-def test_wheel_claims_no_other_name(wheel: Path) -> None:
+def test_wheel_claims_no_other_name(wheel: Path, is_compiled: bool) -> None:  # noqa: FBT001
     tops = {name.partition("/")[0] for name in names(wheel)}
     ours = {top for top in tops if not top.endswith(".dist-info")}
     # Spark finds formats in modules of such names only; the library is what is compiled.
     library = f"stompkit__mypyc{sysconfig.get_config_var('EXT_SUFFIX')}"
-    assert ours == {"stompkit", "twisted", "pyspark_stompkit.py", library}
+    assert ours - {library} == {"stompkit", "twisted", "pyspark_stompkit.py"}
+    assert (library in ours) == is_compiled
 
 
 def test_wheel_has_every_case_and_data_file(wheel: Path) -> None:
@@ -135,7 +148,14 @@ def test_sdist_has_what_its_tests_need(built: Path) -> None:
     assert wanted <= inside
 
 
-def test_installed_wheel_is_compiled_and_can_do_without(installed: Path, tmp_path: Path) -> None:
+def test_installed_wheel_is_compiled_and_can_do_without(
+    installed: Path,
+    is_compiled: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    if not is_compiled:
+        assert ", not compiled" in run(installed / "stompkit", "--version", cwd=tmp_path)
+        return
     version = (installed / "stompkit", "--version")
     assert ", compiled" in run(*version, cwd=tmp_path)
     assert ", not compiled" in run(*version, cwd=tmp_path, STOMPKIT_PURE="1")
@@ -147,6 +167,7 @@ def test_installed_wheel_is_compiled_and_can_do_without(installed: Path, tmp_pat
     assert "none failed" in run(*case, cwd=tmp_path, STOMPKIT_PURE="1")
 
 
+@pytest.mark.matrix
 def test_a_wheel_without_a_compiler_is_python(tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "tests", "docs"))
@@ -200,6 +221,7 @@ def test_installed_wheel_brings_the_fixture(installed: Path, tmp_path: Path) -> 
     assert "1 passed" in output
 
 
+@pytest.mark.matrix
 def test_twisted_can_be_reinstalled_and_stompkit_removed(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"

@@ -15,6 +15,7 @@ import pytest
 
 from stompkit.testing.plugin import settings_of
 from tests.conformance.command import ROOT, environment
+from tests.effort import in_matrix
 from tests.integration.clients.driver import LIBRARIES, LibraryMissing
 
 AGENTS = ROOT / "conformance" / "clients" / "agents"
@@ -31,8 +32,8 @@ class Client(NamedTuple):
 
 FOREIGN = (
     Client("stomp.js", "stomp_js.mjs", "stompjs"),
-    Client("Net::Stomp", "perl.pl", "perl"),
-    Client("ruby-stomp", "ruby.rb", "ruby"),
+    in_matrix(Client("Net::Stomp", "perl.pl", "perl")),
+    in_matrix(Client("ruby-stomp", "ruby.rb", "ruby")),
 )
 
 

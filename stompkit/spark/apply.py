@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -11,14 +12,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.spark._columns import APPLIED
 from stompkit.spark._ranges import are_ranges, batches_of, changes_of
 from stompkit.spark._states import Choice
 from stompkit.spark.fence import are_in_order, beyond, sort_key
-from stompkit.spark.targets import Committed, Job, Staged, Target, open_target
+from stompkit.spark.targets import Committed, Job, Lacking, Staged, StagingLost, Target, open_target
 from stompkit.spark.targets._evolve import merged
 
 __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
+
+_log: Final = logging.getLogger(__name__)
 
 #: What becomes of a change that can't be applied: nothing of its batch is, or all but that.
 OnProblem = Literal["stop", "dead-letter"]
@@ -185,6 +189,83 @@ def _is_plain(deletes: str) -> bool:
     return deletes.replace(" ", "").replace('"', "'") == "operation='delete'"
 
 
+@dataclass(frozen=True)
+class _Again:
+    """Why a batch has to be begun anew."""
+
+    def final(self, job: Job, attempts: int) -> Exception:
+        """The error to stop with when so many attempts were no help."""
+        return ApplyProblem(
+            f"the pipeline {job.pipeline!r} has begun a batch {attempts} times and can't apply it:"
+            f" {self}. {self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Moved(_Again):
+    """Somebody else has moved the fence."""
+
+    def __str__(self) -> str:
+        return "each time its fence in the target was moved meanwhile"
+
+    def _advice(self) -> str:
+        return "Is it running more than once? Stop all but one, or give them different names"
+
+
+@dataclass(frozen=True)
+class _Unsorted(_Again):
+    """The changes came in another order than that of the spool."""
+
+    def __str__(self) -> str:
+        return "its changes are not in the order of the spool, and sorting them did not help"
+
+    def _advice(self) -> str:
+        return "Does the query change _partition, _ordinal or change, or give rows twice?"
+
+
+@dataclass(frozen=True)
+class _Lacking(_Again):
+    """The target lacked something, which was made."""
+
+    what: str
+
+    @classmethod
+    def of(cls, lacking: Lacking) -> _Lacking:
+        """Name tables and columns."""
+        return cls(
+            ", ".join(
+                f"{'.'.join(filter(None, table))} ({', '.join(sorted(columns))})"
+                for table, columns in sorted(lacking.items())
+            )
+        )
+
+    def __str__(self) -> str:
+        return f"tasks do not find {self.what} in the target, where the driver has it"
+
+    def _advice(self) -> str:
+        return (
+            "Do the executors see another file or another server under the target's URL?"
+            " An SQLite file has to be on a disk that they share with the driver"
+        )
+
+
+@dataclass(frozen=True)
+class _Lost(_Again):
+    """What tasks had staged was lost."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return self.what
+
+    def final(self, job: Job, attempts: int) -> Exception:
+        """A server that crashes may be well again later."""
+        return SinkUnavailable(f"{attempts} times in a row: {self.what}")
+
+
 class _Batch:
     """One batch on its way."""
 
@@ -197,19 +278,26 @@ class _Batch:
 
     def run(self) -> Applied:
         """Apply it, as often begun anew as it takes."""
+        last: _Again | None = None
         for _ in range(_MOST_ATTEMPTS):
             fence = self._target.fence(self._job.pipeline, self._job.spool)
             job = replace(self._job, fence=fence)
             applied = self._by_tasks(job) if job.is_plain else self._by_driver(job)
-            if applied is not None:
+            if isinstance(applied, Applied):
                 return applied
-        raise ApplyProblem(
-            f"the fence of the pipeline {self._job.pipeline!r} moves all the time:"
-            " is it running more than once?"
-        )
+            last = self._again(applied, last)
+        assert last is not None
+        raise last.final(self._job, _MOST_ATTEMPTS)
 
-    def _by_tasks(self, job: Job) -> Applied | None:
-        """Have tasks make of the batch what is committed; ``None`` to begin anew."""
+    def _again(self, reason: _Again, last: _Again | None) -> _Again:
+        """Note why the batch begins anew; raises where that was no help the last time."""
+        _log.info("the batch is begun anew: %s", reason)
+        if isinstance(reason, _Lacking) and reason == last:
+            raise reason.final(self._job, 2)
+        return reason
+
+    def _by_tasks(self, job: Job) -> Applied | _Again:
+        """Have tasks make of the batch what is committed."""
         parts = sorted(self._stage(job), key=lambda part: sort_key(part.ranges))
         is_done = False
         try:
@@ -219,11 +307,11 @@ class _Batch:
                 self._df = self._df.repartitionByRange("_partition", "_ordinal")
                 self._df = self._df.sortWithinPartitions("_partition", "_ordinal", "change")
                 self._ranges = None
-                return None
+                return _Unsorted()
             lacking = merged(part.lacking for part in parts)
             if lacking:
                 self._target.evolve(lacking)
-                return None
+                return _Lacking.of(lacking)
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
                 raise ApplyProblem(str(problems[0]))
@@ -236,8 +324,10 @@ class _Batch:
             except ApplyProblem:
                 # One by one: then it is known which one it was, or it works.
                 return self._by_driver(job)
+            except StagingLost as lost:
+                return _Lost(str(lost))
             is_done = done is not None
-            return None if done is None else _applied(parts, done)
+            return _Moved() if done is None else _applied(parts, done)
         finally:
             if not is_done:
                 self._target.discard(parts)
@@ -254,18 +344,18 @@ class _Batch:
         rows = df.mapInArrow(stage, "staged binary").collect()
         return [Staged.load(bytes(row.staged)) for row in rows]
 
-    def _by_driver(self, job: Job) -> Applied | None:
-        """Apply it here; ``None`` to begin anew."""
+    def _by_driver(self, job: Job) -> Applied | _Again:
+        """Apply it here."""
         table = self._df.toArrow().combine_chunks()
         if job.is_plain:
             table = table.sort_by([(name, "ascending") for name in APPLIED[:3]])
         batches = table.to_batches()
         done = self._target.apply(batches, job)
         if done is None:
-            return None
+            return _Moved()
         if not isinstance(done, Committed):
             self._target.evolve(done)
-            return None
+            return _Lacking.of(done)
         new = sum(beyond(batch, job.fence).num_rows for batch in batches)
         return Applied(
             table.num_rows,

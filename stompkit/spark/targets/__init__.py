@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from stompkit.spark.targets.base import Committed, Job, Lacking, NewColumn, Staged, Target
+from stompkit.spark.targets.base import (
+    Committed,
+    Job,
+    Lacking,
+    NewColumn,
+    Staged,
+    StagingLost,
+    Target,
+)
 
-__all__ = ["Committed", "Job", "Lacking", "NewColumn", "Staged", "Target", "open_target"]
+__all__ = [
+    "Committed",
+    "Job",
+    "Lacking",
+    "NewColumn",
+    "Staged",
+    "StagingLost",
+    "Target",
+    "open_target",
+]
 
 
 def open_target(url: str, **options: Any) -> Target:

@@ -41,6 +41,9 @@ class Op:
     values: list[Values]
     #: The table that the values are in; empty where they are here.
     stage: str = ""
+    #: Of a table with values: the server that it is on, and a checksum of its rows.
+    server: str = ""
+    checksum: str = ""
 
     def rows(self) -> list[tuple[object, ...]]:
         """The values of each row."""

@@ -14,7 +14,24 @@ import pyarrow as pa
 from stompkit.spark._states import Choice, Problem
 from stompkit.spark.fence import Fence
 
-__all__ = ["Committed", "Job", "Lacking", "NewColumn", "Staged", "Target", "chunks", "letters_of"]
+__all__ = [
+    "Committed",
+    "Job",
+    "Lacking",
+    "NewColumn",
+    "Staged",
+    "StagingLost",
+    "Target",
+    "chunks",
+    "letters_of",
+]
+
+
+class StagingLost(Exception):
+    """The target does not have what tasks have staged there; nothing is applied.
+
+    ``str()`` says what is lost. The batch is staged again.
+    """
 
 
 class NewColumn(msgspec.Struct, frozen=True):
@@ -130,8 +147,9 @@ class Target(Protocol):
         """Apply parts in their order, and move the fence, in one transaction.
 
         Returns ``None`` where the fence is not where ``job`` has it: somebody else was at work, and
-        nothing is done. Raises :class:`~stompkit.replication.sinks.ApplyProblem` where the target
-        refuses something, and any other exception for what may pass.
+        nothing is done. Raises :class:`StagingLost` where not all that tasks have staged is there,
+        :class:`~stompkit.replication.sinks.ApplyProblem` where the target refuses something, and
+        any other exception for what may pass.
         """
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:

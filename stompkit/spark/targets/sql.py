@@ -93,6 +93,7 @@ class SqlTarget:
         if session.copies is not None:
             with session.database.transaction() as connection:
                 session.copies.sweep(connection)
+                session.copies.server_of(connection)
 
     def fence(self, pipeline: str, spool: str) -> dict[int, int]:
         """The ordinal of the last message that is applied, by partition."""

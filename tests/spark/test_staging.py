@@ -1,0 +1,271 @@
+"""Rows that tasks stage in PostgreSQL: applied as they were staged, or staged again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.spark.apply import _Batch, apply_changes
+from stompkit.spark.targets import Committed, Job, Staged, StagingLost
+from stompkit.spark.targets._postgres import LEAST_ROWS
+from stompkit.spark.targets.sql import SqlTarget
+from tests.replication.broker.place import until
+from tests.replication.sinks.sql_targets import Target, change, database_url, target
+from tests.servers import PostgreSql, SqlServer, mariadb, postgresql
+from tests.spark.change_rows import batch_of, row_of
+
+__all__ = ["database_url", "mariadb", "postgresql", "target"]
+
+MANY = 2 * LEAST_ROWS
+SIMPLE = "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20), b INT)"
+EXPECTED = [(each, "a", each) for each in range(MANY)]
+
+
+def rows() -> list[dict[str, Any]]:
+    """So many new rows that they are staged."""
+    return [
+        row_of(change("write", {"id": n}, after={"id": n, "a": "a", "b": n}), n)
+        for n in range(MANY)
+    ]
+
+
+def staged_in(made: SqlTarget) -> tuple[list[Staged], Job]:
+    """What two tasks have staged."""
+    made.prepare()
+    job = Job("p", "s", fence=made.fence("p", "s"))
+    halves = rows()[: MANY // 2], rows()[MANY // 2 :]
+    parts = [part for half in halves for part in made.stage([batch_of(half)], job)]
+    assert [len(part.tables) for part in parts] == [1, 1]
+    return parts, job
+
+
+def crash(where: Target) -> None:
+    """Kill one process of the server, as lack of memory does, and wait until it has recovered."""
+    with where.engine.connect() as killed, where.engine.connect() as other:
+        pid = killed.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        # The server ends all of its processes, and then recovers.
+        until(lambda: is_lost(other))
+        killed.invalidate()
+    until(lambda: answers(where))
+
+
+def is_lost(connection: Connection) -> bool:
+    """Whether the server has ended the other side of a connection."""
+    try:
+        connection.exec_driver_sql("SELECT 1")
+    except DBAPIError:
+        return True
+    return False
+
+
+def answers(where: Target) -> bool:
+    """Whether the server takes connections."""
+    where.engine.dispose()
+    try:
+        return bool(where.rows("SELECT 1"))
+    except DBAPIError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def own_server(postgresql: SqlServer) -> Iterator[PostgreSql]:
+    """A server that may crash."""
+    server = PostgreSql()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def own_target(own_server: PostgreSql) -> Iterator[Target]:
+    """An empty table on it."""
+    made = Target("postgresql", own_server.url(own_server.new_database()))
+    made.execute(SIMPLE)
+    yield made
+    made.engine.dispose()
+
+
+def test_rows_that_a_crash_has_emptied_are_not_taken_for_applied(
+    own_target: Target,
+) -> None:
+    with closing(SqlTarget(own_target.url)) as made:
+        parts, job = staged_in(made)
+        crash(own_target)
+        assert all(own_target.rows(f"SELECT * FROM {part.tables[0]}") == [] for part in parts)
+        with pytest.raises(StagingLost, match="recovered from a crash"):
+            made.commit(parts, job)
+        assert (own_target.table(), made.fence("p", "s")) == ([], {})
+        made.discard(parts)
+        parts, job = staged_in(made)
+        assert made.commit(parts, job) == Committed(written=MANY)
+    assert own_target.table() == EXPECTED
+
+
+class Crashing(SqlTarget):
+    """Has the server crash when rows are staged, so many times."""
+
+    def __init__(self, where: Target, times: int) -> None:
+        super().__init__(where.url)
+        self.crash: Callable[[], None] = lambda: crash(where)
+        self.times = times
+
+    def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
+        """Crash first."""
+        if self.times:
+            self.times -= 1
+            self.crash()
+        return super().commit(parts, job)
+
+
+class InProcess(_Batch):
+    """A batch whose tasks run here, without Spark."""
+
+    def __init__(self, made: SqlTarget, *tasks: list[dict[str, Any]]) -> None:
+        nothing: Any = None
+        super().__init__(nothing, nothing, made, Job("p", "s"))
+        self._tasks = tasks
+
+    def _stage(self, job: Job) -> list[Staged]:
+        other: SqlTarget = pickle.loads(pickle.dumps(self._target))
+        return [
+            Staged.load(part.dump())
+            for rows in self._tasks
+            for part in other.stage([batch_of(rows)], job)
+        ]
+
+
+def test_batch_is_staged_again_after_crashes(own_target: Target) -> None:
+    with closing(Crashing(own_target, times=2)) as crashing:
+        crashing.prepare()
+        applied = InProcess(crashing, rows()[:LEAST_ROWS], rows()[LEAST_ROWS:]).run()
+    assert (applied.changes, applied.written) == (MANY, MANY)
+    assert own_target.table() == EXPECTED
+    assert own_target.rows("SELECT 1 FROM pg_tables WHERE tablename LIKE 'stompkit_stage%%'") == []
+
+
+@pytest.mark.matrix
+def test_batch_of_spark_is_staged_again_after_a_crash(
+    spark: SparkSession, own_target: Target
+) -> None:
+    made = spark.createDataFrame(pa.Table.from_batches([batch_of(rows())])).coalesce(1)
+    with closing(Crashing(own_target, times=1)) as crashing:
+        applied = apply_changes(made, crashing, pipeline="p")
+    assert (applied.changes, applied.written) == (MANY, MANY)
+    assert own_target.table() == EXPECTED
+
+
+class Elsewhere(SqlTarget):
+    """Has tasks look into another database, as with an SQLite file that workers do not have."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SqlTarget, (f"{self.url}-of-a-worker",)
+
+
+class Moving(SqlTarget):
+    """Somebody else moves the fence before each commit."""
+
+    def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
+        """Move it."""
+        last = job.fence.get(1, 0)
+        other = Staged({1: (last, last + 1)})
+        assert super().commit([other], job) is not None
+        return super().commit(parts, job)
+
+
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Elsewhere, r"tasks do not find t \(a, b, id\) in the target.*SQLite file has to be on"),
+        (Moving, "its fence in the target was moved meanwhile. Is it running more than once"),
+    ],
+)
+def test_batch_that_is_begun_anew_in_vain_says_why(
+    target: Target, kind: type[SqlTarget], reason: str
+) -> None:
+    target.execute(SIMPLE)
+    with closing(kind(target.url, create=True)) as made:
+        made.prepare()
+        with pytest.raises(ApplyProblem, match=reason):
+            InProcess(made, rows()[:3]).run()
+
+
+@pytest.mark.matrix
+def test_promoted_standby_is_staged_on_again(own_server: PostgreSql, own_target: Target) -> None:
+    standby = Standby(own_server)
+    try:
+        standby.start()
+        there = Target("postgresql", own_target.url.replace(*standby.instead))
+        with closing(SqlTarget(own_target.url)) as made:
+            parts, job = staged_in(made)
+        own = own_target.rows("SELECT pg_current_wal_lsn()::text")[0][0]
+        caught_up = f"SELECT pg_last_wal_replay_lsn() >= '{own}'::pg_lsn"
+        until(lambda: there.rows(caught_up)[0][0])
+        there.execute("SELECT pg_promote()")
+        with closing(SqlTarget(there.url)) as promoted:
+            with pytest.raises(StagingLost, match="another server"):
+                promoted.commit(parts, job)
+            promoted.discard(parts)
+            parts, job = staged_in(promoted)
+            assert promoted.commit(parts, job) == Committed(written=MANY)
+        assert there.table() == EXPECTED
+        there.engine.dispose()
+    finally:
+        standby.remove()
+
+
+class Standby(PostgreSql):
+    """A standby of another server."""
+
+    def __init__(self, primary: PostgreSql) -> None:
+        self._primary = primary
+        super().__init__()
+        own, theirs = (str(each.directory).replace("/", "%2F") for each in (self, primary))
+        #: What of a primary's URL is replaced by what.
+        self.instead = (theirs, own)
+
+    def _install_command(self) -> Sequence[str]:
+        folder = self.directory / "data"
+        source = f"host={self._primary.directory} user=postgres"
+        return [
+            self._program("pg_basebackup"),
+            *("-D", str(folder), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync"),
+        ]
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("DELETE FROM {} WHERE id = 7", f"there were {LEAST_ROWS}, and there are {LEAST_ROWS - 1}"),
+        ("INSERT INTO {} VALUES (-1, 'x', 1)", f"and there are {LEAST_ROWS + 1}"),
+        ("UPDATE {} SET b = b + 1 WHERE id = 7", "were changed by somebody else"),
+        ("TRUNCATE {}", "and there are 0"),
+        ("DROP TABLE {}", "the server has no such table"),
+    ],
+)
+def test_rows_are_applied_as_they_were_staged_or_not_at_all(
+    target: Target, statement: str, reason: str
+) -> None:
+    target.execute(SIMPLE)
+    with closing(SqlTarget(target.url)) as made:
+        parts, job = staged_in(made)
+        target.execute(statement.format(parts[0].tables[0]))
+        with pytest.raises(StagingLost, match=reason):
+            made.commit(parts, job)
+        assert (target.table(), made.fence("p", "s")) == ([], {})

@@ -51,8 +51,7 @@ def access(settings: Settings, clock: Clock) -> Access:
     auth = settings.auth
     rights = None
     if settings.rights:
-        like_activemq = settings.broker.dialect == "activemq"
-        rights = RightsAuthoriser(settings.rights, like_activemq=like_activemq)
+        rights = RightsAuthoriser(settings.rights)
 
     def throttled(decider: Decider) -> Authenticator:
         throttle = Throttle(auth.throttle)

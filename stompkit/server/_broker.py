@@ -317,17 +317,23 @@ class Broker:
 
     # What frames do.
 
-    def settle(self, settlement: Settlement) -> None:
-        """Apply an ACK or NACK."""
+    def settle(self, settlement: Settlement) -> list[Entry]:
+        """Apply an ACK or NACK.
+
+        Returns the entries that are gone; :meth:`Journal.take` brings them back if the store can't
+        do it.
+        """
         for entry in settlement.entries:
             entry.holder = None
             self._release(entry)
         if settlement.accepted:
             for entry in settlement.entries:
                 entry.home.settled(entry)
-        elif settlement.entries:
+            return settlement.entries
+        if settlement.entries:
             host = settlement.entries[0].home.host
-            host.reject(settlement.entries, requeue=settlement.requeue, reason="rejected")
+            return host.reject(settlement.entries, requeue=settlement.requeue, reason="rejected")
+        return []
 
     def take_away(self, entry: Entry) -> None:
         """Take a message back that has not been acknowledged in time."""

@@ -27,6 +27,8 @@ _MOST_MOVED: Final = 100
 _FEW: Final = 64
 #: Seconds until messages that the store could not read or move are tried again.
 _RETRY_S: Final = 1.0
+#: Tells entries of delayed messages that are in memory from others.
+_IN_MEMORY: Final = Lane(DELAYED)
 
 
 class Delays:
@@ -56,13 +58,19 @@ class Delays:
         self._lane: Lane | None = None
         self._alarm: Alarm | None = None
         self._last = 0
-        #: Messages that are on their way into the store, to wait there.
+        #: Messages that are on their way into the store, to wait there, and those in memory that
+        #: are part of a unit that is.
         self.incoming = 0
         self.incoming_octets = 0
 
     def __len__(self) -> int:
         """How many messages wait."""
         return len(self._waiting)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing waits, or is on its way to do so."""
+        return not (self._waiting or self.incoming)
 
     @property
     def lanes(self) -> Sequence[Lane]:
@@ -140,6 +148,15 @@ class Delays:
         self.incoming_octets += message.size
         queue.keep(lane, entry)
 
+    def arriving(self, message: Message) -> Entry:
+        """Return an entry for a message that will wait in memory, once :meth:`kept` is called."""
+        self._last += 1
+        entry = Entry(message, self._queue, self._last)
+        entry.lane = _IN_MEMORY
+        self.incoming += 1
+        self.incoming_octets += message.size
+        return entry
+
     def arrived(self, size: int) -> None:
         """Count a message no longer among those on their way into the store."""
         self.incoming -= 1
@@ -204,8 +221,9 @@ class Delays:
         self._take(place)
 
     def kept(self, entry: Entry) -> None:
-        """Wait for the time of a message that the store has."""
-        self._add(entry.message.due, entry.place, None)
+        """Wait for the time of a message that the store has, or whose unit it has."""
+        message = entry.message
+        self._add(message.due, entry.place, None if self._queue.is_persistent else message)
         self._arm()
 
     def put_off(self, entry: Entry, error: StoreError | None) -> bool:

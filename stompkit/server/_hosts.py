@@ -20,10 +20,12 @@ from stompkit.server._names import (
     DURABLES,
     Kind,
     Pattern,
+    below_level,
     dead_letter_source,
     dead_letters_of,
     is_pattern,
     kind_of,
+    level_itself,
 )
 from stompkit.server._pattern_tree import PatternTree
 from stompkit.server._pulling import Puller
@@ -93,7 +95,7 @@ class VirtualHost:
         self.name = name
         self.broker = broker
         self.destinations: dict[str, Destination] = {}
-        #: While a transaction is applied: what it puts into queues in memory.
+        #: While something takes effect as a whole: what it puts into queues in memory.
         self.arriving: list[tuple[Queue, Entry]] | None = None
         #: Subscriptions to patterns, which get destinations that are made later as well.
         self._patterns: PatternTree[Subscription] = PatternTree()
@@ -408,6 +410,7 @@ class VirtualHost:
         found = self.durables.get(key)
         if found is not None:
             found.check_user(user)
+            self._adapt(found, topic)
         record = DurableRecord(
             host=self.name,
             key=key,
@@ -462,6 +465,27 @@ class VirtualHost:
                 f"too many durable subscriptions of one user: at most {limit}",
                 "too-many-subscriptions",
             )
+
+    def _adapt(self, queue: DurableQueue, topic: str) -> None:
+        """Have a durable subscription collect the level itself, too, or no more.
+
+        Whether its user may read that can have changed, and what was collected stays.
+        """
+        before = queue.record.topic
+        if not (_is_below(before, topic) or _is_below(topic, before)):
+            return
+        assert queue.pattern is not None  # only patterns have a level of their own
+        self._durable_patterns.remove(queue.pattern, queue)
+        self._save(queue, msgspec.structs.replace(queue.record, topic=topic))
+        queue.pattern = self.pattern(topic)
+        self._durable_patterns.add(queue.pattern, queue)
+        for destination in list(self.destinations.values()):
+            if not isinstance(destination, Topic):
+                continue
+            if queue.covers(destination.name):
+                destination.durables[queue] = None
+            else:
+                destination.durables.pop(queue, None)
 
     def hand_over(self, queue: DurableQueue, user: str | None) -> None:
         """Have a durable subscription belong to another user, ``None`` for who uses it next."""
@@ -663,34 +687,71 @@ class VirtualHost:
         """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing."""
         messages = [each for each in messages if not self.is_gone(each.destination)]
         self._check_unit(messages, settlements, maker)
-        # Room is reckoned after all that the unit frees, and ahead of dead letters: each message
-        # counts from now on, but is in its queue only at the end.
-        arriving: list[tuple[Queue, Entry]] = []
-        self.arriving = arriving
-        try:
-            copied = [each for each in messages if not self._reserve(each)]
+        gone: list[Entry] = []
+        copies: list[tuple[Topic, Entry]] = []
+
+        def apply() -> None:
+            copied: list[tuple[Topic, Message]] = []
+            for message in messages:
+                destination = self.destinations[message.destination]
+                if isinstance(destination, Topic):
+                    # Subscribers may be able to take their copies only once others are settled.
+                    copied.append((destination, message))
+                else:
+                    destination.put(message)
             for settlement in settlements:
-                self.broker.settle(settlement)
-            for message in copied:
-                self.destinations[message.destination].put(message)
+                gone.extend(self.broker.settle(settlement))
+            for topic, message in copied:
+                entry = topic.reserve(message)
+                if entry is not None:
+                    copies.append((topic, entry))
+
+        # Room is reckoned after all that the unit frees, and ahead of dead letters.
+        self.together(apply)
+        journal = self.broker.journal
+        for topic, entry in copies:
+            if journal is not None and journal.is_recording:
+                journal.follow(entry)
+            else:
+                topic.put_done(entry, None)
+        if journal is not None:
+            journal.take(gone)
+
+    def together(self, apply: Callable[[], None]) -> None:
+        """Do what takes effect as a whole, or, where the store can't keep its part, not at all.
+
+        Each message that is put counts at once. One in memory is in its queue only at the end, and
+        waits for the store if it has to keep others.
+        """
+        if self.arriving is not None:
+            # It is a part of something larger.
+            apply()
+            return
+        self.begin_together()
+        try:
+            apply()
         finally:
-            self.arriving = None
+            self.end_together()
+
+    def begin_together(self) -> None:
+        """Begin what :meth:`end_together` ends; see :meth:`together`."""
+        self.arriving = []
+
+    def end_together(self) -> None:
+        """Have messages in memory come into their queues now, or with what the store keeps."""
+        arriving, self.arriving = self.arriving or [], None
+        journal = self.broker.journal
+        if journal is not None and (
+            journal.is_recording or any(queue.following for queue, _ in arriving)
+        ):
+            for queue, entry in arriving:
+                queue.follow(entry)
+            return
         for queue, entry in arriving:
             queue.count_off(entry)
         for queue, entry in arriving:
             queue.take_in(entry)
-        journal = self.broker.journal
-        if journal is not None:
-            journal.take([e for each in settlements if each.accepted for e in each.entries])
-
-    def _reserve(self, message: Message) -> bool:
-        """Put a message, unless it is for a topic; says whether."""
-        destination = self.destinations[message.destination]
-        if isinstance(destination, Topic):
-            # Subscribers may be able to take their copies only once the unit has settled others.
-            return False
-        destination.put(message)
-        return True
+            self.broker.touch(queue)
 
     def _check_unit(
         self,
@@ -718,9 +779,13 @@ class VirtualHost:
 
     # Messages that nobody wanted.
 
-    def reject(self, entries: Iterable[Entry], *, requeue: bool, reason: str) -> None:
-        """Do with delivered messages what their queue does with those that are not taken."""
+    def reject(self, entries: Iterable[Entry], *, requeue: bool, reason: str) -> list[Entry]:
+        """Do with delivered messages what their queue does with those that are not taken.
+
+        Returns those that are dropped, and would not come back if the store can't do it.
+        """
         back: dict[Destination, list[Entry]] = defaultdict(list)
+        dropped: list[Entry] = []
         for entry in entries:
             home = entry.home
             if not home.is_queue:
@@ -729,6 +794,7 @@ class VirtualHost:
             nack = policy.nack
             if nack == "discard" and reason == "rejected":
                 self._lose(entry)
+                dropped.append(entry)
                 continue
             buried = False
             if nack == "dead-letter" or not requeue:
@@ -737,8 +803,11 @@ class VirtualHost:
                 buried = self.bury(entry, "max-deliveries")
             if not buried:
                 back[home].append(entry)
+            elif not self._keeps_letters(home):
+                dropped.append(entry)
         for destination, returned in back.items():
             destination.returned(returned)
+        return dropped
 
     @staticmethod
     def _lose(entry: Entry) -> None:
@@ -780,20 +849,40 @@ class VirtualHost:
         Says whether it could: where there is no room for it the message is still its queue's.
         """
         home = entry.home
-        if not home.policy.dead_letters or home.name.startswith(DEAD_LETTERS) or home.owner:
+        if not self._keeps_letters(home):
             self._lose(entry)
             return True
-        try:
+        is_expired = reason == "expired"
+
+        def apply() -> None:
             self.dead_letter(entry, reason)
+            home.dead_lettered += 1
+            self._lose(entry)
+
+        try:
+            if is_expired:
+                apply()
+            else:
+                self.together(apply)
         except Refused:
             # Full dead letters must not fail the client that said NACK, and what they can't take
             # must not be lost.
             return False
-        home.dead_lettered += 1
-        self._lose(entry)
         journal = self.broker.journal
-        if journal is not None and reason != "expired":
+        if journal is not None and not is_expired:
             # Where the store can't take the letter, the message goes on waiting in its queue. One
             # that has expired would be tried again at once, and so comes back with a restart.
             journal.take([entry])
         return True
+
+    @staticmethod
+    def _keeps_letters(home: Destination) -> bool:
+        """Return whether what dies in a queue becomes a dead letter."""
+        return not (
+            not home.policy.dead_letters or home.name.startswith(DEAD_LETTERS) or home.owner
+        )
+
+
+def _is_below(pattern: str, other: str) -> bool:
+    """Return whether another pattern is the same without the level itself."""
+    return level_itself(pattern) is not None and other == below_level(pattern)

@@ -50,7 +50,8 @@ _TURNS_OF_ONE: Final = 3
 class Unit:
     """Operations that are done together, and what depends on them.
 
-    ``puts`` are the entries that can be delivered once the unit is done; ``taken`` those that a
+    ``puts`` are the entries that can be delivered once the unit is done, whether they are stored or
+    in memory; ``taken`` those that a
     transaction has settled, and that go back to their queues if it can't be done. ``sender`` is
     the connection to tell, with the receipt that it wants, and ``done`` what else to call;
     ``undo`` is called only if the unit can't be done, which is not tried again then, and ``kept``
@@ -185,6 +186,24 @@ class Journal:
         unit.puts.append(entry)
         unit.octets += operation.size
         self.octets += operation.size
+
+    @property
+    def is_recording(self) -> bool:
+        """Return whether what is going on now has the store do anything."""
+        return self._unit is not None and bool(self._unit.operations)
+
+    def follow(self, entry: Entry) -> None:
+        """Have a message that is not stored wait until what is going on now is kept.
+
+        Its home hears of it as if it were stored.
+        """
+        unit = self._unit
+        if unit is None:
+            unit = self._unit = Unit()
+        size = entry.message.size
+        unit.puts.append(entry)
+        unit.octets += size
+        self.octets += size
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Note entries settled by this unit that must come back if it fails."""

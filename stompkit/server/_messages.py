@@ -40,8 +40,10 @@ _NOT_PASSED_ON: Final = RECORD | {
     "redelivered",
     "delivery-count",
 }
+#: What marks the end of what a browser gets, which only the broker may say.
+_END_OF_BROWSING: Final = ("browser", "end")
 #: Headers of SEND that are not just passed on.
-_LOOKED_AT: Final = _NOT_PASSED_ON | {_REASON}
+_LOOKED_AT: Final = _NOT_PASSED_ON | {_REASON, _END_OF_BROWSING[0]}
 
 #: Headers of SEND that say when a message is delivered, until when, and before which others.
 _OF_TIME_AND_RANK: Final = frozenset(
@@ -170,9 +172,9 @@ class Message:
         timed = not headers.keys().isdisjoint(_OF_TIME_AND_RANK)
         if not headers.keys().isdisjoint(_LOOKED_AT):
             if lines is not None:
-                each = zip(headers, lines.splitlines(keepends=True), strict=True)
-                lines = b"".join([line for name, line in each if name not in _NOT_PASSED_ON])
-            headers = {k: v for k, v in headers.items() if k not in _NOT_PASSED_ON}
+                each = zip(headers.items(), lines.splitlines(keepends=True), strict=True)
+                lines = b"".join([line for header, line in each if _is_passed_on(header)])
+            headers = dict(filter(_is_passed_on, headers.items()))
             if _REASON in headers and destination.startswith(DEAD_LETTERS):
                 headers[CLAIM] = "sender"
                 if lines is not None:
@@ -283,6 +285,10 @@ class Message:
             lines = b"".join([header_line(k, v, version) for k, v in self.headers.items()])
         tail = self._tail = b"".join((lines, b"\n", self.body, b"\0\n"))
         return tail
+
+
+def _is_passed_on(header: tuple[str, str]) -> bool:
+    return header[0] not in _NOT_PASSED_ON and header != _END_OF_BROWSING
 
 
 def _octets(headers: dict[str, str]) -> int:

@@ -19,11 +19,13 @@ __all__ = [
     "DURABLES",
     "Kind",
     "Pattern",
+    "below_level",
     "canonical",
     "dead_letter_source",
     "dead_letters_of",
     "is_pattern",
     "kind_of",
+    "level_itself",
 ]
 
 DEAD_LETTERS: Final = "/dlq/"
@@ -169,6 +171,19 @@ class Pattern:
         # Where the other one has no fixed level any more, anything can stand in its name.
         theirs = theirs + [">"] * (len(mine) - len(theirs))
         return all(wanted in ("*", level) for wanted, level in zip(mine, theirs, strict=False))
+
+
+def level_itself(name: str) -> str | None:
+    """Return what a pattern that ends in ``>`` matches in ActiveMQ's dialect only.
+
+    That is ``/queue/a`` for ``/queue/a.>``, and ``None`` for a name of another form.
+    """
+    return name[:-2] if name.endswith(".>") and kind_of(name).value + ">" != name else None
+
+
+def below_level(name: str) -> str:
+    """Return a pattern for what one that ends in ``>`` matches in every dialect."""
+    return name[:-1] + "*.#"
 
 
 def canonical(name: str, headers: Mapping[str, str], dialect: Dialect) -> str:

@@ -88,6 +88,8 @@ class Queue(Destination):
         #: whose other effects come first. Nothing is dropped for their sake.
         self.incoming = 0
         self.incoming_octets = 0
+        #: Those of them that are in memory, and wait for the store to keep the rest of their unit.
+        self.following = 0
         #: Those that are kept and have yet to get into their lanes: their unit has several.
         self._arrived = 0
         #: Whether messages are to be dropped that have to be read from the store for that. Until
@@ -475,16 +477,34 @@ class Queue(Destination):
         if self._ttl_s and not message.expires:
             message.expires = max(now, message.due) + self._ttl_s
         is_delayed = message.due > now
-        if self.is_persistent or (self.host.arriving is not None and not is_delayed):
+        # What is in memory waits for what it is part of, and for what came before it.
+        waits = self.host.arriving is not None or (self.following > 0 and not is_delayed)
+        if self.is_persistent or waits:
             self.incoming += 1
             self.incoming_octets += message.size
-        if is_delayed:
+        if waits and not self.is_persistent:
+            self._arrive(self._delays.arriving(message) if is_delayed else self._entry(message))
+        elif is_delayed:
             self._delays.put(message)
         else:
             self.enqueue(message)
 
-    def enqueue(self, message: Message) -> None:
-        """Append a message that is counted already."""
+    def _arrive(self, entry: Entry) -> None:
+        """Have a message in memory wait for the rest of its unit."""
+        if self.host.arriving is not None:
+            self.host.arriving.append((self, entry))
+        else:
+            self.follow(entry)
+
+    def follow(self, entry: Entry) -> None:
+        """Have a message in memory wait for the store; :meth:`put_done` follows."""
+        journal = self.host.broker.journal
+        assert journal is not None  # there is a store to wait for
+        self.following += 1
+        journal.follow(entry)
+
+    def _entry(self, message: Message) -> Entry:
+        """Return an entry for a message, with the next place of its lane."""
         index = _HIGHEST_PRIORITY
         index -= message.priority if self._has_priorities else _USUAL_PRIORITY
         lane = self._lane(index)
@@ -493,24 +513,35 @@ class Queue(Destination):
         entry.lane = lane
         if message.group:
             self._sharing.notice(message)
+        return entry
+
+    def enqueue(self, message: Message) -> None:
+        """Append a message that is counted already."""
+        entry = self._entry(message)
         if self.is_persistent:
+            lane = entry.lane
+            assert lane is not None  # _entry() has given it one
             self.keep(lane, entry)
-        elif self.host.arriving is not None:
-            self.host.arriving.append((self, entry))
         else:
-            if self._is_trimmed and self.is_over:
-                self._make_room()
-            lane.append(entry)
-            if message.expires:
-                self._expiry.expect(entry)
+            self.take_in(entry)
 
     def take_in(self, entry: Entry) -> None:
-        """Append a message of a queue in memory to its lane."""
+        """Append a message of a queue in memory to its lane, or have it wait for its time."""
         lane = entry.lane
-        assert lane is not None  # enqueue() has given it one
+        assert lane is not None  # every entry of a queue has one
         if self._is_trimmed and self.is_over:
             self._make_room()
-        lane.append(entry)
+        if lane.index == DELAYED:
+            self._delays.kept(entry)
+            return
+        if entry.place > lane.seen:
+            lane.append(entry)
+        else:
+            # What came after it was faster.
+            lane.back.append(entry)
+            self._sharing.look_again(lane.index, entry.place)
+        if entry.message.expires:
+            self._expiry.expect(entry)
 
     def keep(self, lane: Lane, entry: Entry) -> None:
         """Have the store keep a message; :meth:`put_done` follows."""
@@ -573,11 +604,17 @@ class Queue(Destination):
                 self._awaited -= 1
             if lane.index == DELAYED:
                 delays.arrived(entry.message.size)
+        if not self.is_persistent:
+            self.following -= 1
         if error is not None:
             self.lost += 1
             self.messages -= 1
             self.octets -= entry.message.size
             self._made_room()
+            self.host.broker.touch(self)
+            return
+        if not self.is_persistent:
+            self.take_in(entry)
             self.host.broker.touch(self)
             return
         if self._is_trimmed and self.is_over:

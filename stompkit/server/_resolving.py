@@ -14,7 +14,7 @@ from stompkit.server.interfaces import Action, Decision, Request
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
 
-__all__ = ["TEMPORARY", "resolve", "resolve_temporary", "with_right"]
+__all__ = ["TEMPORARY", "ask_right", "resolve", "resolve_temporary", "with_right"]
 
 #: What the names of temporary destinations begin with.
 TEMPORARY: Final = (Kind.TEMP_QUEUE.value, Kind.TEMP_TOPIC.value)
@@ -93,3 +93,21 @@ def with_right(
             authoriser.authorise(request(Action.CREATE), created)
 
     connection.ask(frame, first, decided)
+
+
+def ask_right(
+    connection: Connection, frame: Frame, action: Action, name: str, then: Callable[[bool], None]
+) -> None:
+    """Go on with whether the sender of a frame may do something with a destination."""
+    authoriser = connection.broker.authoriser
+    if authoriser is None:
+        then(True)
+        return
+    request = Request(
+        connection.user, connection.host.name, action, name, frame.headers, frame.body
+    )
+
+    def ask(answer: Callable[[Decision], None]) -> None:
+        authoriser.authorise(request, answer)
+
+    connection.ask(frame, ask, lambda decision: then(decision.allowed))

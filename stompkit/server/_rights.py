@@ -50,18 +50,12 @@ class RightsAuthoriser:
     A subscription to a pattern is allowed where one rule covers all that it could match.
     """
 
-    def __init__(
-        self, rules: Sequence[Rights], *, like_activemq: bool = False, max_cached: int = 10_000
-    ) -> None:
+    def __init__(self, rules: Sequence[Rights], *, max_cached: int = 10_000) -> None:
         """Check the rules: ValueError says which one is wrong.
 
-        With ``like_activemq``, ``a.>`` stands for ``a`` as well, as it does for subscribers of
-        the dialect. ``max_cached`` decisions are remembered.
+        ``max_cached`` decisions are remembered. Patterns mean the same in all dialects.
         """
-        self._like_activemq = like_activemq
-        self._rules = [
-            _Rule(number, rule, like_activemq=like_activemq) for number, rule in enumerate(rules, 1)
-        ]
+        self._rules = [_Rule(number, rule) for number, rule in enumerate(rules, 1)]
         self._decide = lru_cache(maxsize=max_cached)(self._look_up)
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
@@ -74,7 +68,7 @@ class RightsAuthoriser:
             return True
         try:
             # A name that is not to be read is just a name, wildcards or not.
-            asked = self._pattern(destination) if _reads_pattern(action, destination) else None
+            asked = Pattern(destination) if _reads_pattern(action, destination) else None
         except Refused:
             return False
         return any(
@@ -84,9 +78,6 @@ class RightsAuthoriser:
             for pattern in rule.patterns(user)
         )
 
-    def _pattern(self, text: str) -> Pattern:
-        return Pattern(text, like_activemq=self._like_activemq)
-
 
 def _reads_pattern(action: Action, destination: str) -> bool:
     return action is Action.READ and is_pattern(destination)
@@ -95,14 +86,13 @@ def _reads_pattern(action: Action, destination: str) -> bool:
 class _Rule:
     """One rule, read."""
 
-    def __init__(self, number: int, rule: Rights, *, like_activemq: bool) -> None:
+    def __init__(self, number: int, rule: Rights) -> None:
         self._rule = rule
-        self._like_activemq = like_activemq
         text = rule.destination
         texts = [kind.value + ">" for kind in Kind] if text == ALL else [text]
         self._templates = [text for text in texts if _has_holders(text)]
         try:
-            self._patterns = [self._read(text) for text in texts if not _has_holders(text)]
+            self._patterns = [Pattern(text) for text in texts if not _has_holders(text)]
             for text in self._templates:
                 _check_template(text)
         except (Refused, ValueError) as error:
@@ -124,10 +114,7 @@ class _Rule:
         yield from self._patterns
         for template in self._templates:
             for text in _filled(template, user):
-                yield self._read(text)
-
-    def _read(self, text: str) -> Pattern:
-        return Pattern(text, like_activemq=self._like_activemq)
+                yield Pattern(text)
 
 
 def _has_holders(text: str) -> bool:

@@ -10,9 +10,15 @@ from stompkit.server._destinations import Destination
 from stompkit.server._durables import DurableQueue, durable_key
 from stompkit.server._errors import Refused
 from stompkit.server._headers import flag, number
-from stompkit.server._names import Kind, canonical, is_pattern
+from stompkit.server._names import Kind, below_level, canonical, is_pattern, level_itself
 from stompkit.server._queues import Queue
-from stompkit.server._resolving import TEMPORARY, resolve, resolve_temporary, with_right
+from stompkit.server._resolving import (
+    TEMPORARY,
+    ask_right,
+    resolve,
+    resolve_temporary,
+    with_right,
+)
 from stompkit.server._selectors import Selector, SelectorError, with_hyphens
 from stompkit.server._subscriptions import AckMode, Subscription
 from stompkit.server._topics import Fanout
@@ -62,8 +68,35 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
         frame,
         Action.READ,
         name,
-        lambda _: _subscribe(connection, frame, key, subscription, name),
+        lambda _: _subscribe_within_rights(connection, frame, key, subscription, name),
     )
+
+
+def _subscribe_within_rights(
+    connection: Connection, frame: Frame, key: str, subscription: Subscription, name: str
+) -> None:
+    """Subscribe; in ActiveMQ's dialect to the level itself only where that may be read, too."""
+    broker = connection.broker
+    itself = None
+    if broker.config.dialect == "activemq" and broker.authoriser is not None:
+        itself = level_itself(name)
+    if itself is None:
+        _subscribe(connection, frame, key, subscription, name)
+        return
+
+    def go_on(is_allowed: bool) -> None:  # noqa: FBT001 (an answer)
+        if not is_allowed:
+            broker.traps.warn(
+                "level-itself",
+                connection.host.name,
+                name,
+                "{destination}: a subscriber may read what is below the level, and not the level"
+                " itself, which it does not get therefore; a rule with # in place of > allows both",
+            )
+        subscribed = name if is_allowed else below_level(name)
+        _subscribe(connection, frame, key, subscription, subscribed)
+
+    ask_right(connection, frame, Action.READ, itself, go_on)
 
 
 def _selector(connection: Connection, headers: dict[str, str]) -> str:

@@ -13,6 +13,7 @@ from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
 from stompkit.server._subscriptions import Subscription
+from stompkit.server.interfaces import StoreError
 
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
@@ -32,7 +33,9 @@ class _Rest:
         "durable_index",
         "durables",
         "index",
+        "is_gone",
         "is_late",
+        "is_reserved",
         "last_serial",
         "message",
         "place",
@@ -50,6 +53,15 @@ class _Rest:
         self.durable_index = 0
         #: Whether it was not offered to everybody in the turn in which it came.
         self.is_late = False
+        #: Whether the store has yet to keep what else its transaction does.
+        self.is_reserved = False
+        #: Whether the store could not do that: nobody gets it.
+        self.is_gone = False
+
+    @property
+    def has_durables(self) -> bool:
+        """Return whether all durable subscriptions were offered it."""
+        return self.durables is not None and self.durable_index >= len(self.durables)
 
 
 class Topic(Destination):
@@ -68,6 +80,8 @@ class Topic(Destination):
         #: Messages that were not yet offered to everybody, since selectors have no time left.
         #: An empty deque takes as much as all else that a topic without messages has.
         self._rest: deque[_Rest] | None = None
+        #: Those of them that the store has yet to keep the rest of a transaction for, by place.
+        self._reserved: dict[int, _Rest] | None = None
         #: Connections that wait for the end of that, in the order in which they are let in.
         self.blocked: list[Connection] = []
 
@@ -90,13 +104,14 @@ class Topic(Destination):
     def is_idle(self) -> bool:
         """Whether nobody listens and nothing waits for its time."""
         is_used = self.subscriptions or self.durables or self._rest or self.blocked
-        return not (is_used or len(self._delays))
+        return not is_used and self._delays.is_empty
 
     @property
     def is_disposable(self) -> bool:
         """Whether nobody listens but by patterns."""
         return (
-            not (len(self._delays) or self._rest or self.blocked)
+            self._delays.is_empty
+            and not (self._rest or self.blocked)
             and all(each.pattern is not None for each in self.subscriptions)
             and all(each.pattern is not None for each in self.durables)
         )
@@ -113,9 +128,10 @@ class Topic(Destination):
         """
         self._delays.check_room(messages)
         most = min(self.policy.max_queue_bytes, self.policy.max_memory_queue_bytes)
-        if self._delays.octets + size > most:
+        octets = self._delays.octets + self._delays.incoming_octets
+        if octets + size > most:
             raise Refused(
-                f"{self.name} is full: {self._delays.octets} octets of delayed messages wait in it",
+                f"{self.name} is full: {octets} octets of delayed messages wait in it",
                 "queue-full",
             )
 
@@ -130,6 +146,52 @@ class Topic(Destination):
             self._delays.put(message)
         else:
             self.enqueue(message)
+
+    def reserve(self, message: Message) -> Entry | None:
+        """Take a message of a transaction, which :meth:`put_done` hands to everybody.
+
+        What comes after it waits until then. Durable subscriptions get their copies at once, as
+        part of the transaction. Returns ``None`` for a message that has expired.
+        """
+        self.received += 1
+        ttl_s = self.policy.message_ttl_s
+        broker = self.host.broker
+        if ttl_s and not message.expires:
+            message.expires = max(broker.now, message.due) + ttl_s
+        if message.due > broker.now:
+            return self._delays.arriving(message)
+        if message.is_expired(broker.now):
+            return None
+        self._last_place += 1
+        rest = _Rest(message, self._last_place, broker.last_subscription)
+        rest.is_late = rest.is_reserved = True
+        if not self._rest or self._rest[-1].has_durables:
+            self._offer_to_durables(rest)
+        if self._rest is None:
+            self._rest = deque()
+        self._rest.append(rest)
+        if self._reserved is None:
+            self._reserved = {}
+        self._reserved[rest.place] = rest
+        self.is_busy = True
+        return Entry(message, self, rest.place)
+
+    def put_done(self, entry: Entry, error: StoreError | None) -> None:
+        """Hand a message that :meth:`reserve` has taken to everybody, or forget it."""
+        if entry.lane is not None:
+            self._delays.arrived(entry.message.size)
+            if error is None:
+                self._delays.kept(entry)
+            return
+        rest = None if self._reserved is None else self._reserved.pop(entry.place, None)
+        if rest is None:
+            return
+        if not self._reserved:
+            self._reserved = None
+        rest.is_reserved = False
+        rest.is_gone = error is not None
+        rest.last_serial = self.host.broker.last_subscription
+        self.host.broker.touch(self)
 
     def enqueue(self, message: Message) -> None:
         """Hand a message to every subscriber, or keep it for those that can't take it now."""
@@ -164,7 +226,8 @@ class Topic(Destination):
     def pump(self) -> None:
         """Go on with what selectors had no time for."""
         while self._rest:
-            if not self._offer(self._rest[0]):
+            first = self._rest[0]
+            if first.is_reserved or not (first.is_gone or self._offer(first)):
                 return
             self._rest.popleft()
         if self.is_busy:
@@ -234,6 +297,7 @@ class Topic(Destination):
                 return False
             if not rest.is_late or durable in self.durables:
                 durable.offer(rest.message)
+        rest.durable_index = len(durables)
         return True
 
     def _hold(self, subscription: Subscription, entry: Entry) -> None:
@@ -298,7 +362,7 @@ class Topic(Destination):
             self.remove(subscription)
         self.durables.clear()
         self._delays.clear()
-        self._rest = None
+        self._rest = self._reserved = None
         self.is_busy = False
         if self.blocked:
             self.host.broker.has_room(self)
@@ -354,8 +418,11 @@ class Fanout(Destination):
             queue.check_delays(messages, size)
 
     def put(self, message: Message) -> None:
-        """Put a copy into each child."""
+        """Put a copy into each child, or, where the store can't keep one, into none."""
         self.received += 1
+        self.host.together(lambda: self._put_copies(message))
+
+    def _put_copies(self, message: Message) -> None:
         for queue in self._queues():
             copy = message.moved(queue.name, {_WHENCE: self.name})
             copy.expires, copy.due = message.expires, message.due

@@ -164,7 +164,7 @@ class Sweep:
     # Steps.
 
     def _take_from_window(self, lane: Lane, index: int, end: int) -> None:
-        self._cut()
+        self._begin_step()
         ready = lane.ready
         ready.rotate(-index)
         taken: list[Entry] = []
@@ -192,7 +192,7 @@ class Sweep:
         lane.is_loading = True
 
         def did(stored: Sequence[StoredMessage]) -> None:
-            self._cut()
+            self._begin_step()
             taken: list[Entry] = []
             for entry in self._entries(lane, stored, end):
                 if self._deal_with(entry.message):
@@ -232,13 +232,15 @@ class Sweep:
 
     # Units.
 
-    def _cut(self) -> None:
+    def _begin_step(self) -> None:
         journal = self._broker.journal
         if journal is not None:
             journal.cut()
+        self._queue.host.begin_together()
 
     def _commit(self, taken: list[Entry]) -> None:
         journal = self._broker.journal
+        self._queue.host.end_together()
 
         def did(error: StoreError | None) -> None:
             if error is not None:

@@ -218,3 +218,20 @@ def test_all_priorities_are_shown_in_their_order(broker_with: MakeBroker) -> Non
     for priority in "3951":
         broker.client().publish(QUEUE, priority.encode(), priority=priority)
     assert stored(broker, QUEUE) == [b"9", b"5", b"3", b"1"]
+
+
+@pytest.mark.parametrize("more", [{}, {"receipt": "r"}, {"x": "a:b"}])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_sender_can_mark_the_end(
+    broker_with: MakeBroker, version: str, more: dict[str, str]
+) -> None:
+    broker = broker_with()
+    sender, browser = broker.client(version), broker.client()
+    sender.publish(QUEUE, b"1", browser="end", **more)
+    sender.publish(QUEUE, b"2", browser="of mine", **more)
+    browser.subscribe(QUEUE, browser="true")
+    first, second, end = browser.take("MESSAGE")
+    assert "browser" not in first.headers
+    assert first.headers.get("x") == more.get("x")
+    assert second.headers["browser"] == "of mine"
+    assert end.headers["browser"] == "end"

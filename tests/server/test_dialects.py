@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from stompkit.server import BrokerConfig
+from stompkit.server import BrokerConfig, Decision, Request
+from stompkit.server._rights import Rights, RightsAuthoriser
+from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import refusal, take_one
 
@@ -188,3 +192,63 @@ def test_a_1_0_subscription_is_ended_by_the_spelling_it_was_made_with() -> None:
     client.publish("queue://a", b"x")
     assert client.take("MESSAGE") == []
     assert client.error is None
+
+
+class Rules:
+    """Lets everybody in, as a user who may read what is below a level, and some may read that."""
+
+    def __init__(self, *more: str) -> None:
+        """Allow to read more than what is below ``a``."""
+        kinds = ("/queue/a.>", "/topic/a.>", *more)
+        self.rights = RightsAuthoriser(
+            [
+                Rights(destination=">", allow=("create", "write")),
+                *(Rights(destination=each, allow=("read",)) for each in kinds),
+            ]
+        )
+
+    def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
+        """Answer as the rules say."""
+        self.rights.authorise(request, answer)
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_the_level_itself_is_read_with_a_right_of_its_own(kind: str, *, is_allowed: bool) -> None:
+    more = [f"/{kind}/a"] if is_allowed else []
+    broker = MemoryBroker(BrokerConfig(dialect="activemq"), authoriser=Rules(*more))
+    reader, writer = broker.client(), broker.client()
+    reader.subscribe(f"/{kind}/a.>")
+    for name in ("a", "a.b", "a.b.c", "ab"):
+        writer.publish(f"/{kind}/{name}", name.encode())
+    assert reader.error is None
+    assert reader.bodies() == ([b"a"] if is_allowed else []) + [b"a.b", b"a.b.c"]
+
+
+def test_a_durable_subscription_follows_the_right_to_the_level_itself() -> None:
+    rules = Rules("/topic/a")
+    store = MemoryStore()
+    broker = MemoryBroker(BrokerConfig(dialect="activemq"), authoriser=rules, store=store)
+    name = {"activemq.subscriptionName": "n"}
+
+    def again() -> list[bytes]:
+        client = broker.client(client_id="c")
+        client.subscribe("/topic/a.>", **name)
+        bodies = client.bodies()
+        assert client.error is None
+        client.close()
+        for number in ("/topic/a", "/topic/a.b"):
+            broker.client().publish(number, number.encode())
+        return bodies
+
+    assert again() == []
+    rules.rights = Rules().rights
+    # What was collected while it was allowed stays; nothing is lost.
+    assert again() == [b"/topic/a", b"/topic/a.b"]
+    assert again() == [b"/topic/a.b"]
+    broker.broker.close()
+    broker = MemoryBroker(BrokerConfig(dialect="activemq"), authoriser=rules, store=store)
+    assert again() == [b"/topic/a.b"]
+    rules.rights = Rules("/topic/a").rights
+    assert again() == [b"/topic/a.b"]
+    assert again() == [b"/topic/a", b"/topic/a.b"]

@@ -48,8 +48,10 @@ from tests.server.failing import FailingStore, HeldRunner, failing_store
 
 OLDEST, OCTETS, RANKED = "/queue/oldest", "/queue/octets", "/queue/ranked"
 REJECT, CHILD = "/queue/reject", "/queue/child"
+#: In memory, whether or not there is a store.
+MEMORY = "/queue/memory"
 TOPIC, FANOUT, DURABLE = "/topic/t", "/fanout/f", "/durable/c/d"
-QUEUES = (OLDEST, OCTETS, RANKED, REJECT, CHILD)
+QUEUES = (OLDEST, OCTETS, RANKED, REJECT, CHILD, MEMORY)
 TARGETS = (*QUEUES, TOPIC, FANOUT)
 MOST_OCTETS = 500
 MOST_DELAYED = 2
@@ -181,7 +183,8 @@ def config_of(most: int) -> BrokerConfig:
             DestinationConfig(name=OCTETS, max_queue_messages=99, max_queue_bytes=MOST_OCTETS),
             DestinationConfig(name=RANKED, priority=True),
             DestinationConfig(name=REJECT, when_full="reject"),
-            DestinationConfig(name=FANOUT, children=(CHILD, REJECT)),
+            DestinationConfig(name=MEMORY, storage="memory"),
+            DestinationConfig(name=FANOUT, children=(CHILD, REJECT, MEMORY)),
             DestinationConfig(name=TOPIC, when_full="reject", max_queue_bytes=MOST_OCTETS),
         ),
     )
@@ -207,6 +210,7 @@ class OverflowMachine(RuleBasedStateMachine):
             RANKED: Box(RANKED, most, ranked=True),
             REJECT: Box(REJECT, most, drops=False),
             CHILD: Box(CHILD, most),
+            MEMORY: Box(MEMORY, most),
             DURABLE: Box(DURABLE, most, MOST_OCTETS),
         }
         self.units: list[Unit] = []
@@ -243,7 +247,7 @@ class OverflowMachine(RuleBasedStateMachine):
         if target == TOPIC:
             box = self.boxes[DURABLE]
             return [(box, self.message(box, headers, body))]
-        names = (CHILD, REJECT) if target == FANOUT else (target,)
+        names = (CHILD, REJECT, MEMORY) if target == FANOUT else (target,)
         puts = []
         for name in names:
             more = {"destination": name}
@@ -275,10 +279,15 @@ class OverflowMachine(RuleBasedStateMachine):
                 self.count_dropped(1)
             else:
                 box.coming.append(message)
-        if self.store is None:
+        parts = [*unit.puts, *unit.taken]
+        is_in_memory = all(box.name == MEMORY for box, _ in parts)
+        waits = any(box.coming != [message] for box, message in unit.puts if box.name == MEMORY)
+        if self.store is None or (is_in_memory and not waits):
             self.arrive(unit)
-        elif unit.puts or unit.taken:
-            unit.fails = any(message.body in self.bad for _, message in unit.puts)
+        elif parts:
+            unit.fails = any(
+                message.body in self.bad for box, message in unit.puts if box.name != MEMORY
+            )
             self.units.append(unit)
 
     def count_dropped(self, messages: int) -> None:
@@ -316,9 +325,12 @@ class OverflowMachine(RuleBasedStateMachine):
 
     def deliver(self) -> None:
         for box in self.boxes.values():
-            if not box.awaited:
-                self.count_dropped(box.make_room())
-                box.hand_out()
+            self.deliver_from(box)
+
+    def deliver_from(self, box: Box) -> None:
+        if not box.awaited:
+            self.count_dropped(box.make_room())
+            box.hand_out()
 
     def gone(self, client: MemoryClient) -> None:
         """The connection of a consumer has ended."""
@@ -363,6 +375,8 @@ class OverflowMachine(RuleBasedStateMachine):
         self.refused = is_refused
         self.set_failures()
         sender.write(b"".join(octets))
+        if self.store is not None:
+            self.deliver_from(self.boxes[MEMORY])
         return sender
 
     def set_failures(self) -> None:
@@ -541,7 +555,7 @@ class OverflowMachine(RuleBasedStateMachine):
                 message.place, message.due = self.place, 0.0
                 self.count_dropped(box.make_room([message]))
                 box.add(message)
-                if self.store is not None:
+                if self.store is not None and box.name != MEMORY:
                     # Each is read in a turn of its own.
                     box.hand_out()
         self.deliver()
@@ -566,6 +580,8 @@ class OverflowMachine(RuleBasedStateMachine):
                 self.gone(box.client)
         if self.dropped is not None:
             self.dropped = 0
+        for left in (self.boxes[MEMORY].ready, self.boxes[MEMORY].delayed):
+            left.clear()
         self.is_restarted = True
         clock = Clock()
         clock.rightNow = self.broker.clock.seconds()
@@ -899,6 +915,14 @@ def _what_never_fits_empties_a_durable_subscription(queue: DurableQueue, message
 _offer = DurableQueue.offer
 
 
+def _what_is_in_memory_does_not_wait_for_the_store(host: VirtualHost) -> None:
+    arriving, host.arriving = host.arriving or [], None
+    for queue, entry in arriving:
+        queue.count_off(entry)
+        queue.take_in(entry)
+        host.broker.touch(queue)
+
+
 def _what_never_fits_empties_a_backlog(
     topic: Topic, subscription: Subscription, entry: Any
 ) -> None:
@@ -970,6 +994,12 @@ WRONG: dict[str, list[tuple[Callable[..., Any], type, str, type[RuleBasedStateMa
             OverflowMachine,
         ),
         (_what_never_fits_empties_a_backlog, Topic, "_hold_if_possible", ReaderMachine),
+        (
+            _what_is_in_memory_does_not_wait_for_the_store,
+            VirtualHost,
+            "end_together",
+            MemoryStoreMachine,
+        ),
     ],
     "what is on its way is not counted": [
         (_only_delayed_messages_that_are_kept_count, Delays, "check_room", MemoryStoreMachine),

@@ -1041,3 +1041,134 @@ def test_who_leaves_ahead_of_an_answer_is_refused_and_keeps_nobody_from_going_on
     later.publish(QUEUE, b"kept", receipt="r")
     assert [frame.headers["receipt-id"] for frame in later.take("RECEIPT")] == ["r"]
     assert left(again(broker, store)) == [b"kept"]
+
+
+# What is in memory, and part of something that the store can't keep.
+
+MIXED = "/fanout/mixed"
+
+
+@pytest.fixture
+def mixed(store: FailingStore) -> MemoryBroker:
+    """A broker where the children of a fan-out are stored and in memory, and few have room."""
+    return MemoryBroker(
+        BrokerConfig(
+            when_full="drop-oldest",
+            max_queue_messages=2,
+            destinations=(
+                DestinationConfig(name=MEMORY, storage="memory"),
+                DestinationConfig(name="/dlq/memory", storage="memory"),
+                DestinationConfig(name=MIXED, children=(MEMORY, QUEUE)),
+                DestinationConfig(name="/queue/discarded", nack="discard"),
+                DestinationConfig(name="/dlq/a", storage="memory"),
+            ),
+        ),
+        store=store,
+    )
+
+
+def refuse_messages(operations: Sequence[Operation]) -> bool:
+    """Fail where a message is to be kept."""
+    return any(isinstance(each, Put) for each in operations)
+
+
+def commit(client: MemoryClient, *messages: tuple[str, bytes], **headers: str) -> None:
+    """Send messages in a transaction that may have begun."""
+    for destination, body in messages:
+        client.publish(destination, body, transaction="t", **headers)
+    client.send("COMMIT", transaction="t", receipt="r")
+
+
+@pytest.mark.parametrize("delay", ["0", "1000"])
+def test_a_transaction_that_cannot_be_kept_puts_nothing_into_queues_in_memory(
+    mixed: MemoryBroker, store: FailingStore, delay: str
+) -> None:
+    for body in numbered(1, 2):
+        mixed.client().publish(MEMORY, body)
+    listener, client = mixed.client(), mixed.client()
+    listener.subscribe(TOPIC)
+    store.fails = refuse_messages
+    client.send("BEGIN", transaction="t")
+    commit(client, (MEMORY, b"x"), (TOPIC, b"x"), (QUEUE, b"x"), delay=delay)
+    assert refusal(client).headers["stompkit-code"] == "store-full"
+    mixed.clock.advance(LONG_S)
+    assert listener.bodies() == []
+    assert left(mixed, MEMORY) == numbered(1, 2)
+
+
+def test_a_fanout_whose_copy_cannot_be_kept_puts_none_into_queues_in_memory(
+    mixed: MemoryBroker, store: FailingStore
+) -> None:
+    for body in numbered(1, 2):
+        mixed.client().publish(MEMORY, body)
+    store.fails = refuse_messages
+    client = mixed.client()
+    client.publish(MIXED, b"x", receipt="r")
+    assert refusal(client).headers["stompkit-code"] == "store-full"
+    assert left(mixed, MEMORY) == numbered(1, 2)
+
+
+@pytest.mark.parametrize("destination", [MEMORY, TOPIC])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_what_comes_after_a_transaction_is_delivered_after_it(
+    store: FailingStore, destination: str, *, is_kept: bool
+) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=store, runner=runner)
+    consumer, client, other = broker.client(), broker.client(), broker.client()
+    consumer.subscribe(destination)
+    store.fails = (lambda _: False) if is_kept else refuse_messages
+    runner.is_held = True
+    client.send("BEGIN", transaction="t")
+    commit(client, (destination, b"1"), (QUEUE, b"x"), (destination, b"2"))
+    other.publish(destination, b"3")
+    other.publish(destination, b"4", receipt="r")
+    assert consumer.bodies() == []
+    runner.go_on()
+    broker.clock.advance(0)
+    assert consumer.bodies() == numbered(1 if is_kept else 3, 4)
+    assert len(other.take("RECEIPT")) == 1
+    assert broker.destinations[destination].ready == 0
+
+
+def test_a_refusal_in_a_transaction_that_cannot_be_kept_drops_nothing(
+    mixed: MemoryBroker, store: FailingStore
+) -> None:
+    client = mixed.client()
+    client.publish("/queue/discarded", b"x")
+    client.subscribe("/queue/discarded", ack="client")
+    client.send("BEGIN", transaction="t")
+    client.nack(client.take("MESSAGE")[0], transaction="t")
+    store.fails = refuse_messages
+    commit(client, (QUEUE, b"y"))
+    assert refusal(client).headers["stompkit-code"] == "store-full"
+    store.fails = lambda _: False
+    assert left(mixed, "/queue/discarded") == [b"x"]
+
+
+def test_a_dead_letter_in_memory_waits_until_the_store_has_forgotten_the_message(
+    mixed: MemoryBroker, store: FailingStore
+) -> None:
+    client = mixed.client()
+    client.publish(QUEUE, b"x")
+    client.subscribe(QUEUE, ack="client")
+    store.fails = everything
+    client.nack(client.take("MESSAGE")[0], requeue="false")
+    assert client.error is not None
+    store.fails = lambda _: False
+    assert (left(mixed), left(mixed, "/dlq/a")) == ([b"x"], [])
+
+
+def test_delayed_messages_of_a_transaction_count_before_they_are_kept(store: FailingStore) -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG.changed(max_delayed=2), store=store, runner=runner)
+    runner.is_held = True
+    first = broker.client()
+    first.send("BEGIN", transaction="t")
+    commit(first, *[(each, b"1") for each in (MEMORY, TOPIC) * 2], (QUEUE, b"x"), delay="1000")
+    for destination in (MEMORY, TOPIC):
+        client = broker.client()
+        client.publish(destination, b"2", delay="1000")
+        assert refusal(client).headers["stompkit-code"] == "queue-full"
+    runner.go_on()
+    assert [broker.destinations[each].delayed for each in (MEMORY, TOPIC)] == [2, 2]

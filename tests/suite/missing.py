@@ -23,6 +23,7 @@ _PROGRAMS: Final = {
     "node": "nodejs",
     "npm": "npm",
     "ruby": "ruby-stomp",
+    "php": "php-cli",
     "gcc": "gcc",
     "fish": "fish",
     "zsh": "zsh",
@@ -34,6 +35,7 @@ _PROGRAMS: Final = {
 _FILES: Final = {
     "PostgreSQL": ("/usr/lib/postgresql", "*/bin/postgres", "postgresql"),
     "Net::Stomp": ("/usr/share/perl5/Net", "Stomp.pm", "libnet-stomp-perl"),
+    "PHP's stomp": ("/usr/lib/php", "*/stomp.so", "php-stomp"),
 }
 
 

@@ -17,7 +17,14 @@ from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._messages import Message
 from stompkit.server._queues import Queue
-from stompkit.server.beanstalk._finding import Found, find, first_delayed
+from stompkit.server.beanstalk._finding import (
+    Cursor,
+    Found,
+    Letter,
+    find,
+    first_delayed,
+    letters_behind,
+)
 from stompkit.server.beanstalk._hub import Hub, Reservation
 from stompkit.server.beanstalk._jobs import (
     Job,
@@ -200,12 +207,18 @@ def on_bury(session: Session, command: Command) -> Answer:
     entry, job, home = reservation.entry, reservation.job, reservation.entry.home
     if home.policy.dead_letters:
         counts = _counts(job, entry, buries=1)
-        session.host.dead_letter(entry, "buried", state_headers(entry.message, counts, pri))
+        headers = state_headers(entry.message, counts, pri)
+
+        def apply() -> None:
+            session.host.dead_letter(entry, "buried", headers)
+            home.settled(session.let_go(reservation))
+
+        session.host.together(apply)
         job.written()
         _take(session, entry)
     else:
         session.hub.forget(job)
-    home.settled(session.let_go(reservation))
+        home.settled(session.let_go(reservation))
     return b"BURIED\r\n"
 
 
@@ -249,23 +262,25 @@ def on_kick(session: Session, command: Command) -> Answer:
 
 
 async def _kick(session: Session, bound: int) -> bytes:
-    buried = await _first_buried(session, session.hub.dead_letters(session.used))
-    kick = _kick_buried if buried else _kick_delayed
-    count = await kick(session, bound)
+    count = await _kick_buried(session, bound)
+    if count is None:
+        count = await _kick_delayed(session, bound)
     await kept(session)
     return b"KICKED %d\r\n" % count
 
 
-async def _kick_buried(session: Session, bound: int) -> int:
-    count = 0
-    while count < bound:
-        letters = session.hub.dead_letters(session.used)
-        entries = await _first_buried(session, letters)
-        if letters is None or not entries:
+async def _kick_buried(session: Session, bound: int) -> int | None:
+    """Kick buried jobs; gives how many, or ``None`` where there are none."""
+    count: int | None = None
+    cursor = Cursor()
+    while (count or 0) < bound:
+        page = await _next_buried(session, cursor)
+        if not page:
             break
-        for entry in entries[: min(bound - count, _MOST_KICKED)]:
-            job = session.hub.learn(entry.message, session.used)
-            if not _bring_back(session, letters, entry, job):
+        count = count or 0
+        for letter in page[: bound - count]:
+            job = session.hub.learn(letter.message, session.used)
+            if not _bring_back(session, letter, job):
                 return count
             count += 1
         await _pause(session)
@@ -314,16 +329,22 @@ def _make_ready(session: Session, found: Found) -> bool:
         return False
     counts = job.counts(message, found.deliveries)
     pri = pri_of(message, has_priorities=found.queue.policy.priority)
+    back = rewritten(first, counts, pri)
+
+    def apply() -> None:
+        session.host.put_back(back, queue_of(job.tube))
+        if found.entry is not None:
+            pulling.drop(found.queue, found.entry)
+        else:
+            _drop_elsewhere(found)
+
     try:
-        session.host.put_back(rewritten(first, counts, pri), queue_of(job.tube))
+        session.host.together(apply)
     except Refused:
         return False
     job.written()
     if found.entry is not None:
-        pulling.drop(found.queue, found.entry)
         _take(session, found.entry)
-    else:
-        _drop_elsewhere(found)
     session.broker.touch(found.queue)
     return True
 
@@ -337,9 +358,19 @@ def _first_message(session: Session, message: Message, tube: str) -> Message | N
     return None if letter.first.is_expired(session.broker.now) else letter.first
 
 
-def _bring_back(session: Session, letters: Queue, entry: Entry, job: Job) -> bool:
+def _bring_back(session: Session, letter: Letter, job: Job) -> bool:
     job.kicks += 1
-    if _make_ready(session, Found("buried", job, entry.message, letters, entry.deliveries, entry)):
+    found = Found(
+        "buried",
+        job,
+        letter.message,
+        letter.queue,
+        letter.deliveries,
+        letter.entry,
+        lane=letter.lane,
+        stored=letter.stored,
+    )
+    if _make_ready(session, found):
         return True
     job.kicks -= 1
     return False
@@ -355,11 +386,15 @@ async def _first(session: Session, queue: Queue | None) -> list[Entry]:
     return []
 
 
-async def _first_buried(session: Session, letters: Queue | None) -> list[Entry]:
-    """The first buried jobs of the tube that is used, without what can't come back to it."""
+async def _next_buried(session: Session, cursor: Cursor) -> list[Letter]:
+    """The next buried jobs of the tube that is used, without what can't come back to it."""
     tube = session.used
-    entries = await _first(session, letters)
-    return [each for each in entries if _first_message(session, each.message, tube) is not None]
+    while page := await letters_behind(session, session.hub.dead_letters(tube), cursor):
+        found = [each for each in page if _first_message(session, each.message, tube) is not None]
+        if found:
+            return found
+        await _pause(session)
+    return []
 
 
 async def _pause(session: Session) -> None:
@@ -420,10 +455,10 @@ def on_peek_buried(session: Session, command: Command) -> Answer:
 
 
 async def _peek_buried(session: Session) -> bytes:
-    entries = await _first(session, session.hub.dead_letters(session.used))
-    if not entries:
+    page = await _next_buried(session, Cursor())
+    if not page:
         return _NOT_FOUND
-    message = entries[0].message
+    message = page[0].message
     return _shown(session.hub.learn(message, session.used), message)
 
 

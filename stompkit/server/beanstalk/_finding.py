@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
@@ -16,11 +18,16 @@ from stompkit.server.beanstalk._hub import Hub
 from stompkit.server.beanstalk._jobs import QUEUE, Job
 from stompkit.server.interfaces import StoredMessage, StoreError
 
-__all__ = ["Found", "find", "first_delayed", "read"]
+if TYPE_CHECKING:
+    from stompkit.server.beanstalk._session import Session
+
+__all__ = ["Cursor", "Found", "Letter", "find", "first_delayed", "letters_behind", "read"]
 
 #: Messages, and octets of them, that are read at a time.
 _PAGE_MESSAGES: Final = 1_000
 _PAGE_OCTETS: Final = 4 * 1024 * 1024
+#: Buried jobs that are looked at before others get their turn.
+_PAGE_LETTERS: Final = 250
 
 
 class Found(NamedTuple):
@@ -164,6 +171,69 @@ async def first_delayed(hub: Hub, tube: str) -> Found | None:
             if each.place == place and queue.delays.due_at(place) is not None:
                 return _of_store("delayed", hub, tube, queue, lane, each, due)
     return None
+
+
+class Cursor:
+    """How far somebody has looked at the messages of a queue."""
+
+    __slots__ = ("places",)
+
+    def __init__(self) -> None:
+        """Begin at the front."""
+        #: By the indices of lanes, the places up to which they were looked at.
+        self.places: dict[int, int] = {}
+
+
+class Letter(NamedTuple):
+    """A message of a dead-letter queue: in memory with an ``entry``, or else ``stored`` only."""
+
+    message: Message
+    queue: Queue
+    deliveries: int
+    entry: Entry | None = None
+    lane: Lane | None = None
+    stored: StoredMessage | None = None
+
+
+async def letters_behind(session: Session, queue: Queue | None, cursor: Cursor) -> list[Letter]:
+    """The next messages of a queue, up to a page, wherever they are; none at the end.
+
+    They can be acted on until the caller waits for something. Raises ``StoreError``.
+    """
+    if queue is None:
+        return []
+    for lane in list(queue.lanes):
+        while True:
+            after = cursor.places.get(lane.index, 0)
+            if lane.is_loading:
+                await session.loaded(queue)
+                continue
+            if lane.back:
+                lane.restore()
+            index = bisect_right(lane.ready, after, key=_place)
+            entries = list(islice(lane.ready, index, index + _PAGE_LETTERS))
+            if entries:
+                cursor.places[lane.index] = entries[-1].place
+                return [Letter(each.message, queue, each.deliveries, each) for each in entries]
+            if not lane.stored:
+                break
+            seen = max(after, lane.seen)
+            page = await read(session.hub, lane, seen, _PAGE_LETTERS)
+            if lane.is_loading or lane.seen > seen:
+                # It has been read into memory meanwhile.
+                continue
+            if not page:
+                break
+            cursor.places[lane.index] = page[-1].place
+            return [
+                Letter(Message.from_store(each), queue, each.deliveries, lane=lane, stored=each)
+                for each in page
+            ]
+    return []
+
+
+def _place(entry: Entry) -> int:
+    return entry.place
 
 
 async def read(hub: Hub, lane: Lane, after: int, most: int) -> Sequence[StoredMessage]:

@@ -87,7 +87,7 @@ class Hub:
         self.pausings: Counter[str] = Counter()
         #: Jobs that were put into any tube.
         self.jobs = 0
-        self._most_counted = _COUNTED_TUBES
+        self._most_counted = self._most_paused = _COUNTED_TUBES
         self.timeouts = 0
         self.connections = 0
         self.started = broker.clock.seconds()
@@ -154,6 +154,10 @@ class Hub:
         until = self.broker.now + seconds
         self.pauses[tube] = Pause(seconds, until)
         self._pause_ends.set(tube, until)
+        if len(self.pauses) > self._most_paused:
+            for each in [each for each in self.pauses if not self.exists(each)]:
+                self._end_pause(each)
+            self._most_paused = max(_COUNTED_TUBES, 2 * len(self.pauses))
         self._end_pauses()
 
     def _end_pauses(self) -> None:

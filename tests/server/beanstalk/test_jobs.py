@@ -253,6 +253,34 @@ def test_what_a_client_calls_a_dead_letter_is_not_kicked(
     assert stored(front.broker, "/dlq/default") == [b"x"]
 
 
+def test_jobs_are_kicked_that_are_behind_many_others(front: Front, worker: MemoryWorker) -> None:
+    client = front.broker.client()
+    for _ in range(300):
+        client.publish("/dlq/default", b"no job")
+    job = put(worker, b"job")
+    worker.ask(NOW)
+    worker.ask(b"bury %d 1\r\n" % job)
+    assert worker.ask(b"peek-buried\r\n").endswith(b"\r\njob\r\n")
+    assert worker.ask(b"kick 5\r\n") == b"KICKED 1\r\n"
+    assert worker.ask(NOW) == reserved(job, b"job")
+
+
+def test_jobs_are_kicked_that_only_the_store_has() -> None:
+    front = Front(MemoryBroker(BrokerConfig(window_messages=2), store=MemoryStore()))
+    worker, client = front.worker(), front.broker.client()
+    for number in range(6):
+        client.publish("/dlq/default", b"no job")
+        job = put(worker, b"%d" % number)
+        worker.ask(NOW)
+        worker.ask(b"bury %d 1\r\n" % job)
+    assert worker.ask(b"kick 5\r\n") == b"KICKED 5\r\n"
+    assert worker.ask(b"kick 5\r\n") == b"KICKED 1\r\n"
+    assert worker.ask(b"kick 5\r\n") == b"KICKED 0\r\n"
+    bodies = [worker.ask(NOW).split(b"\r\n")[1] for _ in range(6)]
+    assert bodies == [b"%d" % number for number in range(6)]
+    assert worker.ask(NOW) == TIMED_OUT
+
+
 def test_a_tube_that_is_called_like_a_durable_subscription_has_its_own_buried_jobs(
     front: Front, worker: MemoryWorker
 ) -> None:

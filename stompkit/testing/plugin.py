@@ -30,6 +30,7 @@ from stompkit.testing._settings import (
     Source,
     from_environment,
 )
+from stompkit.testing._sharing import Sharing
 
 if TYPE_CHECKING:
     from stompkit.testing.client import StompClient
@@ -51,6 +52,7 @@ _T = TypeVar("_T", RunningBroker, FailoverPair)
 _SETTINGS = pytest.StashKey[Settings]()
 #: The brokers that are running for tests, of all factories.
 _RUNNING = pytest.StashKey[list[RunningBroker]]()
+_SHARING = pytest.StashKey[Sharing]()
 _MARKER = "stomp_requires"
 _MARKER_HELP = (
     f"{_MARKER}(*names): skip the test, with the reason, on a broker that lacks one of these, "
@@ -145,16 +147,21 @@ def stomp_broker_factory(
 
 
 @pytest.fixture(scope="session")
-def stomp_broker(stomp_broker_factory: BrokerFactory) -> RunningBroker:
+def stomp_broker(
+    stomp_broker_factory: BrokerFactory, pytestconfig: pytest.Config
+) -> Iterator[RunningBroker]:
     """A STOMP broker, shared by all tests: host, port, url, login, frames, log, restart() and more.
 
     It is launched on a free port of 127.0.0.1 when it is first asked for, and stopped at the end;
     --mq-broker says which one, and --mq HOST:PORT names one that is already running instead.
+    What a test stops, kills, pauses or moves in time is put right before the next one.
     """
     try:
-        return stomp_broker_factory()
+        broker = stomp_broker_factory()
     except BrokerError as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
+    with pytestconfig.stash[_SHARING].share(broker):
+        yield broker
 
 
 @pytest.fixture
@@ -254,6 +261,8 @@ def pytest_configure(config: pytest.Config) -> None:
     except SettingsError as error:
         raise pytest.UsageError(str(error)) from None
     config.stash[_RUNNING] = []
+    config.stash[_SHARING] = Sharing()
+    config.pluginmanager.register(config.stash[_SHARING], "stompkit-sharing")
     config.addinivalue_line("markers", _MARKER_HELP)
     config.pluginmanager.register(Reporting(config.stash[_RUNNING]), "stompkit-reporting")
 
@@ -300,6 +309,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if not any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ())):
         return
     settings = settings_of(item.config)
+    item.config.stash[_SHARING].repair()
     for broker in item.config.stash[_RUNNING]:
-        if broker.is_running:
+        if broker.is_running and not broker.is_paused:
             set_apart(settings, broker)

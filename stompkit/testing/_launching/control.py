@@ -78,6 +78,8 @@ class BrokerClock:
     def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
         """Ask by ``ask``, as by ``ControlSocket.ask``."""
         self._ask = ask
+        #: Whether this process has moved it since it was right.
+        self.is_moved = False
 
     def now(self) -> float:
         """The broker's time, in seconds since the epoch."""
@@ -90,6 +92,12 @@ class BrokerClock:
         Raises BrokerError for a negative number of seconds.
         """
         self._ask("advance", seconds=float(seconds))
+        self.is_moved = True
+
+    def reset(self) -> None:
+        """Go back to the real time; what waits does so for as long as it would have."""
+        self._ask("realtime")
+        self.is_moved = False
 
 
 @dataclass(frozen=True)

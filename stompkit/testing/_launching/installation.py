@@ -83,6 +83,11 @@ class Installation:
         return self._process is not None and self._process.is_paused
 
     @property
+    def is_disk_full(self) -> bool:
+        """Whether the broker's process can't write to files, because somebody wanted that."""
+        return self._process is not None and self._process.is_disk_full
+
+    @property
     def log(self) -> str:
         """All that the broker has written since it was launched."""
         return self._log.text() if self._final_log is None else self._final_log

@@ -66,7 +66,7 @@ class GuardedProcess:
         the same unless another one is named.
         """
         self.command = list(command)
-        self.is_paused = False
+        self.is_paused = self.is_disk_full = False
         self._log = ProcessLog(directory) if log is None else log
         self._stop_timeout_s = stop_timeout_s
         ours, answers = os.pipe()
@@ -125,10 +125,12 @@ class GuardedProcess:
         What it would add to its log in the meantime is lost.
         """
         self._ask(b"f")
+        self.is_disk_full = True
 
     def free_disk(self) -> None:
         """Take that back."""
         self._ask(b"e")
+        self.is_disk_full = False
 
     def log(self) -> str:
         """What the command has written so far."""
@@ -174,5 +176,5 @@ class GuardedProcess:
         # Only now: the end of its input would tell the guard that this process is gone.
         with contextlib.suppress(OSError):
             self._guard.stdin.close()
-        self.is_paused = False
+        self.is_paused = self.is_disk_full = False
         self._answers.close()

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from stompkit.testing._launching.address import format_address
 from stompkit.testing._launching.brokers import kind_of
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from stompkit.testing.client import StompClient
     from stompkit.testing.proxy import Fault, Proxy
 
-__all__ = ["GuardedProcess", "RunningBroker"]
+__all__ = ["CLOCK_MOVED", "GuardedProcess", "RunningBroker"]
+
+#: The defect that a test does not have to undo.
+CLOCK_MOVED: Final = "with its clock moved"
 
 
 class RunningBroker:
@@ -96,6 +99,7 @@ class RunningBroker:
         self._refusal: Fault | None = None
         self._proxies: list[Proxy] = []
         self._is_stopped = False
+        self._is_shared = False
         self._token = os.urandom(4).hex()
         self._numbers = count(1)
         self.new_names()
@@ -258,6 +262,60 @@ class RunningBroker:
         self._proxies.append(proxy)
         return proxy
 
+    # What several tests do that share it.
+
+    def share(self) -> None:
+        """From now on keep files and ports when it is stopped, so that ``repair`` can start it."""
+        self._is_shared = True
+
+    def unshare(self) -> None:
+        """Have ``stop`` end it for good, also where it was called before."""
+        if self._is_shared:
+            self._is_shared = self._is_stopped = False
+
+    @property
+    def defects(self) -> tuple[str, ...]:
+        """What keeps clients from using it as it was launched, as ends of a sentence.
+
+        Empty, or one or more of ``stopped``, ``killed``, ``paused``, ``cut off``, ``without room on
+        its disk``, and ``with its clock moved``.
+        """
+        if self._is_stopped:
+            return ("stopped",)
+        installation = self._installation
+        if installation is not None and not installation.is_running:
+            return ("killed",)
+        found = {
+            "paused": self.is_paused,
+            "without room on its disk": installation is not None and installation.is_disk_full,
+            CLOCK_MOVED: "clock" in self.__dict__ and self.clock.is_moved,
+            "cut off": self._refusal is not None,
+        }
+        return tuple(name for name, is_so in found.items() if is_so)
+
+    def repair(self) -> None:
+        """Start, resume or reconnect it, and put its clock right: until it has no ``defects``.
+
+        A broker that was stopped is started only while it is shared. Raises BrokerError where that
+        does not work.
+        """
+        if self._is_stopped and not self._is_shared:
+            raise BrokerError(f"{self.name} has been stopped, and its files are gone")
+        self._is_stopped = False
+        installation = self._installation
+        if installation is not None and not installation.is_running:
+            self.restart()
+            return
+        if self.is_paused:
+            self.resume()
+        if installation is not None and installation.is_disk_full:
+            self.free_disk()
+        if "clock" in self.__dict__ and self.clock.is_moved:
+            self.clock.reset()
+        if self._refusal is not None:
+            self._refusal.remove()
+            self._refusal = None
+
     # What tests do to the broker.
 
     def reset(self) -> None:
@@ -272,6 +330,7 @@ class RunningBroker:
             self._tap.disconnect()
         if self._installation is not None and self._installation.control is not None:
             self._ask("reset")
+            self._clock_is_right()
         self.new_names()
         if self._frames is not None:
             self._frames.clear()
@@ -301,6 +360,7 @@ class RunningBroker:
         except BrokerStartError:
             installation.keep_directory()
             raise
+        self._clock_is_right()
         if self._refusal is not None:
             self._refusal.remove()
             self._refusal = None
@@ -357,11 +417,15 @@ class RunningBroker:
         """Shut the broker down and remove its temporary directory; stop the proxies before it.
 
         It is killed if it takes longer than its ``stop_timeout_s``.  Nothing happens the second
-        time, or to a broker that somebody else runs.
+        time, or to a broker that somebody else runs. One that tests share keeps its directory until
+        the last of them is over.
         """
         if self._is_stopped:
             return
         self._is_stopped = True
+        if self._is_shared:
+            self._rest()
+            return
         atexit.unregister(self._stop_at_exit)
         with ExitStack() as last_first:
             if self._installation is not None:
@@ -371,6 +435,19 @@ class RunningBroker:
                 last_first.callback(self._tap.stop)
             for proxy in self._proxies:
                 last_first.callback(proxy.stop)
+
+    def _rest(self) -> None:
+        """Stop what clients see of it, and nothing that it takes to start it again."""
+        with ExitStack() as last_first:
+            if self._installation is not None:
+                last_first.callback(self._end, self._installation, kill=False)
+            for proxy in self._proxies:
+                last_first.callback(proxy.stop)
+            self._proxies.clear()
+
+    def _clock_is_right(self) -> None:
+        if "clock" in self.__dict__:
+            self.clock.is_moved = False
 
     def __enter__(self) -> Self:
         """Return the broker."""
@@ -419,4 +496,5 @@ class RunningBroker:
     def _stop_at_exit(self) -> None:
         """Stop the broker with the interpreter, but not with a copy of it that was forked."""
         if os.getpid() == self._owner:
+            self.unshare()
             self.stop()

@@ -5,6 +5,7 @@ those of several connections one after the other::
 
     {"do": "reset"}                         {"ok": true}
     {"do": "advance", "seconds": 30.0}      {"ok": true, "now": 1700000030.0}
+    {"do": "realtime"}                      {"ok": true}
     {"do": "now"}                           {"ok": true, "now": 1700000030.0, "offset": 30.0}
     {"do": "destinations"}                  {"ok": true, "destinations": [{"name": ...}, ...]}
     {"do": "connections"}                   {"ok": true, "connections": [{"peer": ...}, ...]}
@@ -62,6 +63,10 @@ class Advance(_Request, frozen=True):
     seconds: Annotated[float, msgspec.Meta(ge=0)]
 
 
+class RealTime(_Request, frozen=True):
+    """Go back to the real time, and be as before otherwise."""
+
+
 class Now(_Request, frozen=True):
     """Tell the time."""
 
@@ -74,7 +79,9 @@ class Connections(_Request, frozen=True):
     """List the clients."""
 
 
-_DECODER: Final = msgspec.json.Decoder(Reset | Advance | Now | Destinations | Connections)
+_DECODER: Final = msgspec.json.Decoder(
+    Reset | Advance | RealTime | Now | Destinations | Connections
+)
 
 
 class Control:
@@ -117,6 +124,8 @@ class Control:
             case Advance(seconds):
                 await self._clock.advance(seconds, self._settled)
                 return {"now": self._clock.seconds()}
+            case RealTime():
+                self._clock.reset()
             case Now():
                 return {"now": self._clock.seconds(), "offset": self._clock.offset_s}
             case Destinations():

@@ -1,0 +1,120 @@
+"""A shared broker is as it was launched for each test, whatever the one before did to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.testing.plugin_runs import alone, run
+
+__all__ = ["alone"]
+
+#: What a test does to the broker, and how the warning says that it was left.
+LEFT = {
+    "kill()": "killed",
+    "stop()": "stopped",
+    "pause()": "paused",
+    "fill_disk()": "without room on its disk",
+}
+
+
+def test_next_test_finds_the_broker_as_it_was(pytester: pytest.Pytester) -> None:
+    """Each of the things that tests do is undone, and those that need a warning have one."""
+    works = """
+import time
+
+def works(broker):
+    with broker.client() as client:
+        client.send(broker.queue(), "x")
+    assert not broker.defects
+    assert abs(broker.clock.now() - time.time()) < 60
+"""
+    tests = [
+        f"""
+def test_{number}_leaves(stomp_broker): stomp_broker.{call}
+def test_{number}_works(stomp_broker): works(stomp_broker)
+"""
+        for number, call in enumerate([*LEFT, "clock.advance(3_600)"])
+    ]
+    pytester.makepyfile(works + "".join(tests))
+    result = run(pytester)
+    result.assert_outcomes(passed=2 * len(tests), warnings=len(LEFT))
+    result.stdout.fnmatch_lines(
+        [
+            f"*StompBrokerWarning: *::test_{number}_leaves left stompkit at * {how};*"
+            for number, how in enumerate(LEFT.values())
+        ]
+    )
+
+
+def test_fixture_of_a_module_decides_for_its_tests(pytester: pytest.Pytester) -> None:
+    """What it has done stands until it is torn down; then it counts as left by the last test."""
+    pytester.makepyfile(
+        test_first="""
+import pytest
+
+@pytest.fixture(scope="module")
+def dead(stomp_broker):
+    stomp_broker.kill()
+
+def test_one(dead, stomp_broker): assert not stomp_broker.is_running
+def test_two(dead, stomp_broker): assert not stomp_broker.is_running
+""",
+        test_second="def test_three(stomp_client): pass",
+    )
+    run(pytester).assert_outcomes(passed=3, warnings=1)
+
+
+def test_brokers_of_the_factory_are_left_alone(pytester: pytest.Pytester) -> None:
+    """Nobody repairs what is not shared, nor warns of it."""
+    pytester.makepyfile(
+        """
+import pytest
+
+@pytest.fixture(scope="session")
+def own(stomp_broker_factory): return stomp_broker_factory()
+
+def test_kill(own): own.kill()
+def test_dead(own): assert not own.is_running
+def test_stop(own): own.restart(); own.stop()
+def test_gone(own): assert not own.directory.exists()
+def test_pause(stomp_broker_factory): stomp_broker_factory().pause()
+def test_other(stomp_client): pass
+"""
+    )
+    run(pytester, "--mq-isolation=reset").assert_outcomes(passed=6, warnings=0)
+
+
+def test_broker_that_cannot_be_started_again_names_the_test(pytester: pytest.Pytester) -> None:
+    """Tests that need it fail, and say whose fault that is."""
+    pytester.makepyfile(
+        """
+from pathlib import Path
+
+def test_kill(stomp_broker):
+    stomp_broker.kill()
+    # Its configuration can't be written any more.
+    import shutil
+    shutil.rmtree(stomp_broker.directory)
+
+def test_next(stomp_client): pass
+"""
+    )
+    result = run(pytester, "-Wignore")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*::test_kill left stompkit at * killed, and it could not be*"])
+
+
+def test_stopped_broker_leaves_nothing_behind(pytester: pytest.Pytester) -> None:
+    """Its directory goes with the last of the tests, also where the last one stopped it."""
+    pytester.makepyfile(
+        """
+from pathlib import Path
+
+def test_stop(stomp_broker):
+    stomp_broker.stop()
+    assert stomp_broker.directory.exists()
+    Path("where").write_text(str(stomp_broker.directory))
+"""
+    )
+    run(pytester, "-Wignore").assert_outcomes(passed=1)
+    assert not pytester.path.joinpath(pytester.path.joinpath("where").read_text()).exists()

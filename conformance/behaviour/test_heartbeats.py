@@ -15,6 +15,9 @@ LONGEST_MS = 2_000
 #: How late a beat may be: by half its interval, and by what a busy machine may take.
 TOLERANCE = 1.5
 NOISE_S = 0.3
+#: How late most beats may be: a stall makes one or two late, a wrong interval all.
+USUAL = 1.25
+SHORT_S = 0.05
 
 
 def connected_with(target: Target, can_ms: int, wants_ms: int) -> tuple[Peer, float, float]:
@@ -48,7 +51,8 @@ def assert_alive(target: Target, peer: Peer, why: str) -> None:
 def assert_in_time(target: Target, peer: Peer, seconds: float, since: float) -> None:
     """Fail if the target was silent for too long at any time since then."""
     times = [since, *(at for at, _ in peer.arrivals if at > since), time.monotonic()]
-    longest = max(after - before for before, after in pairwise(times))
+    gaps = sorted(after - before for before, after in pairwise(times))
+    longest, usual = gaps[-1], gaps[len(gaps) // 2]
     mean = (times[-1] - times[0]) / (len(times) - 1)
     target.note(
         f"something came every {mean:.2f} s on average, and after {longest:.2f} s at the most;"
@@ -56,6 +60,9 @@ def assert_in_time(target: Target, peer: Peer, seconds: float, since: float) -> 
     )
     assert longest <= seconds * TOLERANCE + NOISE_S, (
         f"{longest:.2f} s without an octet, for one every {seconds:g} s promised"
+    )
+    assert usual <= seconds * USUAL + SHORT_S, (
+        f"half of the octets came after {usual:.2f} s or more, for some every {seconds:g} s"
     )
 
 

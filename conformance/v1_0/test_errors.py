@@ -2,22 +2,26 @@
 
 import time
 
-from stompkit.conformance import Failed, Peer, Target, case
+from stompkit.conformance import Failed, Peer, Target, Unsupported, case
 from stompkit.frames import Frame
 
 
 def provoked(peer: Peer) -> Frame:
-    """The ERROR for a SEND without destination, which had the receipt r9."""
+    """The ERROR for a SEND without destination, which had the receipt r9.
+
+    Raises Unsupported where there is none: send/unprocessable-error is about that.
+    """
     peer.send("SEND", {"receipt": "r9"}, b"x")
     error = peer.expect_refusal("r9")
     if error is None:
-        raise Failed("the connection ended without an ERROR")
+        raise Unsupported("the connection ended without an ERROR")
     return error
 
 
 @case("1.2/error/must-close")
 def test_error_closes(target: Target) -> None:
     """After an ERROR of any of four kinds the server closes the connection."""
+    drawn = 0
     bad = {
         "SEND without destination": ("SEND", {}),
         "SUBSCRIBE without id": ("SUBSCRIBE", {"destination": target.queue()}),
@@ -28,11 +32,16 @@ def test_error_closes(target: Target) -> None:
         peer = target.connect()
         peer.send(command, headers)
         frames = peer.collect(target.quiet_s)
-        if any(frame.command == "ERROR" for frame in frames) and not peer.is_closed_by_target:
+        if all(frame.command != "ERROR" for frame in frames):
+            continue
+        drawn += 1
+        if not peer.is_closed_by_target:
             try:
                 peer.expect_close()
             except Failed:
                 raise Failed(f"{what}: ERROR, but the connection stays open") from None
+    if not drawn:
+        raise Unsupported("none of the four draws an ERROR")
 
 
 @case("1.0/error/message-header", "1.1/error/message-header", "1.2/error/message-header")

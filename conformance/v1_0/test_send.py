@@ -1,6 +1,7 @@
 """SEND and MESSAGE, as all versions have them."""
 
 from stompkit.conformance import Peer, Target, case
+from stompkit.conformance.scenarios import takes
 
 
 @case(
@@ -114,11 +115,12 @@ def test_message_names_its_subscription(target: Target, peer: Peer) -> None:
     "1.2/message/message-id-unique",
 )
 def test_message_ids_differ(target: Target, peer: Peer) -> None:
-    """Send 100 messages; they arrive with 100 different message-ids."""
-    queue = target.queue()
-    target.subscribe(peer, queue)
+    """Send 100 messages to two queues; they arrive with 100 different message-ids."""
+    queues = [target.queue(), target.queue()]
+    for number, queue in enumerate(queues):
+        target.subscribe(peer, queue, id=f"s{number}")
     for number in range(100):
-        peer.call("SEND", {"destination": queue}, b"%d" % number)
+        peer.call("SEND", {"destination": queues[number % 2]}, b"%d" % number)
     ids = {frame.headers.get("message-id") for frame in peer.expect_messages(100)}
     assert len(ids) == 100, f"only {len(ids)} different ids"
 
@@ -144,11 +146,16 @@ def test_destination_as_sent(target: Target, peer: Peer) -> None:
     "1.2/headers/user-headers-may",
 )
 def test_user_headers_arrive(target: Target, peer: Peer) -> None:
-    """Send twenty invented headers; all arrive with their values."""
+    """Send twenty invented headers, or five where so many are refused; all arrive as sent."""
     queue = target.queue()
     target.subscribe(peer, queue)
     sent = {f"x-{n}": f"value {n}" for n in range(20)}
-    peer.call("SEND", {"destination": queue, **sent}, b"x")
+    if not takes(peer, "SEND", {"destination": queue, **sent}, b"x"):
+        target.note("twenty headers of a user's are more than the target takes")
+        peer = target.connect()
+        target.subscribe(peer, queue)
+        sent = {f"x-{n}": f"value {n}" for n in range(5)}
+        peer.call("SEND", {"destination": queue, **sent}, b"x")
     headers = peer.expect("MESSAGE").headers
     wrong = {name: headers.get(name) for name, value in sent.items() if headers.get(name) != value}
     assert not wrong, f"headers lost or changed: {wrong}"

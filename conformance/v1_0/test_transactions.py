@@ -86,6 +86,7 @@ def test_repeated_begin(target: Target, peer: Peer) -> None:
     peer.send("BEGIN", {"transaction": "t", "receipt": "again"})
     commands = [frame.command for frame in peer.collect(target.quiet_s)]
     target.note(f"the second BEGIN got {commands or 'no answer'}")
+    target.profile("BEGIN of a transaction that is open", commands[0] if commands else "no answer")
 
 
 @case(

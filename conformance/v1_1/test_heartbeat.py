@@ -16,6 +16,9 @@ LONGEST_MS = 1_500
 #: How late a beat may be: by half its interval, and by what a busy machine may take.
 MARGIN = 1.5
 NOISE_S = 0.25
+#: How late most beats may be: a stall makes one or two late, a wrong interval all.
+USUAL = 1.25
+SHORT_S = 0.05
 
 
 def connected_with(target: Target, heart_beat: str) -> tuple[Peer, HeartBeatOffer]:
@@ -112,8 +115,14 @@ def test_beats_come_in_time(target: Target) -> None:
         if number < 2:
             peer.call("BEGIN", {"transaction": f"t{number}"})
     times = [at for at, _ in peer.arrivals]
-    gap = max(after - before for before, after in pairwise(times))
-    assert gap <= latest, f"{gap:.2f} s without an octet, for one every {seconds} s promised"
+    gaps = sorted(after - before for before, after in pairwise(times))
+    assert gaps[-1] <= latest, (
+        f"{gaps[-1]:.2f} s without an octet, for one every {seconds} s promised"
+    )
+    # Of the four gaps that a beat has ended, two may be long by chance.
+    assert gaps[-3] <= seconds * USUAL + SHORT_S, (
+        f"most beats came after {gaps[-3]:.2f} s, for one every {seconds} s promised"
+    )
     commands = [frame.command for frame in peer.frames]
     answer = "RECEIPT" if peer.barrier is None else "MESSAGE"
     assert commands == ["CONNECTED", answer, answer], f"the server sent {commands}"

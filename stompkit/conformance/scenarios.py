@@ -17,6 +17,7 @@ __all__ = [
     "answer",
     "begin",
     "bodies",
+    "expect_long_receipt",
     "fill",
     "naming",
     "numbered",
@@ -25,6 +26,7 @@ __all__ = [
     "receive",
     "require_ack_header",
     "send_all",
+    "takes",
     "unsubscribe",
     "window_headers",
 ]
@@ -79,6 +81,37 @@ def send_all(
         peer.send("SEND", added, last)
         for command in ("BEGIN", "ABORT"):
             peer.call(command, {"transaction": "a pause"})
+
+
+def takes(
+    peer: Peer, command: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+) -> bool:
+    """Send a frame and wait until the target has dealt with it; ``False`` where it is refused.
+
+    For frames that may be more than the target takes: a limit of its own is no fault, as long as
+    ERROR or the end of the connection, which is of no use then, says so. That ERROR ought to come
+    is what limits/exceeded-error-and-close is about. Raises :class:`Failed` for no answer.
+    """
+    try:
+        peer.call(command, headers, body)
+    except Failed:
+        if not peer.is_closed_by_target and all(each.command != "ERROR" for each in peer.frames):
+            raise
+        return False
+    return True
+
+
+def expect_long_receipt(target: Target, peer: Peer, value: str) -> None:
+    """Ask for a receipt of many characters: it comes back whole, or the frame is refused.
+
+    The connection may be of no use afterwards. Raises :class:`Failed` where neither comes.
+    """
+    peer.send("BEGIN", {"transaction": "long", "receipt": value})
+    outcome = peer.outcome(value, 0.0)
+    if outcome is Outcome.NOTHING:
+        raise Failed(f"a frame with a receipt of {len(value):,} characters is {outcome}")
+    if outcome is not Outcome.ACCEPTED:
+        target.note(f"a receipt of {len(value):,} characters is more than the target takes")
 
 
 def fill(target: Target, number: int, headers: Mapping[str, str] | None = None) -> str:

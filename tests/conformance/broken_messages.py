@@ -124,7 +124,7 @@ class EveryoneHears(Fault):
 # SUBSCRIBE, ACK and NACK.
 
 
-@requests("SUBSCRIBE", *in_versions(NEW, "subscribe/id-required", "subscribe/failure-error"))
+@requests("SUBSCRIBE", *in_versions(NEW, "subscribe/id-required"))
 def subscribe_needs_no_id(frame: Raw) -> None:
     """Takes SUBSCRIBE without id."""
     if frame.get("id") is None:

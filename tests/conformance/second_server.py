@@ -26,9 +26,8 @@ DEVIATIONS: Final = frozenset(
         "acknowledges outside of transactions",
         "beats only to clients that speak",
         "beats though nobody asks",
-        "delivers to clients that have gone",
         "expects beats sooner than agreed",
-        "has one list of ids for all connections",
+        "has one list of transactions for all connections",
         "lowers receipts",
         "numbers messages by destination",
         "swaps the numbers of heart-beat",
@@ -326,8 +325,7 @@ class Client(asyncio.Protocol):
                 for action in actions:
                     action()
         for subscription in list(self.subscriptions.values()):
-            if not self.has("delivers to clients that have gone"):
-                self.server.remove(subscription)
+            self.server.remove(subscription)
         if not self.is_lost:
             self.transport.write_eof()
         self.timers.append(self.server.loop.call_later(_LINGER_S, self.transport.abort))
@@ -406,7 +404,7 @@ class Client(asyncio.Protocol):
 
     def is_taken(self, name: bytes) -> bool:
         """Whether a name is in use, for a server that has one list of them; takes it if not."""
-        if not self.has("has one list of ids for all connections"):
+        if not self.has("has one list of transactions for all connections"):
             return False
         taken = name in self.server.ids
         self.server.ids.add(name)
@@ -473,7 +471,7 @@ class Client(asyncio.Protocol):
             id = destination
         if not id:
             raise Refusal("the header id is missing")
-        if id in self.subscriptions or self.is_taken(b"subscription " + id):
+        if id in self.subscriptions:
             raise Refusal("there is a subscription with this id")
         subscription = Subscription(self, id, destination, mode)
         self.subscriptions[id] = subscription
@@ -528,7 +526,7 @@ class Client(asyncio.Protocol):
         """Begin a transaction."""
         name = self.need(headers, b"transaction")
         is_known = name in self.transactions and not self.has("takes BEGIN twice")
-        if is_known or self.is_taken(b"transaction " + name):
+        if is_known or self.is_taken(name):
             raise Refusal("there is such a transaction")
         self.transactions[name] = []
 

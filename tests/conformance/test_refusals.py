@@ -68,7 +68,7 @@ class Refusing:
         return not is_refused
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def network() -> Iterator[Network]:
     """A network in memory."""
     with virtual() as made:

@@ -1,0 +1,225 @@
+"""What a server hands on as it came: bodies, names and values of headers, and what is its own.
+
+The specifications say that user headers are passed through and that a body is the content of the
+message. These cases try what servers and their libraries change on the way. A server may limit
+headers; then it refuses the frame, and the case is UNSUPPORTED.
+"""
+
+from collections.abc import Mapping
+
+from stompkit.conformance import Failed, Peer, Target, Unsupported, raw_value, trial
+from stompkit.conformance.scenarios import SINCE_1_1, takes
+from stompkit.frames import Frame
+
+PASSED_THROUGH = "Client Frames / SEND"
+USER_HEADERS = (
+    *("1.1/send/user-headers-pass-through", "1.2/send/user-headers-pass-through"),
+    *("1.1/message/user-headers", "1.2/message/user-headers"),
+)
+CASE = ("1.1/frame/case-sensitive", "1.2/frame/case-sensitive")
+
+
+def passed_on(target: Target, peer: Peer, headers: Mapping[str, str], what: str) -> Frame:
+    """The MESSAGE that comes of a SEND with these headers, to a new queue.
+
+    Raises Unsupported where the target refuses them; ``what`` says what they are.
+    """
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    if not takes(peer, "SEND", {"destination": queue, **headers}, b"x"):
+        raise Unsupported(f"the target refuses {what}")
+    return peer.expect("MESSAGE")
+
+
+def assert_same(message: Frame, headers: Mapping[str, str]) -> None:
+    """Fail if one of these headers did not arrive as it was sent."""
+    for name, value in headers.items():
+        got = message.headers.get(name)
+        if got is None:
+            raise Failed(f"the header {name[:40]!r} is lost")
+        if got != value:
+            how = f"{len(got):,} of {len(value):,} characters" if len(got) < len(value) else "other"
+            raise Failed(f"the header {name[:40]!r} arrived as {got[:40]!r}: {how}")
+
+
+@trial(
+    "behaviour/header/letter-case",
+    "Names of headers keep their capitals, and two that differ by capitals only are two headers.",
+    level="MUST",
+    section=PASSED_THROUGH,
+    versions=SINCE_1_1,
+    covers=(*USER_HEADERS, *CASE),
+)
+def test_capitals_in_names(target: Target, peer: Peer) -> None:
+    """Send X-Header and x-header with different values; both arrive."""
+    sent = {"X-Header": "upper", "x-header": "lower"}
+    assert_same(passed_on(target, peer, sent, "two such headers"), sent)
+
+
+@trial(
+    "behaviour/header/blanks-inside",
+    "Tabs and several blanks inside a value arrive as they were sent.",
+    level="MUST",
+    section=PASSED_THROUGH,
+    versions=SINCE_1_1,
+    covers=USER_HEADERS,
+)
+def test_blanks_inside_values(target: Target, peer: Peer) -> None:
+    """Send values with a tab, two tabs and three blanks inside; all arrive unchanged."""
+    sent = {"x-tab": "a\tb", "x-tabs": "a\t\tb", "x-blanks": "a   b"}
+    assert_same(passed_on(target, peer, sent, "blanks in values"), sent)
+
+
+@trial(
+    "behaviour/header/long-value",
+    "A long value arrives whole, or the frame is refused.",
+    level="MUST",
+    section=PASSED_THROUGH,
+    versions=SINCE_1_1,
+    covers=USER_HEADERS,
+)
+def test_long_values(target: Target, peer: Peer) -> None:
+    """Send values of 300, 1,500 and 6,000 characters; each arrives whole, or is refused."""
+    taken = 0
+    for size in (300, 1_500, 6_000):
+        sent = {"x-long": "0123456789" * (size // 10)}
+        try:
+            assert_same(passed_on(target, peer, sent, f"a value of {size:,} characters"), sent)
+        except Unsupported as reason:
+            if not taken:
+                raise
+            target.note(str(reason))
+            break
+        taken = size
+        peer = target.connect()
+
+
+@trial(
+    "behaviour/header/many",
+    "All headers of a user's arrive, however many, or the frame is refused.",
+    level="MUST",
+    section=PASSED_THROUGH,
+    versions=SINCE_1_1,
+    covers=USER_HEADERS,
+)
+def test_many_headers(target: Target, peer: Peer) -> None:
+    """Send 15, 40 and 90 headers; each time all arrive, or the frame is refused."""
+    taken = 0
+    for number in (15, 40, 90):
+        sent = {f"x-{n}": f"value {n}" for n in range(number)}
+        try:
+            assert_same(passed_on(target, peer, sent, f"{number} headers"), sent)
+        except Unsupported as reason:
+            if not taken:
+                raise
+            target.note(str(reason))
+            break
+        taken = number
+        peer = target.connect()
+
+
+@trial(
+    "behaviour/header/carriage-return",
+    "On 1.1 a line ends in a line feed, and a carriage return before it is part of the value.",
+    level="SHOULD",
+    section="1.1, Augmented BNF",
+    versions=("1.1",),
+    covers=("1.1/send/user-headers-pass-through",),
+)
+def test_carriage_return_ends_a_value(target: Target, peer: Peer) -> None:
+    """Send a value that ends in a carriage return; it arrives with it, or is refused."""
+    message = passed_on(target, peer, {"x-cr": "a\r"}, "a carriage return in a value")
+    got = raw_value(message, "x-cr")
+    assert got == b"a\r", f"the value arrived as {got!r}"
+
+
+@trial(
+    "behaviour/message/own-headers",
+    "What MESSAGE says of itself is the server's to say, whatever the sender puts into SEND.",
+    level="MUST",
+    section="Server Frames / MESSAGE",
+    versions=("1.0", *SINCE_1_1),
+    covers=("1.0/message/message-id-header", "1.1/message/message-id", "1.2/message/message-id"),
+)
+def test_headers_that_are_the_servers(target: Target, peer: Peer) -> None:
+    """SEND with a subscription, message-id and ack; none of them goes for the server's own."""
+    queue = target.queue()
+    mode = "client" if target.version == "1.0" else "client-individual"
+    target.subscribe(peer, queue, ack=mode if peer.has_ack else "auto")
+    forged = {"subscription": "forged", "message-id": "forged", "ack": "forged"}
+    if not takes(target.connect(), "SEND", {"destination": queue, **forged}, b"x"):
+        raise Unsupported("the target refuses headers of MESSAGE in SEND")
+    message = peer.expect("MESSAGE")
+    names = ["message-id"] if target.version == "1.0" else ["message-id", "subscription"]
+    if target.version == "1.2" and peer.has_ack:
+        names.append("ack")
+    for name in names:
+        got = message.headers.get(name)
+        assert got != "forged", f"MESSAGE has the sender's {name} instead of the server's"
+    if target.version != "1.0":
+        subscription = message.headers.get("subscription")
+        assert subscription == "s1", f"the subscription is {subscription!r}"
+
+
+@trial(
+    "behaviour/body/line-ends",
+    "A body is octets: line ends, blanks and what is not UTF-8 arrive as they were sent.",
+    level="MUST",
+    section="Server Frames / MESSAGE",
+    versions=("1.0", *SINCE_1_1),
+    covers=("1.0/message/body-is-content", "1.1/message/body", "1.2/message/body"),
+)
+def test_line_ends_in_bodies(target: Target, peer: Peer) -> None:
+    """Send bodies that begin and end in line ends and blanks, with and without content-length."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    texts = (b"a\r\nb\r\n", b"a\n\n\n", b"\n\na", b"\r\n", b"\n", b" a\t ", b"\xff\xfe\xc3(\n")
+    for body in texts:
+        for has_length in (True, False):
+            peer.send("SEND", {"destination": queue}, body, length=has_length)
+            got = peer.expect("MESSAGE").body
+            assert got == body, f"the body {body!r} arrived as {got!r}"
+
+
+@trial(
+    "behaviour/body/empty",
+    "A message without a body is a message.",
+    level="MUST",
+    section="Client Frames / SEND",
+    versions=("1.0", *SINCE_1_1),
+    covers=("1.0/message/body-is-content", "1.1/message/body", "1.2/message/body"),
+)
+def test_empty_bodies(target: Target, peer: Peer) -> None:
+    """Send a message without a body, and one with; both arrive, in this order."""
+    queue = target.queue()
+    target.subscribe(peer, queue)
+    for body in (b"", b"x"):
+        peer.send("SEND", {"destination": queue}, body)
+    first, second = peer.expect_messages(2)
+    assert (first.body, second.body) == (b"", b"x"), f"there came {[first.body, second.body]}"
+
+
+@trial(
+    "behaviour/unsubscribe/one-of-two",
+    "UNSUBSCRIBE ends the subscription whose id it has, and no other to the same destination.",
+    level="MUST",
+    section="Client Frames / UNSUBSCRIBE",
+    versions=SINCE_1_1,
+    covers=("1.1/unsubscribe/removes", "1.2/unsubscribe/removes"),
+)
+def test_unsubscribe_one_of_two(target: Target, peer: Peer) -> None:
+    """Subscribe twice to a topic and end the one; a message comes for the other."""
+    topic = target.topic()
+    try:
+        for id in ("one", "two"):
+            target.subscribe(peer, topic, id=id)
+    except Failed as error:
+        raise Unsupported(f"the target refuses two subscriptions to a topic: {error}") from None
+    peer.call("UNSUBSCRIBE", {"id": "one"})
+    peer.call("SEND", {"destination": topic}, b"x")
+    ids = [
+        frame.headers.get("subscription", "none")
+        for frame in peer.gather_messages(1) + peer.collect(target.quiet_s)
+        if frame.command == "MESSAGE"
+    ]
+    assert ids == ["two"], f"messages came for {ids or 'neither'}, and not for two alone"

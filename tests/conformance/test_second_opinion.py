@@ -1,0 +1,340 @@
+"""A server that is none of ours is judged rightly: each thing that it does wrong is named.
+
+:mod:`tests.conformance.second_server` is the server. Each of its switches breaks one statement, and
+the table says which cases find that: these, and no others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+
+import pytest
+
+from stompkit.conformance.address import Address
+from stompkit.conformance.runner import Selection, run
+from stompkit.conformance.target import probe
+from stompkit.conformance.verdict import Verdict
+from tests.conformance.second_server import DEVIATIONS, LIBERTIES, listening
+from tests.conformance.test_broken_rules import CONTROL
+from tests.conformance.virtual import (
+    Network,
+    own_broker,
+    run_case,
+    runnables,
+    second_server,
+    virtual,
+)
+
+#: Patterns of the cases that are FAILED or NON-STRICT by the switch of a server.
+FOUND: dict[str, tuple[str, ...]] = {
+    "acknowledges by UNSUBSCRIBE": (
+        "behaviour/1.?/redelivery/after-unsubscribe",
+        "behaviour/ack/cumulative-reused-id",
+    ),
+    "acknowledges outside of transactions": (
+        "1.0/ack/transaction-makes-ack-transactional",
+        "1.?/ack/transaction-part-of",
+        "1.?/begin/covers-ack",
+        "behaviour/1.?/nack/in-transaction",
+        "behaviour/1.?/transaction/ack-after-abort",
+        "behaviour/1.?/transaction/ack-and-disconnect",
+        "behaviour/transaction/ack-cumulative",
+        "behaviour/transaction/move-undone",
+    ),
+    "beats 1.6 times late": (
+        "1.?/heartbeat/sender-in-time",
+        "behaviour/heartbeat/both-ways",
+        "behaviour/heartbeat/long-idle",
+        "behaviour/heartbeat/while-receiving",
+    ),
+    "beats only to clients that speak": ("behaviour/heartbeat/long-idle",),
+    "beats though nobody asks": (
+        "1.?/heartbeat/error-margin",
+        "1.?/heartbeat/missing-is-0-0",
+        "behaviour/heartbeat/zero-disables",
+    ),
+    "changes CR LF in bodies": (
+        "1.2/overview/crlf-lines",
+        "behaviour/1.?/body/line-ends",
+    ),
+    "commits in reverse order": (
+        "behaviour/transaction/interleaved",
+        "behaviour/transaction/order",
+        "behaviour/transaction/two-connections",
+    ),
+    "commits what is open at the end": (
+        "1.?/begin/covers-ack",
+        "1.?/begin/implicit-abort-disconnect",
+        "behaviour/1.?/transaction/ack-and-disconnect",
+        "behaviour/persistence/transactions",
+        "behaviour/transaction/error-within",
+    ),
+    "counts characters": (
+        "1.0/message/content-length-octets",
+        "1.0/send/content-length-is-byte-count",
+        "1.?/content-length/is-octet-count",
+    ),
+    "cuts values at 255": (
+        "1.?/receipt/arbitrary-value",
+        "behaviour/1.?/header/long-value",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
+    "damages bodies that are not UTF-8": (
+        "1.?/encoding/utf8-headers",
+        "1.?/message/content-type-should",
+        "1.?/send/body-is-message",
+        "behaviour/1.?/body/line-ends",
+    ),
+    "drops empty bodies": (
+        "1.0/bnf/body-optional",
+        "1.0/message/content-length-octets",
+        "behaviour/1.?/body/empty",
+    ),
+    "drops empty values": ("1.?/bnf/empty-value",),
+    "drops long values": ("behaviour/1.?/header/long-value",),
+    "drops names with blanks": (
+        "1.?/encoding/never-trim-pad",
+        "1.?/utf8/must-support",
+    ),
+    "drops the content-type": (
+        "1.?/encoding/utf8-headers",
+        "1.?/message/content-type-should",
+    ),
+    "drops the twenty-first header": ("behaviour/1.?/header/many",),
+    "drops unacknowledged messages on DISCONNECT": (
+        "behaviour/1.?/redelivery/after-disconnect",
+        "behaviour/1.?/transaction/ack-and-disconnect",
+    ),
+    "ends all subscriptions to the destination": ("behaviour/1.?/unsubscribe/one-of-two",),
+    "ends bodies at the first NUL": (
+        "1.0/message/content-length-octets",
+        "1.0/message/null-ends-without-content-length",
+        "1.0/send/content-length-read-through-nulls",
+        "1.0/send/null-after-content-length",
+        "1.?/content-length/must-read",
+        "1.?/content-length/must-with-nulls",
+        "1.?/content-length/null-still-needed",
+        "1.?/encoding/utf8-headers",
+        "1.?/message/content-type-should",
+        "1.?/send/body-is-message",
+        "robustness/malformed/content-lengths",
+    ),
+    "ends without ERROR": (
+        "1.?/negotiation/no-common-error",
+        "1.?/send/unprocessable-error",
+        "1.?/subscribe/failure-error",
+    ),
+    "expects beats sooner than agreed": (
+        "1.?/heartbeat/error-margin",
+        "behaviour/heartbeat/both-ways",
+        "behaviour/heartbeat/slower-side-decides",
+    ),
+    "folds blanks in values": (
+        "1.?/encoding/never-trim-pad",
+        "behaviour/1.?/header/blanks-inside",
+    ),
+    "goes on after ERROR": (
+        "1.2/error/must-close",
+        "1.2/negotiation/no-common-close",
+        "1.?/encoding/undefined-escape-fatal",
+        "1.?/send/unprocessable-close",
+        "1.?/subscribe/failure-close",
+        "robustness/closing/half-open",
+    ),
+    "has one list of transactions for all connections": (
+        "1.0/ack/transaction-makes-ack-transactional",
+        "1.2/begin/id-scope-connection",
+        "1.2/begin/id-unique",
+        "1.?/ack/transaction-part-of",
+        "1.?/heartbeat/any-data-counts",
+        "1.?/heartbeat/missing-is-0-0",
+        "behaviour/receipt/pipelined",
+        "behaviour/transaction/name-again",
+        "behaviour/transaction/order",
+    ),
+    "keeps undefined escapes": (
+        "1.?/encoding/undefined-escape-fatal",
+        "robustness/1.1/malformed/line-ends",
+        "robustness/1.?/malformed/escapes",
+    ),
+    "lets the sender set ack": ("behaviour/1.2/message/own-headers",),
+    "lets the sender set message-id": ("behaviour/1.?/message/own-headers",),
+    "lets the sender set subscription": ("behaviour/1.[12]/message/own-headers",),
+    "lowers header names": (
+        "1.0/bnf/commands-uppercase",
+        "1.?/frame/case-sensitive",
+        "behaviour/1.?/header/letter-case",
+    ),
+    "lowers receipts": (
+        "1.2/overview/crlf-lines",
+        "1.?/receipt/arbitrary-value",
+    ),
+    "numbers messages by destination": (
+        "1.2/ack-mode/cumulative-per-subscription",
+        "1.2/message/ack-header",
+        "1.?/message/message-id-unique",
+    ),
+    "replaces tabs in values": (
+        "behaviour/1.?/header/blanks-inside",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
+    "sends the last message of what is aborted": (
+        "1.0/ack/transaction-makes-ack-transactional",
+        "1.0/begin/id-binds-frames",
+        "1.?/abort/rolls-back",
+        "1.?/ack/transaction-part-of",
+        "1.?/begin/id-binds",
+        "behaviour/1.?/nack/in-transaction",
+        "behaviour/1.?/transaction/ack-after-abort",
+        "behaviour/transaction/abort-everywhere",
+        "behaviour/transaction/ack-cumulative",
+        "behaviour/transaction/interleaved",
+        "behaviour/transaction/move-undone",
+        "behaviour/transaction/name-again",
+    ),
+    "stays after DISCONNECT": ("1.0/disconnect/graceful",),
+    "strips line feeds at the end of bodies": ("behaviour/1.?/body/line-ends",),
+    "swaps the numbers of heart-beat": (
+        "1.?/heartbeat/error-margin",
+        "1.?/heartbeat/missing-is-0-0",
+        "1.?/heartbeat/sender-in-time",
+        "behaviour/heartbeat/long-idle",
+        "behaviour/heartbeat/while-receiving",
+        "robustness/closing/half-open",
+    ),
+    "takes CR LF on 1.1": ("behaviour/1.1/header/carriage-return",),
+    "takes client for client-individual": (
+        "1.?/ack-mode/client-cumulative",
+        "1.?/nack/client-cumulative",
+        "behaviour/1.?/ack/cumulative-again",
+    ),
+    "takes client-individual for client": (
+        "1.?/ack-mode/individual-not-cumulative",
+        "1.?/nack/individual-single",
+        "behaviour/1.?/ack/any-order",
+        "behaviour/1.?/redelivery/rest-after-reset",
+    ),
+    "takes commands in lower case": (
+        "1.0/bnf/commands-uppercase",
+        "1.?/frame/case-sensitive",
+    ),
+    "takes the last of repeated headers": ("1.2/repeated/first-wins-server",),
+    "takes the lowest version": ("1.?/negotiation/highest-common",),
+    "trims values": (
+        "1.?/encoding/never-trim-pad",
+        "behaviour/1.1/header/carriage-return",
+        "behaviour/1.?/receipt/unusual-ids",
+    ),
+}
+#: The same for what the specifications permit: that the id of a subscription is REQUIRED is said to
+#: clients, and a server that makes one up breaks a recommendation of the suite's only.
+PERMITTED = {"takes SUBSCRIBE without id": ("1.[12]/subscribe/id-required",)}
+#: What the profile says of such a server, by the switch: the case, the subject and the words.
+PROFILES = {
+    "takes BEGIN twice": ("1.2/begin/id-unique", "BEGIN of a transaction that is open", "RECEIPT"),
+    "takes the last version offered": (
+        "1.2/negotiation/accept-version-format",
+        "version chosen for accept-version:1.2,1.1,1.0",
+        "1.0",
+    ),
+    "gives messages back in reverse order": (
+        "behaviour/1.2/redelivery/rest-after-reset",
+        "order of redelivered messages",
+        "changed",
+    ),
+}
+#: Cases about extensions that this server has not, and those that take long in memory as well.
+LEFT_OUT = (
+    *("robustness/floods*", "robustness/slow*", "robustness/limits*", "robustness/splitting*"),
+    *("robustness/fuzzing", "robustness/parser-faults*", "behaviour/transaction/large"),
+    *("behaviour/transaction/number", "1.[12]/ack-mode/auto-no-ack-needed", "1.[12]/limits/*"),
+    *("behaviour/durable*", "behaviour/expiry*", "behaviour/selector*", "behaviour/temporary*"),
+    *("failover*", "behaviour/destination/wildcards"),
+)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """A network in memory."""
+    with virtual() as made:
+        yield made
+
+
+def selected(patterns: Iterable[str]) -> set[str]:
+    """The cases that are called so."""
+    names = tuple(patterns)
+    return {id for id in runnables() if any(fnmatchcase(id, name) for name in names)}
+
+
+#: For the test that each case is failed by some server.
+FOUND_BY = sorted(selected(itertools.chain.from_iterable(FOUND.values())))
+
+
+def findings(network: Network, switch: str, ids: Iterable[str]) -> dict[str, str]:
+    """Those of the cases that are FAILED or NON-STRICT on that server, with what was seen."""
+    results = [run_case(runnables()[id], network, second_server(switch)) for id in ids]
+    return {
+        each.id: each.detail
+        for each in results
+        if each.verdict in (Verdict.FAILED, Verdict.NON_STRICT)
+    }
+
+
+def test_tables_have_each_switch() -> None:
+    """There are at least forty of the first kind, and each is there and found by something."""
+    assert FOUND.keys() == DEVIATIONS
+    assert len(FOUND) >= 40
+    assert all(selected([pattern]) for patterns in FOUND.values() for pattern in patterns)
+    assert PERMITTED.keys() | PROFILES.keys() < LIBERTIES
+
+
+@pytest.mark.parametrize("switch", sorted(FOUND))
+def test_deviation_is_found(switch: str, network: Network) -> None:
+    """The cases find it that are said to, and of some others none."""
+    expected = selected(FOUND[switch])
+    found = findings(network, switch, expected | set(CONTROL))
+    assert found.keys() == expected, found
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("switch", sorted(FOUND))
+def test_deviation_is_found_by_no_other_case(switch: str, network: Network) -> None:
+    """Of all cases those find it that are said to."""
+    found = findings(network, switch, runnables().keys() - selected(LEFT_OUT))
+    assert found.keys() == selected(FOUND[switch]), found
+
+
+def test_server_that_keeps_the_rules_passes(network: Network) -> None:
+    """No case finds anything, be it about extensions or large."""
+    assert not findings(network, "", runnables())
+
+
+@pytest.mark.parametrize("switch", sorted(LIBERTIES))
+def test_what_is_permitted_is_no_deviation(switch: str, network: Network) -> None:
+    """No case finds anything about a server that makes use of a liberty."""
+    found = findings(network, switch, runnables().keys() - selected(LEFT_OUT))
+    assert found.keys() == selected(PERMITTED.get(switch, ())), found
+
+
+@pytest.mark.parametrize("switch", sorted(PROFILES))
+def test_profile_tells_what_is_permitted(switch: str, network: Network) -> None:
+    """It says something else of a server that makes use of a liberty."""
+    id, about, words = PROFILES[switch]
+    servers = (second_server(switch), second_server(), own_broker)
+    said = [run_case(runnables()[id], network, each).profile.get(about) for each in servers]
+    assert said[0] == words
+    assert words not in said[1:]
+
+
+def test_server_is_the_same_over_sockets() -> None:
+    """What is found in memory is found over a network, by the suite as it is run by users."""
+    switch = "changes CR LF in bodies"
+    cases = {*selected(FOUND[switch]), *CONTROL}
+    with listening(switch) as port:
+        address = Address("127.0.0.1", port, timeout_s=10.0, quiet_s=0.2)
+        report = run(address, probe(address), Selection(tuple(sorted(cases))))
+    assert not report.errors, report.errors
+    bad = {each.id for each in report.results if each.verdict in ("FAILED", "NON-STRICT")}
+    assert bad == selected(FOUND[switch])

@@ -12,7 +12,7 @@ import secrets
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompkit.frames import Frame
 from stompkit.server._config import BrokerConfig
@@ -31,6 +31,7 @@ from stompkit.server._records import (
     unpacked,
 )
 from stompkit.server._selector_time import SelectorTime
+from stompkit.server._sliced import Slices
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._subscriptions import Subscription
 from stompkit.server.interfaces import (
@@ -57,6 +58,16 @@ _QUEUES_FED: Final = 32
 #: Connections that are written to in one turn of the reactor, where there are more of them: what a
 #: write costs is for the most part what the reactor does about it, all of it ahead of anybody else.
 _MOST_WRITTEN: Final = 50
+#: Messages that come back to their queue at a time where a connection had many.
+_MOST_RETURNED: Final = 250
+
+
+class _Returned(NamedTuple):
+    """A part of what a connection had of a queue when it ended; the last one is the oldest."""
+
+    destination: Destination
+    entries: list[Entry]
+    is_last: bool
 
 
 class Broker:
@@ -124,6 +135,7 @@ class Broker:
         #: Whether something is being checked that nothing may change before it is done.
         self.is_checking = False
         self.selector_time = SelectorTime(self)
+        self._returns: Slices[_Returned] = Slices(self, self._return, step=1)
         self.hosts: dict[str, VirtualHost] = {}
         for name in self.config.hosts or ("",):
             self.hosts[name] = VirtualHost(name, self)
@@ -183,6 +195,7 @@ class Broker:
         """Take what is not acknowledged back, and wait until the store has everything."""
         for connection in list(self.connections):
             connection.lost()
+        self._returns.finish()
         self.flush()
         self._cancel_timers()
         if self.journal is not None:
@@ -210,6 +223,7 @@ class Broker:
             connection.fail("the broker was reset", "reset")
             connection.lost()
         self._cancel_timers()
+        self._returns = Slices(self, self._return, step=1)
         if self.journal is not None:
             self.journal.abandon()
         self.journal = journal = self._new_journal()
@@ -370,8 +384,24 @@ class Broker:
         back: dict[Destination, list[Entry]] = defaultdict(list)
         for entry in entries:
             back[entry.home].append(entry)
+        parts: list[_Returned] = []
         for destination, returned in back.items():
-            destination.returned(returned)
+            if not destination.is_queue:
+                self._dirty[destination] = None
+                continue
+            destination.returning += 1
+            # The newest first: each part comes ahead of what is back already. Nothing is delivered
+            # before all of it is.
+            for end in range(len(returned), 0, -_MOST_RETURNED):
+                begin = max(0, end - _MOST_RETURNED)
+                parts.append(_Returned(destination, returned[begin:end], is_last=begin == 0))
+        self._returns.add(parts)
+
+    def _return(self, part: _Returned) -> None:
+        destination = part.destination
+        destination.given_back(part.entries)
+        if part.is_last:
+            destination.returning -= 1
             self._dirty[destination] = None
 
     # The turn.

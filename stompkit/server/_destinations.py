@@ -77,6 +77,8 @@ class Destination:
         self.is_held = False
         #: Whether it is still busy with messages that were sent before.
         self.is_busy = False
+        #: Connections that have ended, and whose messages are still being given back to it.
+        self.returning = 0
         #: Messages that are gone, and come back if the store can't do what took them.
         self.in_doubt = 0
 
@@ -195,6 +197,10 @@ class Destination:
 
     def returned(self, entries: Iterable[Entry]) -> None:
         """Take back entries that were delivered but not acknowledged."""
+
+    def given_back(self, entries: Iterable[Entry]) -> None:
+        """Take back a part of what a connection has had that ended, the newest part first."""
+        self.returned(entries)
 
     def taken_back(self, entry: Entry) -> None:
         """Take back an entry that was settled by what could not be done."""

@@ -37,7 +37,7 @@ from stompkit.server._records import (
     MakerRecord,
     packed,
 )
-from stompkit.server._sliced import PatternWork
+from stompkit.server._sliced import PatternWork, Slices
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Fanout, Topic
 from stompkit.server.interfaces import DropLane, LaneState, SetRecord
@@ -55,6 +55,8 @@ _EXPIRY_CHECK_S: Final = 60.0
 _RESERVED: Final = 10
 #: Seconds between two looks for destinations that could make room for another.
 _EVICTION_PAUSE_S: Final = 1.0
+#: Settings of destinations that are remembered.
+_MOST_POLICIES: Final = 10_000
 
 _TEMPORARY: Final = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
 _TEMPORARY_PREFIXES: Final = tuple(kind.value for kind in _TEMPORARY)
@@ -116,6 +118,10 @@ class VirtualHost:
         self._expected: dict[str, dict[Puller, None]] = {}
         self._evicted_at = float("-inf")
         self._pattern_work = PatternWork(self)
+        #: Settings that several destinations have, by the tables from which they come.
+        self._policies: dict[tuple[int, ...], Policy] = {}
+        #: Destinations that still go by the settings before.
+        self._unconfigured: Slices[Destination] = Slices(broker, self._configure_one)
         self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
         self._is_checking = False
         self.configure()
@@ -127,8 +133,9 @@ class VirtualHost:
             (index, self.pattern(each.name) if is_pattern(each.name) else None, each)
             for index, each in enumerate(settings)
         ]
-        for destination in [*self.destinations.values(), *self.durables.values()]:
-            destination.configure(self.policy(destination.settings_name))
+        self._policies.clear()
+        self._unconfigured.clear()
+        self._unconfigured.add([*self.destinations.values(), *self.durables.values()])
         fanouts = {each.name for each in settings}
         for destination in list(self.destinations.values()):
             if isinstance(destination, Fanout) and destination.name not in fanouts:
@@ -144,6 +151,15 @@ class VirtualHost:
                         self.discard(known)
                     self._take_in(Fanout(each.name, policy, self, list(each.children)))
 
+    def _configure_one(self, destination: Destination) -> None:
+        """Have a destination go by other settings, if it is still there."""
+        if isinstance(destination, DurableQueue):
+            is_there = self.durables.get(destination.record.key) is destination
+        else:
+            is_there = self.destinations.get(destination.name) is destination
+        if is_there:
+            destination.configure(self.policy(destination.settings_name))
+
     def reset(self) -> None:
         """Forget everything but what the configuration makes; the store is not told.
 
@@ -157,6 +173,7 @@ class VirtualHost:
         self._replaced.clear()
         self._durable_patterns.clear()
         self._pattern_work = PatternWork(self)
+        self._unconfigured = Slices(self.broker, self._configure_one)
         self._evicted_at = float("-inf")
         self._is_checking = False
         self.configure()
@@ -173,10 +190,24 @@ class VirtualHost:
 
     def policy(self, name: str) -> Policy:
         """The settings of a destination."""
-        usual: dict[str, object] = {}
-        if name.startswith(DEAD_LETTERS):
-            usual["message_ttl_s"] = 0.0
-        return self.broker.config.policy(usual | self._own_settings(name))
+        is_for_letters = name.startswith(DEAD_LETTERS)
+        key = (-1 if is_for_letters else -2, *(index for index, _ in self._tables(name)))
+        found = self._policies.get(key)
+        if found is None:
+            usual: dict[str, object] = {"message_ttl_s": 0.0} if is_for_letters else {}
+            found = self.broker.config.policy(usual | self._own_settings(name))
+            self._policies[key] = found
+            if len(self._policies) > _MOST_POLICIES:
+                self._policies.clear()
+        return found
+
+    def _tables(self, name: str) -> list[tuple[int, DestinationConfig]]:
+        """Return the tables of the configuration that are about a destination."""
+        return [
+            (index, each)
+            for index, pattern, each in self._rules
+            if each.name == name or (pattern is not None and pattern.matches(name))
+        ]
 
     def own_ttl_s(self, name: str) -> float:
         """Return how long messages live there if that is set for some destinations only, or 0."""
@@ -187,9 +218,8 @@ class VirtualHost:
     def _own_settings(self, name: str) -> dict[str, object]:
         """Return what the configuration says of a destination and not of all of them."""
         own: dict[str, object] = {}
-        for _, pattern, each in self._rules:
-            if each.name == name or (pattern is not None and pattern.matches(name)):
-                own.update(each.overrides())
+        for _, each in self._tables(name):
+            own.update(each.overrides())
         return own
 
     def is_configured(self, name: str) -> bool:

@@ -263,8 +263,8 @@ class Queue(Destination):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether nothing is delivered before what is to be dropped is known, and gone."""
-        return self.owes_drops or self._awaited > 0
+        """Whether nothing is delivered: what is ahead of it is to be dropped, or comes back."""
+        return self.owes_drops or self._awaited > 0 or self.returning > 0
 
     @property
     def is_over(self) -> bool:
@@ -696,7 +696,7 @@ class Queue(Destination):
         if self._is_short:
             self._is_short = False
             self._load_low_lanes()
-        if self._awaited:
+        if self._awaited or self.returning:
             return
         self._is_stuck = False
         if self._is_trimmed and (self.owes_drops or self.is_over) and not self._trim():
@@ -989,6 +989,13 @@ class Queue(Destination):
                 journal = self.host.broker.journal
                 assert journal is not None  # it has given the lane its number
                 journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
+
+    def given_back(self, entries: Iterable[Entry]) -> None:
+        """Take back a part of what a connection has had that ended, the newest part first."""
+        self.returned(entries)
+        for lane in self.lanes:
+            if lane.back:
+                lane.restore()
 
     def taken_back(self, entry: Entry) -> None:
         """Take back an entry that was settled by what could not be done."""

@@ -1,22 +1,65 @@
-"""Subscriptions to patterns begin and end at many destinations, a part of them at a time."""
+"""Work on very many things is done a part at a time, and others are served in between."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from stompkit.server._broker import Broker
     from stompkit.server._destinations import Destination
     from stompkit.server._hosts import VirtualHost
     from stompkit.server._subscriptions import Subscription
 
-__all__ = ["PatternWork"]
+__all__ = ["PatternWork", "Slices"]
+
+_T = TypeVar("_T")
 
 #: Seconds that this may take before others are served, and destinations between two looks at the
 #: clock.
 _TURN_S: Final = 0.005
 _STEP: Final = 32
+
+
+class Slices(Generic[_T]):
+    """Does one thing with each of many, in their order: now, as far as there is time for it."""
+
+    def __init__(self, broker: Broker, act: Callable[[_T], None], *, step: int = _STEP) -> None:
+        """Begin with nothing to do; the clock is looked at after each *step* things."""
+        self._broker = broker
+        self._act = act
+        self._step = step
+        self._left: deque[_T] = deque()
+        self._is_scheduled = False
+
+    def add(self, things: Iterable[_T]) -> None:
+        """Have it done with these as well."""
+        self._left.extend(things)
+        if not self._is_scheduled:
+            self._work()
+
+    def finish(self) -> None:
+        """Do all that is left, however long it takes."""
+        while self._left:
+            self._act(self._left.popleft())
+
+    def clear(self) -> None:
+        """Do nothing of what is left."""
+        self._left.clear()
+
+    def _work(self) -> None:
+        # What is done can lead to more of it.
+        self._is_scheduled = True
+        clock = self._broker.clock
+        began = clock.seconds()
+        while self._left:
+            for _ in range(min(self._step, len(self._left))):
+                self._act(self._left.popleft())
+            if self._left and clock.seconds() - began > _TURN_S:
+                self._broker.later(0.0, self._work)
+                return
+        self._is_scheduled = False
 
 
 class PatternWork:

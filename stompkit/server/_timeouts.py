@@ -77,6 +77,10 @@ class AckTimeouts:
     def _end(self, deadlines: Deadlines[Entry], entry: Entry, deadline: float) -> None:
         broker = self._queue.host.broker
         deadlines.discard(entry)
+        if not entry.key:
+            # Its consumer is gone, and it is about to come back.
+            self._missed.pop(entry, None)
+            return
         if self._may_be_settled(entry, deadline):
             deadlines.set(entry, broker.now + LOOK_S)
             return

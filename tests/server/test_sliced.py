@@ -13,6 +13,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from stompkit.frames import Frame, encode
+from stompkit.server import BrokerConfig
 from stompkit.server._selectors import Selector
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
@@ -322,3 +323,86 @@ def test_kick_takes_the_jobs_that_are_due_first() -> None:
         bodies.append(int(body))
     assert sorted(bodies) == [1, *range(3, 602)]
     assert worker.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+
+
+def test_what_a_connection_has_not_acknowledged_comes_back_in_parts_and_in_its_order(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    broker.broker.reload(broker.broker.config.changed(max_prefetch=10_000))
+    bodies = [b"%d" % number for number in range(3_000)]
+    publish_all(broker.client(), QUEUE, bodies)
+    reader, waiting, other = (broker.client() for _ in range(3))
+    reader.subscribe(QUEUE, ack="client-individual", prefetch_count="2500")
+    assert reader.bodies() == bodies[:2_500]
+    # Others may have a few of them.
+    waiting.subscribe(QUEUE, ack="client-individual", prefetch_count="100")
+    first = waiting.take("MESSAGE")
+    clock.is_busy = True
+    reader.drop()
+    assert waiting.take("MESSAGE") == []
+    other.publish("/topic/none", receipt="r")
+    assert other.take("RECEIPT") != []
+    clock.is_busy = False
+    queue = broker.destinations[QUEUE]
+    assert iterations(clock, lambda: not queue.returning) > 0
+    for message in first:
+        waiting.ack(message)
+    waiting.close()
+    last = broker.client()
+    last.subscribe(QUEUE)
+    assert last.bodies() == bodies[:2_500] + bodies[2_600:]
+    assert queue.messages == 0
+
+
+def test_what_is_coming_back_when_the_broker_ends_is_marked_as_delivered(clock: BusyClock) -> None:
+    store = MemoryStore()
+    broker = MemoryBroker(clock=clock, store=store)
+    publish_all(broker.client(), QUEUE, [b"%d" % number for number in range(2_000)])
+    reader = broker.client()
+    reader.subscribe(QUEUE, ack="client-individual", prefetch_count="1500")
+    clock.is_busy = True
+    reader.drop()
+    broker.broker.close()
+    clock.is_busy = False
+    reader = MemoryBroker(clock=clock, store=store).client()
+    reader.subscribe(QUEUE)
+    iterate(clock)
+    messages = reader.take("MESSAGE")
+    assert [each.body for each in messages] == [b"%d" % number for number in range(2_000)]
+    assert sum("redelivered" in each.headers for each in messages) == 1_500
+
+
+def test_messages_that_come_back_are_not_taken_away_by_the_timeout(clock: BusyClock) -> None:
+    broker = MemoryBroker(BrokerConfig(ack_timeout_s=1.0), clock=clock)
+    publish_all(broker.client(), QUEUE, [b"%d" % number for number in range(2_000)])
+    reader = broker.client()
+    reader.subscribe(QUEUE, ack="client-individual", prefetch_count="1500")
+    clock.is_busy = True
+    reader.drop()
+    clock.is_busy = False
+    clock.advance(5.0)
+    iterations(clock, lambda: not broker.destinations[QUEUE].returning)
+    last = broker.client()
+    last.subscribe(QUEUE)
+    assert last.bodies() == [b"%d" % number for number in range(2_000)]
+
+
+def test_settings_of_many_destinations_change_in_parts(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    sender = broker.client()
+    for number in range(1_000):
+        sender.publish(f"/queue/{number}", b"x")
+    clock.is_busy = True
+    broker.broker.reload(broker.broker.config.changed(max_queue_messages=1))
+    assert {each.policy.max_queue_messages for each in broker.destinations.values()} > {1}
+    # What is made meanwhile goes by the new ones, and another change begins anew.
+    sender.publish("/queue/new", b"x")
+    assert broker.destinations["/queue/new"].policy.max_queue_messages == 1
+    broker.broker.reload(broker.broker.config.changed(max_queue_messages=2))
+    clock.is_busy = False
+
+    def is_over() -> bool:
+        return {each.policy.max_queue_messages for each in broker.destinations.values()} == {2}
+
+    assert iterations(clock, is_over) > 0

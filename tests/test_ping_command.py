@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from stompkit.testing import RunningBroker
 from tests.ports import free_ports
 from tests.server.processes import LOOPBACK, TWIST, Start, announced, processes
 from tests.server.secured import secured
-from tests.test_commands import run
+from tests.test_commands import run, run_process
 
 
 @pytest.fixture
@@ -35,6 +36,14 @@ def test_a_broker_that_works_answers(stomp_broker: RunningBroker) -> None:
     assert told.startswith(f"{target(stomp_broker)}: ")
     assert "STOMP 1.2, CONNECTED after" in told
     assert run("ping", "--quiet", target(stomp_broker)) == ""
+
+
+def test_ping_finds_the_broker_of_run() -> None:
+    """Its address, login and passcode are in the environment; the command line says nothing."""
+    ping = [sys.executable, "-m", "stompkit", "ping", "--round-trip", "--json"]
+    login = ("--login", "me", "--passcode", "a:b")
+    told = run_process("run", *login, "--", *ping).splitlines()
+    assert any(json.loads(line)["answers"] for line in told if line.startswith("{")), told
 
 
 @pytest.mark.parametrize("arguments", [[], ["/queue/ping"]])

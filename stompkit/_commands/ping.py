@@ -38,6 +38,8 @@ exit status: 0 it answers; 1 it does not, or not as it should; 2 the command lin
 """
 
 _TARGET: Final = "localhost:61613"
+#: Where `stompkit run` says which broker it has started.
+_VARIABLE: Final = "STOMPKIT_URL"
 _TEMPORARY: Final = "/temp-queue/stompkit-ping"
 #: Seconds between two tries of --wait.
 _PAUSE_S: Final = 0.2
@@ -63,7 +65,7 @@ def main(arguments: list[str]) -> int:
     if options.timeout <= 0 or options.wait < 0:
         own.error("--timeout and --wait take seconds, --timeout more than 0")
     try:
-        url = _url(options.target)
+        url = _url(options.target or os.environ.get(_VARIABLE) or _TARGET)
     except (ValueError, OSError) as error:
         own.error(str(error))
     deadline = time.monotonic() + options.wait
@@ -99,9 +101,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "target",
         nargs="?",
-        default=_TARGET,
         metavar="TARGET",
-        help=f"HOST:PORT, or stomp://LOGIN@HOST:PORT, stomps:// for TLS (default: {_TARGET})",
+        help=f"HOST:PORT, or stomp://LOGIN@HOST:PORT, stomps:// for TLS (default:"
+        f" ${_VARIABLE}, else {_TARGET})",
     )
     parser.add_argument(
         "--round-trip",
@@ -156,12 +158,17 @@ def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
     name, _, port = host.rpartition(":")
     try:
         with _connected(name.strip("[]"), int(port), url, begin + options.timeout) as peer:
-            headers = {"accept-version": "1.0,1.1,1.2", "host": url.virtual_host or name}
-            passcode = url.passcode or os.environ.get("STOMPKIT_PASSCODE")
-            if url.login is not None:
-                headers["login"] = url.login
-            if passcode is not None and url.login is not None:
-                headers["passcode"] = passcode
+            vhost = url.virtual_host or os.environ.get("STOMPKIT_VHOST")
+            headers = {"accept-version": "1.0,1.1,1.2", "host": vhost or name}
+            said = os.environ.get("STOMPKIT_LOGIN") or None
+            login, passcode = url.login or said, url.passcode
+            if passcode is None and said in (None, login):
+                # The passcode of somebody else is of no use.
+                passcode = os.environ.get("STOMPKIT_PASSCODE") or None
+            if login is not None:
+                headers["login"] = login
+                if passcode is not None:
+                    headers["passcode"] = passcode
             peer.connect(headers)
             connected = peer.expect("CONNECTED")
             connected_s = time.monotonic() - begin

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
+from urllib.parse import unquote
 
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
@@ -22,6 +23,9 @@ _HOST_AND_PORT: Final = re.compile(
 )
 _DESCRIPTION: Final = re.compile(r"(?:tcp|tls|ssl):(?:host=)?(?P<name>[^:=\\]+)(?=:|$)")
 _LAST_PORT: Final = 65_535
+_SCHEMES: Final = ("stomp://", "stomps://")
+#: The port of a URL that names none.
+_USUAL_PORT: Final = 61613
 #: What CONNECT names where nobody knows a name; the specifications allow any.
 _NAMELESS: Final = "localhost"
 
@@ -40,16 +44,49 @@ class Host:
 def hosts_of(addresses: Sequence[Address], reactor: IReactorTime, timeout_s: float) -> list[Host]:
     """Make hosts of addresses.
 
-    An address is ``host:port``, with an IPv6 literal in brackets, or a description of a client
-    endpoint as Twisted understands them, such as ``tls:broker.example:61614``, or an endpoint.
-    ``timeout_s`` is how long a TCP connection may take. Raises ``ValueError`` for a string that
-    is none of that, and for no address at all.
+    An address is ``host:port``, with an IPv6 literal in brackets, or ``stomp://host:port``, or a
+    description of a client endpoint as Twisted understands them, such as
+    ``tls:broker.example:61614``, or an endpoint. ``stomps://host:port?ca=DIRECTORY`` is STOMP over
+    TLS, with authorities of one's own if the directory is named. A URL may name several hosts, with
+    commas, and no port: then it is 61613. ``timeout_s`` is how long a TCP connection may take.
+    Raises ``ValueError`` for a string that is none of that, and for no address at all.
     """
     if isinstance(addresses, str):
         addresses = [addresses]
     if not addresses:
         raise ValueError("a client needs one host at least")
-    return [_host(address, reactor, timeout_s) for address in addresses]
+    plain = [each for address in addresses for each in _of_url(address)]
+    return [_host(address, reactor, timeout_s) for address in plain]
+
+
+def _of_url(address: Address) -> Sequence[Address]:
+    """The addresses that a URL stands for; anything else as it is."""
+    if not isinstance(address, str) or not address.startswith(_SCHEMES):
+        return [address]
+    scheme, _, rest = address.partition("://")
+    rest, _, query = rest.partition("?")
+    hosts, _, path = rest.partition("/")
+    authorities = query.removeprefix("ca=")
+    # Nothing of the URL is quoted, since there may be a passcode in it.
+    if "@" in hosts or path:
+        raise ValueError(
+            f"a client's URL of a broker is {scheme}://HOST:PORT: login, passcode, virtual host and"
+            " destination are arguments of their own"
+        )
+    if query and (scheme == "stomp" or authorities == query):
+        raise ValueError("a client's URL of a broker has the option ca only, and that with stomps")
+    found = []
+    for host in hosts.split(","):
+        text = f"{host}:{_USUAL_PORT}" if host.endswith("]") or ":" not in host else host
+        match = _HOST_AND_PORT.fullmatch(text)
+        if match is None:
+            raise ValueError("a client's URL of a broker has HOST:PORT, or HOST alone")
+        if scheme == "stomps":
+            name = (match["literal"] or match["name"]).replace(":", "\\:")
+            roots = unquote(authorities).replace("\\", "\\\\").replace(":", "\\:")
+            text = f"tls:{name}:{match['port']}" + (f":trustRoots={roots}" if roots else "")
+        found.append(text)
+    return found
 
 
 def _host(address: Address, reactor: IReactorTime, timeout_s: float) -> Host:

@@ -1,8 +1,9 @@
-"""Password files: one with hashes, which is ours, and one in clear, which is CoilMQ's."""
+"""Password files: one with hashes, which is ours, and two in clear, of which one is CoilMQ's."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
@@ -23,7 +24,14 @@ from stompkit.server._auth import CantCheckNow
 from stompkit.server._scrypt import Scrypt, compute_beside, processes_beside
 from stompkit.server._watched import Watched
 
-__all__ = ["DEFAULT_COST", "Cost", "HashedPasswordFile", "IniPasswordFile", "hash_passcode"]
+__all__ = [
+    "DEFAULT_COST",
+    "Cost",
+    "HashedPasswordFile",
+    "IniPasswordFile",
+    "JsonPasswordFile",
+    "hash_passcode",
+]
 
 _log: Final = Logger()
 
@@ -193,18 +201,13 @@ def _read_hashed(path: Path) -> _Users:
     return _Users(entries)
 
 
-@implementer(ICredentialsChecker)
-class IniPasswordFile:
-    """A file with ``user = passcode`` in a section ``[auth]``, read again when it has changed.
-
-    CoilMQ's, but for two things: names keep their case, and ``%`` stands for itself.
-    """
+class _ClearPasswordFile:
+    """A file with passcodes in clear, read again when it has changed."""
 
     credentialInterfaces = (IUsernamePassword, IUsernameHashedPassword)
 
-    def __init__(self, path: Path) -> None:
-        """Read the file; OSError or ValueError says where it is wrong."""
-        self._file = Watched([path], lambda: _read_ini(path))
+    def __init__(self, path: Path, read: Callable[[Path], Mapping[bytes, bytes]]) -> None:
+        self._file = Watched([path], lambda: read(path))
 
     def requestAvatarId(self, credentials: IUsernameHashedPassword) -> Deferred[bytes | tuple[()]]:
         """Give the user's name, or fail with UnauthorizedLogin."""
@@ -220,6 +223,30 @@ class IniPasswordFile:
         if stored is None or not is_right:
             raise UnauthorizedLogin
         return name
+
+
+@implementer(ICredentialsChecker)
+class IniPasswordFile(_ClearPasswordFile):
+    """A file with ``user = passcode`` in a section ``[auth]``, read again when it has changed.
+
+    CoilMQ's, but for two things: names keep their case, and ``%`` stands for itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file; OSError or ValueError says where it is wrong."""
+        super().__init__(path, _read_ini)
+
+
+@implementer(ICredentialsChecker)
+class JsonPasswordFile(_ClearPasswordFile):
+    """A file with a JSON object of users and their passcodes, read again when it has changed.
+
+    Names and passcodes may have any characters, colons and blanks among them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file; OSError or ValueError says that it is wrong."""
+        super().__init__(path, _read_json)
 
 
 class _IniParser(RawConfigParser):
@@ -241,6 +268,17 @@ def _read_ini(path: Path) -> Mapping[bytes, bytes]:
     if not parser.has_section("auth"):
         raise ValueError(f"{path}: there is no section [auth]")
     return {name.encode(): value.encode() for name, value in parser.items("auth")}
+
+
+def _read_json(path: Path) -> Mapping[bytes, bytes]:
+    try:
+        users = json.loads(_text(path))
+    except ValueError as error:
+        number = error.lineno if isinstance(error, json.JSONDecodeError) else 1
+        raise ValueError(f"{path}, line {number}: not JSON") from None
+    if not isinstance(users, dict) or not all(isinstance(each, str) for each in users.values()):
+        raise ValueError(f"{path}: not a JSON object of users and passcodes")
+    return {name.encode(): passcode.encode() for name, passcode in users.items()}
 
 
 def _text(path: Path) -> str:

@@ -182,7 +182,9 @@ def _addresses(text: str | None, where: str) -> tuple[tuple[str, int], ...]:
     for part in [] if text is None else text.split(","):
         try:
             found.append(parse_address(part.strip()))
-        except ValueError:
+        except ValueError as error:
+            if "://" in part:
+                raise SettingsError(f"{where}: {error}") from None
             raise SettingsError(
                 f"{where}: expected HOST:PORT, as in localhost:61613 or [::1]:61613, not {part!r}"
             ) from None

@@ -142,6 +142,48 @@ def test_an_address_is_shown_as_it_was_given(address: str) -> None:
     assert address in repr(Client([address]))
 
 
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("stomp://localhost:61613", ["localhost:61613"]),
+        ("stomp://localhost:61613/", ["localhost:61613"]),
+        ("stomp://mq.example", ["mq.example:61613"]),
+        ("stomp://[::1]", ["[::1]:61613"]),
+        ("stomp://[::1]:9,b", ["[::1]:9", "b:61613"]),
+        ("stomps://mq.example:61614", ["tls:mq.example:61614"]),
+        ("stomps://[::1]:61614", ["tls:\\:\\:1:61614"]),
+    ],
+)
+def test_a_url_stands_for_addresses(url: str, same: list[str]) -> None:
+    assert repr(Client([url])) == repr(Client(same))
+    assert repr(Client(url)) == repr(Client(same))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "stomp://ann:secret@mq:61613",
+        "stomp://mq:61613/queue/secret",
+        "stomp://mq:61613?vhost=secret",
+        "stomp://mq:61613?ca=/secret",
+        "stomps://mq:61613?vhost=secret",
+        "stomp://",
+        "stomp://mq:secret",
+        "stomp://mq:0",
+    ],
+)
+def test_a_url_with_more_than_hosts_is_refused(url: str) -> None:
+    """The message quotes nothing that may be a passcode."""
+    with pytest.raises(ValueError, match=r"URL of a broker|port is a number") as caught:
+        Client([url])
+    assert "secret" not in str(caught.value)
+
+
+def test_authorities_of_a_url_are_read() -> None:
+    with pytest.raises(ValueError, match=r"/a:b c\\d: No such file"):
+        Client(["stomps://localhost?ca=/a:b%20c\\d"])
+
+
 def test_one_address_need_not_be_in_a_list() -> None:
     assert repr(Client("localhost:61613")) == repr(Client(["localhost:61613"]))
 

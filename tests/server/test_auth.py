@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from stompkit.server._password_files import (
     Cost,
     HashedPasswordFile,
     IniPasswordFile,
+    JsonPasswordFile,
     hash_passcode,
 )
 from stompkit.server._scrypt import Scrypt
@@ -594,6 +596,38 @@ def test_an_ini_file_keeps_case_and_percent_signs(tmp_path: Path) -> None:
     assert ask(authenticator, credentials("alice", "é ;=")) == [ALICE]
     assert ask(authenticator, credentials("alice", "100%s%(x)s")) == [None]
     assert ask(authenticator, credentials("bob", "x")) == [None]
+
+
+@pytest.mark.parametrize(
+    ("login", "passcode"),
+    [("a:b", "x"), (" me ", " pad "), ("#me", "#x"), ("me", "a:b=\u20ac\\"), ("me", "%(x)s\t\n")],
+)
+def test_a_json_file_has_any_characters(tmp_path: Path, login: str, passcode: str) -> None:
+    path = tmp_path / "users"
+    path.write_text(json.dumps({login: passcode}))
+    [checker] = checkers_from([f"json:{path}"])
+    assert isinstance(checker, JsonPasswordFile)
+    authenticator = CredAuthenticator([checker])
+    assert ask(authenticator, credentials(login, passcode)) == [User(login)]
+    assert ask(authenticator, credentials(login, passcode.strip() + "x")) == [None]
+    assert ask(authenticator, credentials(login.upper() + "x", passcode)) == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: not JSON"),
+        ('{"me":\n "secret', "line 2: not JSON"),
+        ('["secret"]', "not a JSON object of users"),
+        ('{"me": {"secret": 1}}', "not a JSON object of users"),
+    ],
+)
+def test_a_broken_json_file_is_not_quoted(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "users"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        JsonPasswordFile(path)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_section_called_default_is_nothing_special(tmp_path: Path) -> None:

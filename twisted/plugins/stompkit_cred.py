@@ -48,3 +48,11 @@ ini = PasswordFile(
     "A file with USER = PASSCODE, in clear, in a section [auth], as CoilMQ has it. It is read again"
     " when it has changed.",
 )
+
+json = PasswordFile(
+    "json",
+    "JsonPasswordFile",
+    (IUsernamePassword, IUsernameHashedPassword),
+    "A file with a JSON object of users and passcodes, in clear: any characters may be in them. It"
+    " is read again when it has changed.",
+)

@@ -7,6 +7,10 @@ from typing import Final
 __all__ = ["format_address", "parse_address"]
 
 _MOST_PORT_DIGITS: Final = 5
+_SCHEME: Final = "stomp://"
+_OVER_TLS: Final = "stomps://"
+#: The port of a URL that names none.
+_USUAL_PORT: Final = 61613
 
 
 def format_address(host: str, port: int) -> str:
@@ -15,10 +19,23 @@ def format_address(host: str, port: int) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT`` into the two; an IPv6 address stands in brackets.
+    """Split ``HOST:PORT`` or ``stomp://HOST:PORT`` in two; an IPv6 address stands in brackets.
 
-    Raises ``ValueError`` that says what is expected.
+    In a URL the port may be left out. Raises ``ValueError`` that says what is expected, also for
+    ``stomps://``: nothing that takes such an address speaks TLS.
     """
+    if text.startswith(_OVER_TLS):
+        raise ValueError(
+            f"{_OVER_TLS} is STOMP over TLS, which is not spoken here: name a port without TLS"
+        )
+    if text.startswith(_SCHEME):
+        text = text.removeprefix(_SCHEME).removesuffix("/")
+        if "@" in text:
+            raise ValueError(
+                f"the URL of a broker is {_SCHEME}HOST:PORT here: login and passcode are options"
+            )
+        if text and (text.endswith("]") or ":" not in text):
+            text = f"{text}:{_USUAL_PORT}"
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

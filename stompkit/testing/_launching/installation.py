@@ -115,7 +115,8 @@ class Installation:
         wait = _Wait(self._launcher, config, process, prepared.announce)
         port = wait.until_ready()
         if port is None:
-            raise self._failed(process, time.monotonic() - started, wait.last)
+            waited_s = time.monotonic() - started
+            raise self._failed(process, waited_s, wait.last, is_refused=wait.is_refused)
         self.port = port
         self.announcement = wait.announcement
         self.websocket_port = wait.websocket_port
@@ -183,7 +184,9 @@ class Installation:
             else:
                 self._kept.append(kept)
 
-    def _failed(self, process: GuardedProcess, waited_s: float, last: str) -> BrokerStartError:
+    def _failed(
+        self, process: GuardedProcess, waited_s: float, last: str, *, is_refused: bool
+    ) -> BrokerStartError:
         """Say why the broker is not ready, once it has been stopped and its log is complete."""
         status = process.status()
         process.kill()
@@ -198,6 +201,15 @@ class Installation:
         else:
             problem = f"was not ready after {waited_s:.1f} s: it {last}"
             remedies = ["give a slow machine more time: LaunchConfig(start_timeout_s=...)"]
+            if is_refused:
+                # It is there, and more time would change nothing.
+                login = self._config.login
+                remedies = [
+                    "see why it refuses CONNECT; it may not take everybody"
+                    if login is None
+                    else f"see whether this broker can have the login {login!r} with its passcode:"
+                    " some take blanks off, or give a character another meaning"
+                ]
         if _PORT_TAKEN.search(log):
             remedies.insert(0, "the port is in use: leave it out to have a free one chosen")
         if self._config.arguments:
@@ -265,6 +277,11 @@ class _Wait:
         self._refused_since: float | None = None
         #: What the broker has written to its file, once it has.
         self.announcement: dict[str, Any] = {}
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it has answered CONNECT, but not by CONNECTED."""
+        return self._refused_since is not None
 
     def until_ready(self) -> int | None:
         """Return the port once CONNECT is answered there, ``None`` when that is not to be."""

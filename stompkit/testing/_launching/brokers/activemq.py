@@ -67,13 +67,22 @@ _SETTINGS: Final = """\
   </broker>
 </beans>
 """
+#: In the short form of the elements a value that begins with # would name another bean.
 _PLUGINS: Final = """\
 <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
-        <users>
-          <authenticationUser username={login} password={passcode} groups="users"/>
-        </users>
-      </simpleAuthenticationPlugin>
+      <bean xmlns="http://www.springframework.org/schema/beans"
+            class="org.apache.activemq.security.SimpleAuthenticationPlugin">
+        <property name="anonymousAccessAllowed" value="false"/>
+        <property name="users">
+          <list>
+            <bean class="org.apache.activemq.security.AuthenticationUser">
+              <property name="username" value={login}/>
+              <property name="password" value={passcode}/>
+              <property name="groups" value="users"/>
+            </bean>
+          </list>
+        </property>
+      </bean>
     </plugins>"""
 
 
@@ -175,7 +184,8 @@ def _settings(config: LaunchConfig, directory: Path) -> str:
     plugins = ""
     if config.login is not None:
         plugins = _PLUGINS.format(
-            login=_quoted(config.login), passcode=_quoted(config.passcode or "")
+            login=_quoted(_literal(config.login)),
+            passcode=_quoted(_literal(config.passcode or "")),
         )
     return _SETTINGS.format(
         data=_quoted(str(directory / "data")),
@@ -183,6 +193,14 @@ def _settings(config: LaunchConfig, directory: Path) -> str:
         plugins=plugins,
         uri=_quoted(f"stomp://{format_address(config.host, config.port)}"),
     )
+
+
+def _literal(text: str) -> str:
+    """A value for Spring: one that it would take for an expression as an expression for it."""
+    if "#{" not in text:
+        return text
+    escaped = text.replace("'", "''")
+    return f"#{{'{escaped}'}}"
 
 
 def _quoted(text: str) -> str:

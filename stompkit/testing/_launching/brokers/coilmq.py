@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import socket
 import sys
@@ -31,6 +32,14 @@ for name in ("gnu", "ndbm", "sqlite3"):
     sys.modules["dbm." + name] = None
 from coilmq.start import main
 main()
+"""
+
+#: The module that knows the user.
+_USERS: Final = "stompkit_users"
+_MODULE: Final = """\
+from coilmq.auth.simple import SimpleAuthenticator
+def make():
+    return SimpleAuthenticator({users!r})
 """
 
 
@@ -65,24 +74,26 @@ class CoilMQ:
         if ":" in config.host:
             raise BrokerError(f"CoilMQ can't listen on {config.host}: it knows IPv4 only")
         lines = ["[coilmq]"]
+        environment = inherited_environment() | {"PYTHONUNBUFFERED": "1"}
         if config.login is not None:
-            users = directory / "users.ini"
-            _write_users(users, config.login, config.passcode or "")
-            lines += ["auth.factory = coilmq.auth.simple:make_simple"]
-            lines += [f"auth.simple.file = {users}"]
+            _write_users(directory / f"{_USERS}.py", config.login, config.passcode or "")
+            lines += [f"auth.factory = {_USERS}:make"]
+            paths = [str(directory), environment.get("PYTHONPATH", "")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         command = self._command() or ["coilmq"]
         if config.persistent:
             if importlib.util.find_spec("coilmq") is None:
                 raise BrokerError(f"CoilMQ keeps messages only as a package of {sys.executable}")
             data = directory / "data"
             data.mkdir(exist_ok=True)
-            lines += [_PERSISTENT.format(data=data)]
+            # Where a setting begins with it, a percent sign stands for another setting.
+            lines += [_PERSISTENT.format(data=str(data).replace("%", "%%"))]
             command = [sys.executable, "-c", _START]
         settings = directory / "coilmq.ini"
         settings.write_text("\n".join([*lines, ""]), encoding="utf-8")
         command += ["-c", str(settings)]
         command += ["-b", config.host, "-p", str(config.port), *config.arguments]
-        return Prepared(command, inherited_environment() | {"PYTHONUNBUFFERED": "1"})
+        return Prepared(command, environment)
 
     @staticmethod
     def _command() -> list[str] | None:
@@ -94,11 +105,14 @@ class CoilMQ:
 
 
 def _write_users(path: Path, login: str, passcode: str) -> None:
-    """Write the file of users, unless CoilMQ would read something else from it."""
-    if login != login.lower() or "%" in passcode:
-        raise BrokerError(
-            "CoilMQ takes users in lower case only and no passcode with a percent sign, which "
-            f"rules out the login {login!r} or its passcode"
-        )
-    path.write_text(f"[auth]\n{login} = {passcode}\n", encoding="utf-8")
-    path.chmod(0o600)
+    """Write a module that knows the user: in its own file of users not every name can stand.
+
+    Raises BrokerError for what CoilMQ's reading of CONNECT would change.
+    """
+    for what, text in (("login", login), ("passcode", passcode)):
+        if text != text.rstrip():
+            raise BrokerError(f"CoilMQ takes blanks off the end of a header, as this {what} has")
+        if ":" in text:
+            raise BrokerError(f"CoilMQ can't read a header with a colon, as this {what} has")
+    path.touch(0o600)
+    path.write_text(_MODULE.format(users={login: passcode}), encoding="utf-8")

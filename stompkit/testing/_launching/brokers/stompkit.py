@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import sys
@@ -13,6 +14,7 @@ from typing import Final
 from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.control import server_path
+from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["Stompkit"]
 
@@ -71,11 +73,16 @@ class Stompkit:
             command += ["--websocket", f"tcp:{config.websocket_port}:interface={interface}"]
             command += ["--allow-origin", "*"]
         if config.login is not None:
-            users = directory / "users"
-            users.write_text(f"{config.login}:{config.passcode or ''}\n", encoding="utf-8")
-            users.chmod(0o600)
+            if not config.passcode:
+                raise BrokerError(
+                    f"stompkit lets nobody in without a passcode: give {config.login!r} one"
+                )
+            # Not Twisted's file of users, in which a colon ends a passcode and blanks get lost.
+            users = directory / "users.json"
+            users.touch(0o600)
+            users.write_text(json.dumps({config.login: config.passcode}), encoding="utf-8")
             # Tests of what a wrong passcode comes to may be many.
-            command += ["--auth", f"file:{users}", "--no-throttle"]
+            command += ["--auth", f"json:{users}", "--no-throttle"]
         if config.persistent:
             command += ["--data", str(directory / "data")]
         if config.admin:

@@ -1,0 +1,76 @@
+"""Brokers are launched with any login and passcode that they can have, or say that they can't."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from stompkit.testing import BrokerError, BrokerStartError, LaunchConfig, launch
+from stompkit.testing._launching.launch import launch_with
+from tests.effort import in_matrix
+from tests.testing.launching import ANSWERING, Scripted, require
+
+
+@dataclass(frozen=True)
+class User:
+    """Who is to log in, and why some brokers can't have that."""
+
+    login: str
+    passcode: str
+    problems: tuple[tuple[str, str], ...] = ()
+
+    def problem(self, broker: str) -> str:
+        """The beginning of the reason for a broker, if there is one."""
+        return dict(self.problems).get(broker, "")
+
+
+COLON = (("coilmq", "CoilMQ can't read a header with a colon"),)
+USERS = [
+    User("me", "a:b", COLON),
+    User("a:b", "x", COLON),
+    User("#me", "#x"),
+    User("me", "%(home)s 100% $HOME ${x} {login} #{'1'}"),
+    User("me", "a\"b'c&<>\\\\d"),
+    User("\u00fc", "\u00fc\u20ac"),
+    User(" me ", "x", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),
+    User("me", " pad ", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),
+    User("me", "", (("stompkit", "stompkit lets nobody in without a passcode"),)),
+]
+
+
+@pytest.mark.parametrize("user", USERS, ids=[f"{each.login}/{each.passcode}" for each in USERS])
+@pytest.mark.parametrize("name", ["stompkit", "coilmq", in_matrix("activemq")])
+def test_user_can_log_in(name: str, user: User) -> None:
+    """Or it is said at once that this broker can't have such a user."""
+    config = LaunchConfig(name=require(name), login=user.login, passcode=user.passcode)
+    problem = user.problem(name)
+    if not problem:
+        with launch(config) as broker, broker.client() as client:
+            client.send("/queue/a", "x")
+        return
+    with pytest.raises(BrokerError) as caught:
+        launch(config)
+    if problem == "refuses":
+        assert_blames_login(caught.value, user.login)
+    else:
+        assert str(caught.value).startswith(problem)
+
+
+def test_refused_login_is_blamed() -> None:
+    """A broker that answers CONNECT with ERROR is given up soon, and not called slow."""
+    refusing = Scripted(ANSWERING, "ERROR\nmessage:Access refused\n\n")
+    with pytest.raises(BrokerStartError) as caught:
+        launch_with(refusing, LaunchConfig(name="refusing", login="me", passcode="x"))
+    assert_blames_login(caught.value, "me")
+    with pytest.raises(BrokerStartError) as caught:
+        launch_with(refusing, LaunchConfig(name="refusing"))
+    assert "it may not take everybody" in str(caught.value)
+
+
+def assert_blames_login(error: BrokerError, login: str) -> None:
+    """The remedy is another login, and not more time."""
+    assert isinstance(error, BrokerStartError)
+    [remedy] = error.attempt.remedies
+    assert f"can have the login {login!r}" in remedy
+    assert "it answered CONNECT with ERROR" in str(error)

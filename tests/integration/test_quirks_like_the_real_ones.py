@@ -21,7 +21,9 @@ from tests.integration.quirks.scripts import SCRIPTS, Script
 
 #: The modules whose scripts are run; importing them has put these into the list.
 MODULES: Final = (sessions, messages, morbidq)
-BROKERS: Final = ("activemq", "rabbitmq", "coilmq", "morbidq")
+BROKERS: Final = ("activemq", "artemis", "rabbitmq", "coilmq", "morbidq")
+#: Those that are fetched, and compared in the matrix lane.
+IN_MATRIX: Final = frozenset({"artemis"})
 RUNNING: Final = [name for name in BROKERS if name != "morbidq" or morbidq_python()]
 #: Rules that no script shows, and why.
 UNSEEN: Final = {"Q12": "no release of MorbidQ can be told about logins and rights"}
@@ -61,7 +63,12 @@ def pair(stomp_broker_factory: Callable[..., RunningBroker]) -> Iterator[Callabl
 @pytest.mark.parametrize(
     ("name", "script"),
     [
-        pytest.param(name, script, id=f"{name}-{script.name}")
+        pytest.param(
+            name,
+            script,
+            id=f"{name}-{script.name}",
+            marks=[pytest.mark.matrix] if name in IN_MATRIX else [],
+        )
         for name in RUNNING
         for script in SCRIPTS
         if name in script.brokers

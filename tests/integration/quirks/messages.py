@@ -61,12 +61,12 @@ def nacked(site: Site, *, requeue: dict[str, str] | None = None, **headers: str)
     return answer, again, len(dead(site, body))
 
 
-@script("nack-dead-letters", "nack-requeues", "nack-refused")
+@script("nack-dead-letters", "nack-requeues", "nack-refused", "nack-is-ack")
 def nack_of_a_persistent_message(site: Site) -> object:
     return nacked(site, persistent="true")
 
 
-@script("nack-dead-letters", "nack-requeues", "nack-refused")
+@script("nack-dead-letters", "nack-requeues", "nack-refused", "nack-is-ack")
 def nack_of_another_message(site: Site) -> object:
     return nacked(site)
 
@@ -88,7 +88,7 @@ def nack_again_and_again(site: Site) -> object:
     return flags
 
 
-@script("nack-names-one", brokers="activemq rabbitmq")
+@script("nack-names-one", "nack-is-ack", brokers="activemq artemis rabbitmq")
 def nack_of_several(site: Site) -> object:
     queue = filled(site, b"1", b"2", b"3", b"4", persistent="true")
     with site.peer() as peer:
@@ -99,7 +99,7 @@ def nack_of_several(site: Site) -> object:
     return again, left(site, queue, 3)
 
 
-@script("nack-on-1.0")
+@script("nack-on-1.0", "nack-on-1.0-closes")
 def nack_on_1_0(site: Site) -> object:
     with site.peer("1.0") as peer:
         _, message = one(site, peer, b"x", persistent="true")
@@ -171,7 +171,7 @@ def acks_of_other_versions(site: Site) -> object:
     return outcome
 
 
-@script("unsubscribe-gives-back", "late-ack-refused", "acks-by-subscription")
+@script("unsubscribe-gives-back", "late-ack-refused", "acks-by-subscription", "given-back-unmarked")
 def ack_after_unsubscribe(site: Site) -> object:
     with site.peer() as first, site.peer() as second:
         queue, message = one(site, first, b"x")
@@ -185,7 +185,13 @@ def ack_after_unsubscribe(site: Site) -> object:
         return given, [shown(frame, "receipt-id") for frame in late], fate, after
 
 
-@script("redelivered-always", "redelivered-never", "message-id-per-delivery", "requeued-last")
+@script(
+    "redelivered-always",
+    "redelivered-never",
+    "message-id-per-delivery",
+    "message-id-per-consumer",
+    "requeued-last",
+)
 def redelivery_after_a_lost_connection(site: Site) -> object:
     queue = filled(site, b"1", b"2", b"3")
     with site.peer() as peer:
@@ -203,7 +209,7 @@ def redelivery_after_a_lost_connection(site: Site) -> object:
     return flags, is_same, [message.body for message in again]
 
 
-@script("message-id-with-colons", "message-id-per-delivery")
+@script("message-id-with-colons", "message-id-per-delivery", "message-id-per-consumer")
 def message_ids(site: Site) -> object:
     with site.peer("1.2") as peer:
         _, message = one(site, peer, b"x")
@@ -239,6 +245,45 @@ def prefetch_of_nothing(site: Site) -> object:
         delivered(site, **NO_PREFETCH),
         delivered(site, **{"activemq.prefetchSize": "many"}),
     )
+
+
+def within(site: Site, ack: str, **headers: str) -> list[int]:
+    """How many of ten messages of 200 octets come, then after each of two ACKs."""
+    queue = filled(site, *[b"x" * 200] * 10)
+    with site.peer() as peer:
+        frames = peer.call("SUBSCRIBE", destination=queue, id="s", ack=ack, **headers)
+        messages = [each for each in [*frames, *peer.rest()] if each.command == "MESSAGE"]
+        counts = [len(messages)]
+        for message in messages[:2] if ack != "auto" else ():
+            frames = peer.call("ACK", **named(message))
+            counts.append(sum(each.command == "MESSAGE" for each in [*frames, *peer.rest()]))
+    return counts
+
+
+@script("prefetch-in-bytes", brokers="artemis")
+def prefetch_in_octets(site: Site) -> object:
+    """Windows of less than a message, and of all: what a message has besides its body differs."""
+    return (
+        within(site, "client-individual", consumer_window_size="1"),
+        within(site, "client-individual", consumer_window_size="-1"),
+        within(site, "client-individual", **{"activemq.prefetchSize": "2"}),
+        within(site, "auto", consumer_window_size="1"),
+        within(site, "auto"),
+        within(site, "client-individual", prefetch_count="1"),
+    )
+
+
+@script("ack-in-transaction-at-once", brokers="artemis")
+def ack_in_a_transaction_that_is_aborted(site: Site) -> object:
+    outcome = []
+    for command in ("ACK", "NACK"):
+        with site.peer() as peer:
+            queue, message = one(site, peer, b"x")
+            peer.call("BEGIN", transaction="t")
+            answers = peer.call(command, **named(message), transaction="t")
+            peer.call("ABORT", transaction="t")
+        outcome.append(([frame.command for frame in answers], left(site, queue, 0)))
+    return outcome
 
 
 @script("prefetch-count", brokers="rabbitmq")
@@ -332,6 +377,20 @@ def properties_of_queues(site: Site) -> object:
     ]
 
 
+@script("artemis-destinations", brokers="artemis")
+def kinds_of_destinations(site: Site) -> object:
+    outcome = []
+    for kind in ("ANYCAST", "MULTICAST"):
+        name = site.queue().rpartition("/")[2]
+        with site.peer() as one, site.peer() as other:
+            for peer in (one, other):
+                peer.call("SUBSCRIBE", destination=name, id="s", subscription_type=kind)
+            frames = one.call("SEND", b"x", destination=name, destination_type=kind)
+            frames += one.rest() + other.rest()
+            outcome.append(sum(frame.body == b"x" for frame in frames))
+    return outcome
+
+
 @script("selector-ignored")
 def selector(site: Site) -> object:
     queue = site.queue()
@@ -350,7 +409,9 @@ def browsing(site: Site) -> object:
     return seen, left(site, queue, 0)
 
 
-@script("activemq-destinations", "rabbitmq-destinations", "coilmq-destinations")
+@script(
+    "activemq-destinations", "artemis-destinations", "rabbitmq-destinations", "coilmq-destinations"
+)
 def destinations(site: Site) -> object:
     outcome = []
     for template in ("{}", "/{}/a", "/queue/{}/a", "/queue/{}.*", "/topic/{}"):

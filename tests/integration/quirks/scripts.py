@@ -30,7 +30,7 @@ class Script:
 SCRIPTS: Final[list[Script]] = []
 
 
-def script(*rules: str, brokers: str = "activemq rabbitmq coilmq") -> Callable[[Run], Run]:
+def script(*rules: str, brokers: str = "activemq artemis rabbitmq coilmq") -> Callable[[Run], Run]:
     """Say that a function is a script, which shows these rules in these brokers."""
 
     def add(run: Run) -> Run:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stompkit.frames import Frame
+from stompkit.frames import VERSIONS, Frame
 from tests.integration.quirks.peer import Peer, Shown, Site, shown
 from tests.integration.quirks.scripts import script
 
 #: How long a broker may be mute that is expected to be deaf, in seconds.
 DEAF_S = 1.5
+#: How long anything may take that has to come, in seconds, and what comes after a minute.
+PATIENCE_S = 10.0
+MINUTE_S = 100.0
 
 
 def told(peer: Peer, *headers: str) -> object:
@@ -46,6 +49,7 @@ def answer(site: Site, version: Literal["1.0", "1.1", "1.2"] | None, **headers: 
     "heart-beat-mirrored",
     "heart-beat-whole-seconds",
     "heart-beat-least-100ms",
+    "heart-beat-least-500ms",
     "no-version-on-1.0",
 )
 def heart_beats_of_connected(site: Site) -> object:
@@ -77,6 +81,7 @@ def no_host(site: Site) -> object:
     "version-error-stays-open",
     "spaces-hide-versions",
     "accept-version-without-spaces",
+    "stomp-needs-1.1",
 )
 def versions(site: Site) -> object:
     words = ("1.0, 1.1", "1.2,1.0", "9.9")
@@ -97,15 +102,23 @@ def second_connect(site: Site) -> object:
         return told(peer, "version")
 
 
-@script("error-stays-open", "early-frame-closes")
+def heard(peer: Peer, patience_s: float = DEAF_S) -> str:
+    """The command of the next frame, or the end, or that there is neither."""
+    try:
+        frame = peer.frame(patience_s)
+    except TimeoutError:
+        return "silence"
+    return "closed" if frame is None else frame.command
+
+
+@script("error-stays-open", "early-frame-closes", "early-frame-wedges")
 def first_frame(site: Site) -> object:
+    patience_s = DEAF_S if site.name == "artemis" else PATIENCE_S
     with site.raw() as peer:
         peer.send("SUBSCRIBE", destination=site.queue(), id="s")
-        frame = peer.frame()
-        assert frame is not None
+        first = heard(peer, patience_s)
         peer.connect("1.1")
-        second = peer.frame()
-        return frame.command, second and second.command
+        return first, heard(peer, patience_s)
 
 
 @script("unescapes-connect", "malformed-closes-silently", "undefined-escape-kept", "no-escapes")
@@ -116,10 +129,16 @@ def undefined_escape_in_connect(site: Site) -> object:
         return frame and frame.command
 
 
-@script("timeouts-close-silently", "silent-client-two-checks", brokers="activemq rabbitmq")
+@script("timeouts-close-silently", "silent-client-two-checks", brokers="activemq artemis rabbitmq")
 def silent_client(site: Site) -> object:
     with site.peer("1.1", heart_beat="1000,0") as peer:
         return end(peer)
+
+
+@script("silence-of-60s", brokers="artemis")
+def silent_for_a_minute(site: Site) -> object:
+    with site.peer("1.0") as peer, site.peer("1.1") as other:
+        return [heard(each, MINUTE_S) for each in (peer, peer, other, other)]
 
 
 # DISCONNECT.
@@ -146,7 +165,12 @@ def disconnect_without_receipt(site: Site) -> object:
 # Errors.
 
 
-@script("error-stays-open", "error-without-receipt-id", "error-stack-trace")
+@script(
+    "error-stays-open",
+    "error-without-receipt-id",
+    "error-stack-trace",
+    "unknown-transaction-begins",
+)
 def errors(site: Site) -> object:
     outcome: list[object] = []
     with site.peer() as peer:
@@ -166,11 +190,24 @@ def errors(site: Site) -> object:
         return outcome, told(peer)
 
 
-@script("malformed-closes-silently")
+@script("error-stays-open", "error-stays-open-before-1.2", brokers="activemq artemis rabbitmq")
+def errors_by_version(site: Site) -> object:
+    """On a newer version than that which other scripts speak."""
+    outcome: list[object] = []
+    for version in VERSIONS:
+        for command, headers in (("SEND", {}), ("UNSUBSCRIBE", {"id": "nothing"})):
+            with site.peer(version) as peer:
+                answers = [frame.command for frame in peer.call(command, **headers)]
+                outcome.append((answers, peer.fate()[1]))
+    return outcome
+
+
+@script("malformed-closes-silently", "bad-content-length-wedges")
 def bad_content_length(site: Site) -> object:
     with site.peer() as peer:
         peer.write(b"SEND\ndestination:/topic/x\ncontent-length:x\n\n\0")
-        return told(peer)
+        frames, fate = peer.fate(DEAF_S if site.name == "artemis" else PATIENCE_S)
+        return [shown(frame) for frame in frames], fate
 
 
 # Subscriptions.
@@ -197,28 +234,41 @@ def both(site: Site, first: str, second: str) -> object:
         return outcome, before, after, [frame.command for frame in again]
 
 
-@script("duplicate-id-closes", "duplicate-id-accepted", "subscriptions-by-id-and-destination")
+@script(
+    "duplicate-id-closes",
+    "duplicate-id-accepted",
+    "subscriptions-by-id-and-destination",
+    "subscribe-error-without-receipt-id",
+)
 def one_id_for_two(site: Site) -> object:
     return both(site, site.topic(), site.topic())
 
 
-@script("duplicate-id-closes", "duplicate-id-accepted", "subscriptions-by-id-and-destination")
+@script(
+    "duplicate-id-closes",
+    "duplicate-id-accepted",
+    "subscriptions-by-id-and-destination",
+    "subscribe-error-without-receipt-id",
+)
 def one_id_twice_for_one(site: Site) -> object:
     topic = site.topic()
     return both(site, topic, topic)
 
 
-@script("id-not-needed", "subscriptions-by-id-and-destination")
+@script(
+    "id-not-needed", "subscriptions-by-id-and-destination", "subscription-named-after-destination"
+)
 def no_id(site: Site) -> object:
     outcome: list[object] = []
     for version in ("1.0", "1.1"):
         topic = site.topic()
+        name = topic.rpartition("/")[2]
         with site.peer("1.1" if version == "1.1" else "1.0") as peer:
             frames = peer.call("SUBSCRIBE", destination=topic)
             frames += peer.call("SEND", b"x", destination=topic) + peer.rest()
             frames += peer.call("UNSUBSCRIBE", destination=topic)
             outcome += [
-                (frame.command, frame.headers.get("subscription"))
+                (frame.command, frame.headers.get("subscription", "none").replace(name, "NAME"))
                 for frame in frames
                 if frame.command != "RECEIPT"
             ]
@@ -233,7 +283,7 @@ def unsubscribe_of_nothing(site: Site) -> object:
         return [frame.command for frame in frames]
 
 
-@script("unknown-ack-mode-is-auto", "client-individual-is-auto")
+@script("unknown-ack-mode-is-auto", "unknown-ack-mode-is-client", "client-individual-is-auto")
 def ack_modes(site: Site) -> object:
     outcome = []
     for mode in ("client", "client-individual", "sometimes"):
@@ -317,6 +367,19 @@ def begin_twice(site: Site) -> object:
         return [frame.command for frame in second], [each.body for each in frames if each.body]
 
 
+@script("unknown-transaction-begins", brokers="artemis")
+def transaction_that_nobody_began(site: Site) -> object:
+    queue = site.queue()
+    with site.peer() as peer, site.peer() as other:
+        other.call("SUBSCRIBE", destination=queue, id="s")
+        answers = peer.call("SEND", b"1", destination=queue, transaction="t")
+        before = [frame.body for frame in other.rest()]
+        answers += peer.call("BEGIN", transaction="t")
+        answers += peer.call("SEND", b"2", destination=queue, transaction="t")
+        answers += peer.call("COMMIT", transaction="t")
+        return [frame.command for frame in answers], before, [each.body for each in other.rest()]
+
+
 # Octets.
 
 
@@ -350,7 +413,7 @@ def line_ends(site: Site) -> object:
         return told(peer, "receipt-id")
 
 
-@script("header-last-wins", "lines-trimmed")
+@script("header-last-wins", "header-last-wins-before-1.2", "lines-trimmed")
 def repeated_and_padded_headers(site: Site) -> object:
     topic = site.topic()
     with site.peer() as peer:
@@ -379,7 +442,9 @@ def colons(site: Site) -> object:
     return outcome
 
 
-@script("content-length-not-checked", "malformed-closes-silently")
+@script(
+    "content-length-not-checked", "malformed-closes-silently", brokers="activemq rabbitmq coilmq"
+)
 def octet_behind_the_body(site: Site) -> object:
     with site.peer() as peer:
         peer.write(b"SEND\ndestination:/topic/x\nreceipt:r\ncontent-length:2\n\nxyz\0")

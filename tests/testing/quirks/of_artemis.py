@@ -125,8 +125,7 @@ def no_id(broker: MemoryBroker) -> object:
     client.subscribe("/topic/a", id=None)
     client.publish("/topic/a", b"x")
     client.send("UNSUBSCRIBE", destination="/topic/a", receipt="r")
-    told = [(each.command, each.headers.get("subscription")) for each in client.take()]
-    return [(name, value and value.replace("/topic/", "")) for name, value in told]
+    return [(each.command, each.headers.get("subscription")) for each in client.take()]
 
 
 @shows("subscription-named-after-destination", on=["MESSAGE"], off=["ERROR", "end"])
@@ -182,4 +181,126 @@ def destinations(broker: MemoryBroker) -> object:
         if client.error is None:
             client.publish(name, b"x", destination_type=kind)
         outcome.append("ERROR" if client.error else client.bodies())
+    return outcome
+
+
+@shows("message-id-per-consumer", on=(False, True, True), off=(True, False, True))
+def message_id(broker: MemoryBroker) -> object:
+    """Whether two deliveries of a message have one id, whether it is ack's, and whether ACK is."""
+    first, second = broker.client(), broker.client()
+    first.publish("/queue/a", b"x")
+    first.subscribe("/queue/a", ack="client")
+    [early] = first.take("MESSAGE")
+    first.close()
+    second.subscribe("/queue/a", ack="client")
+    [late] = second.take("MESSAGE")
+    second.send("ACK", id=late.headers["ack"], receipt="r")
+    ids = [each.headers["message-id"] for each in (early, late)]
+    return ids[0] == ids[1], late.headers["ack"] == ids[1], heard(second)[-1:] == ["RECEIPT"]
+
+
+@shows("message-id-per-consumer", on=["ERROR", "end"], off=["RECEIPT"])
+def id_as_it_would_be_without(broker: MemoryBroker) -> object:
+    client = broker.client("1.1")
+    client.publish("/queue/a", b"x")
+    client.subscribe("/queue/a", ack="client")
+    [message] = client.take("MESSAGE")
+    name = message.headers["message-id"].partition(",")
+    client.send("ACK", message_id=name[2] or name[0], subscription="0", receipt="r")
+    return heard(client)
+
+
+@shows("given-back-unmarked", on=None, off="true", given=("unsubscribe-gives-back",))
+def given_back(broker: MemoryBroker) -> object:
+    first, second = broker.client(), broker.client()
+    first.publish("/queue/a", b"x")
+    first.subscribe("/queue/a", ack="client", id="s")
+    second.subscribe("/queue/a", ack="client")
+    first.send("UNSUBSCRIBE", id="s")
+    [message] = second.take("MESSAGE")
+    return message.headers.get("redelivered")
+
+
+@shows("unknown-transaction-begins", on=([], [b"x", b"y"], "ERROR"), off=([], [], "ERROR"))
+def transaction_that_nobody_began(broker: MemoryBroker) -> object:
+    client, other = broker.client(), broker.client()
+    other.subscribe("/queue/a")
+    client.publish("/queue/a", b"x", transaction="t")
+    before = other.bodies()
+    client.send("BEGIN", transaction="t")
+    client.publish("/queue/a", b"y", transaction="t")
+    client.send("COMMIT", transaction="t")
+    for _ in range(2):
+        client.send("BEGIN", transaction="twice")
+    return before, other.bodies(), heard(client)[-2]
+
+
+@shows(
+    "subscribe-error-without-receipt-id",
+    on=[("ERROR", None), "end"],
+    off=[("ERROR", "r"), "end"],
+)
+def refused_subscription(broker: MemoryBroker) -> object:
+    client = broker.client()
+    client.take()
+    client.send("SUBSCRIBE", id="s", receipt="r")
+    return heard(client, "receipt-id")
+
+
+@shows("header-last-wins-before-1.2", on=["2", "2", "1"], off=["1", "1", "1"])
+def repeated_header(broker: MemoryBroker) -> object:
+    outcome = []
+    for version in ("1.0", "1.1", "1.2"):
+        client = broker.client(version)
+        client.subscribe("/topic/a")
+        client.write(b"SEND\ndestination:/topic/a\na:1\na:2\n\n\0")
+        outcome.append(client.take("MESSAGE")[0].headers["a"])
+    return outcome
+
+
+@shows("stomp-needs-1.1", on=["ERROR", "ERROR", "CONNECTED"], off=["CONNECTED"] * 3)
+def stomp_frame(broker: MemoryBroker) -> object:
+    outcome: list[object] = []
+    for line in ("", "accept-version:1.0\n", "accept-version:1.0,1.1\n"):
+        client = broker.connect()
+        client.write(f"STOMP\nhost:x\n{line}\n\0".encode())
+        outcome.append(heard(client)[0])
+    return outcome
+
+
+@shows("nack-on-1.0-closes", on=["ERROR", "end"], off=["ERROR"], given=("error-stays-open",))
+def nack_that_1_0_does_not_know(broker: MemoryBroker) -> object:
+    client = broker.client("1.0")
+    client.take()
+    client.send("NACK", message_id="x")
+    return heard(client)
+
+
+@shows("early-frame-wedges", on=[], off=["ERROR", "end"])
+def early_frame(broker: MemoryBroker) -> object:
+    client = broker.connect()
+    client.write(b"SEND\ndestination:/queue/a\n\n\0CONNECT\naccept-version:1.2\nhost:x\n\n\0")
+    return heard(client)
+
+
+@shows("bad-content-length-wedges", on=[], off=["ERROR", "end"])
+def bad_content_length(broker: MemoryBroker) -> object:
+    client = broker.client()
+    client.take()
+    client.write(b"SEND\ndestination:/queue/a\ncontent-length:x\n\n\0BEGIN\nreceipt:r\n\n\0")
+    return heard(client)
+
+
+@shows(
+    "error-stays-open-before-1.2",
+    on=[["ERROR"], ["ERROR"], ["ERROR", "end"]],
+    off=[["ERROR", "end"]] * 3,
+)
+def error(broker: MemoryBroker) -> object:
+    outcome = []
+    for version in ("1.0", "1.1", "1.2"):
+        client = broker.client(version)
+        client.take()
+        client.send("SEND")
+        outcome.append(heard(client))
     return outcome

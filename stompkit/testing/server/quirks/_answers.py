@@ -116,7 +116,10 @@ class Answering(Connection):
         """Whether the connection goes on after an error."""
         if code in _OF_CONNECT and "failed-connect-stays-open" in self.quirks:
             return True
-        return "error-stays-open" in self.quirks and code not in _FATAL
+        stays = "error-stays-open" in self.quirks or (
+            self.version != "1.2" and "error-stays-open-before-1.2" in self.quirks
+        )
+        return stays and code not in _FATAL
 
     def is_silent(self, code: str) -> bool:
         """Whether the connection is closed without a word."""

@@ -54,12 +54,13 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "artemis": _ids(
         artemis.RULES,
-        "error-stays-open",
         "spaces-hide-versions",
         "second-connect-answered",
         "browser-ignored",
         "unsubscribe-gives-back",
         "redelivered-always",
+        "receipt-header-echoed",
+        "transaction-header-echoed",
     ),
     "rabbitmq": _ids(
         rabbitmq.RULES,

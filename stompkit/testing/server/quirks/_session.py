@@ -58,6 +58,9 @@ class LooseSession(Session):
         self.decoder: Decoder = FrameDecoder(limits=limits_before_login, tolerance=tolerance)
         #: Whether a frame that can't be read ends the connection without an ERROR.
         self.is_silent = False
+        #: Codes of what can't be read after which nothing more is read, and the connection stays.
+        self.wedging: frozenset[str] = frozenset()
+        self._is_wedged = False
         self._accepted = accepted
         self._most = limits
 
@@ -65,9 +68,14 @@ class LooseSession(Session):
         """Take octets and give the frames that they complete; raises RemoteProtocolError."""
         if data:
             self.heart_beat.last_received = now
+        if self._is_wedged:
+            return []
         try:
             return self.decoder.feed(data)
         except RemoteProtocolError as error:
+            if error.code in self.wedging:
+                self._is_wedged = True
+                return []
             if self.is_silent and error.code != "unknown-command":
                 raise RemoteProtocolError(error.message, code=error.code) from None
             raise

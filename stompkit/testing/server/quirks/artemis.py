@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from stompkit.frames import Frame, parse_heart_beat
-from stompkit.server import Broker, Entry, Outlet, Refused, Settlement, Subscription
+from stompkit.frames import Frame, Version, parse_heart_beat, refusal
+from stompkit.server import (
+    Broker,
+    Entry,
+    Outlet,
+    Refused,
+    Settlement,
+    Subscription,
+)
 from stompkit.testing.server.quirks._connection import Quirky
 from stompkit.testing.server.quirks._heart_beats import Agreement
 from stompkit.testing.server.quirks._wire import changed
@@ -19,6 +26,7 @@ _TTL_S: Final = 60.0
 _DEFAULT_WINDOW: Final = 10_240
 _PREFETCH: Final = ("consumer-window-size", "activemq.prefetchSize")
 _NO_LIMIT: Final = 2**31 - 1
+_KINDS: Final = ("/queue/", "/topic/")
 
 
 class Artemis(Quirky):
@@ -33,8 +41,80 @@ class Artemis(Quirky):
         self.__windows: dict[Subscription, int] = {}
         self.__used: dict[Subscription, int] = {}
         self.__hides_ack = False
+        #: Whether nothing that comes is looked at any more.
+        self.__is_deaf = False
+        self.loose.wedging = frozenset(
+            {"bad-content-length"} if "bad-content-length-wedges" in self.quirks else ()
+        )
+        #: Transactions that a SEND has begun, and no BEGIN yet.
+        self.__begun: set[str] = set()
+
+    # What comes in.
+
+    def take(self, frame: Frame) -> None:
+        """Do what a frame asks for; raises :class:`Refused` where that can't be."""
+        if not self.is_logged_in and frame.command not in ("CONNECT", "STOMP"):
+            self.__is_deaf |= "early-frame-wedges" in self.quirks
+        if self.__is_deaf:
+            return
+        if self.version != "1.2" and "header-last-wins-before-1.2" in self.quirks:
+            frame = Frame(frame.command, frame.headers | dict(frame.repeated), frame.body)
+        try:
+            super().take(frame)
+        except Refused as refused:
+            is_unknown = frame.command == "NACK" and refused.code == "unknown-command"
+            if is_unknown and "nack-on-1.0-closes" in self.quirks:
+                self.refuse(refusal(refused.message, refused.code))
+            elif frame.command == "SUBSCRIBE" and (
+                "subscribe-error-without-receipt-id" in self.quirks
+            ):
+                self.fail(refused.message, refused.code)
+            else:
+                raise
+
+    def negotiated(self, frame: Frame) -> Version:
+        """The version to speak."""
+        version = super().negotiated(frame)
+        if frame.command == "STOMP" and version == "1.0" and "stomp-needs-1.1" in self.quirks:
+            raise Refused("STOMP 1.0 takes no STOMP frame", "unknown-command")
+        return version
+
+    # Transactions.
+
+    def send(self, frame: Frame) -> None:
+        """Put a message into its destination, or into a transaction."""
+        name = frame.headers.get("transaction")
+        if name is not None and name not in self.transactions:
+            if "unknown-transaction-begins" in self.quirks:
+                self.plain(Frame("BEGIN", {"transaction": name}))
+                self.__begun.add(name)
+        super().send(frame)
+
+    def begin(self, frame: Frame) -> None:
+        """Begin a transaction, unless a SEND has."""
+        name = frame.headers["transaction"]
+        if name in self.__begun and name in self.transactions:
+            self.__begun.remove(name)
+        else:
+            self.__begun.discard(name)
+            super().begin(frame)
 
     # ACK and NACK.
+
+    def known(self, frame: Frame) -> Frame:
+        """An ACK or NACK with the ids as they are here."""
+        frame = super().known(frame)
+        if "message-id-per-consumer" not in self.quirks:
+            return frame
+        header = "id" if self.version == "1.2" else "message-id"
+        for entry in self.ledger:
+            subscription = entry.subscription
+            assert subscription is not None  # it has been delivered to one
+            if frame.headers[header] == _id_there(subscription, entry.message.id):
+                name = entry.key if header == "id" else entry.message.id
+                return changed(frame, **{header: name})
+        # It may be the id of a message as it is here, which nobody has been told.
+        return changed(frame, **{header: ""})
 
     def ack(self, frame: Frame) -> None:
         """Settle deliveries."""
@@ -59,7 +139,7 @@ class Artemis(Quirky):
     def subscribe(self, frame: Frame) -> None:
         """Subscribe."""
         if "id" not in frame.headers and "subscription-named-after-destination" in self.quirks:
-            frame = changed(frame, id=f"subscription/{frame.headers['destination']}")
+            frame = changed(frame, id=_subscription_name(frame))
         if "prefetch-in-bytes" in self.quirks:
             self.__asked = self.__window(frame)
             frame = changed(frame, *_PREFETCH, "prefetch-count")
@@ -74,8 +154,14 @@ class Artemis(Quirky):
     def unsubscribe(self, frame: Frame) -> None:
         """End a subscription."""
         if "id" not in frame.headers and "subscription-named-after-destination" in self.quirks:
-            frame = changed(frame, id=f"subscription/{frame.headers['destination']}")
+            frame = changed(frame, id=_subscription_name(frame))
+        subscription = self.subscriptions.get(self.key(frame))
+        back = [] if subscription is None else list(subscription.unsettled.values())
         super().unsubscribe(frame)
+        if "given-back-unmarked" in self.quirks:
+            for entry in back:
+                if not entry.key:
+                    entry.deliveries -= 1
 
     # The window.
 
@@ -147,7 +233,17 @@ class Artemis(Quirky):
         if out is not None and out.command == "MESSAGE" and self.__hides_ack:
             self.__hides_ack = False
             out = changed(out, "ack")
+        if out is not None and out.command == "MESSAGE":
+            out = self.__with_id(out)
         return out
+
+    def __with_id(self, frame: Frame) -> Frame:
+        subscription = self.subscriptions.get(f"id {frame.headers.get('subscription')}")
+        if "message-id-per-consumer" not in self.quirks or subscription is None:
+            return frame
+        name = _id_there(subscription, frame.headers["message-id"])
+        shown = {"message_id": name} | ({"ack": name} if "ack" in frame.headers else {})
+        return changed(frame, **shown)
 
     # Heart-beats.
 
@@ -166,3 +262,16 @@ class Artemis(Quirky):
         if not agreed.receive_s and "silence-of-60s" in self.quirks:
             agreed = replace(agreed, receive_s=_TTL_S / 2, tolerance=2.0)
         return agreed
+
+
+def _id_there(subscription: Subscription, message_id: str) -> str:
+    """What a client is told of the id of a message."""
+    return f"{subscription.serial},{message_id}"
+
+
+def _subscription_name(frame: Frame) -> str:
+    """The id of a subscription that its SUBSCRIBE did not name."""
+    name = frame.headers["destination"]
+    for kind in _KINDS:
+        name = name.removeprefix(kind)
+    return f"subscription/{name}"

@@ -8,7 +8,8 @@ from stompkit.testing.server.quirks._rules.rule import Rule
 
 __all__ = ["RULES"]
 
-_READ: Final = "Artemis 2.45 source"
+_READ: Final = "Artemis 2.40.0, observed; 2.45 source"
+_OBSERVED: Final = "Artemis 2.40.0, observed"
 
 RULES: Final = (
     Rule(
@@ -32,9 +33,66 @@ RULES: Final = (
         "prefetch",
     ),
     Rule(
+        "message-id-per-consumer",
+        "message-id is CONSUMER,NUMBER, another one for each subscription that gets the message;"
+        " the ack header of 1.2 is the same.",
+        _OBSERVED,
+        "message-id",
+    ),
+    Rule(
+        "given-back-unmarked",
+        "What UNSUBSCRIBE gives back is not marked as redelivered.",
+        _OBSERVED,
+    ),
+    Rule(
+        "unknown-transaction-begins",
+        "SEND in a transaction that nobody began begins it; a BEGIN that follows is no error.",
+        _OBSERVED,
+    ),
+    Rule(
+        "subscribe-error-without-receipt-id",
+        "ERROR for a SUBSCRIBE that can't be done does not say to which receipt it is the answer.",
+        _OBSERVED,
+    ),
+    Rule(
+        "header-last-wins-before-1.2",
+        "Of a repeated header the last one counts, on 1.0 and 1.1.",
+        _OBSERVED,
+    ),
+    Rule(
+        "stomp-needs-1.1",
+        "STOMP without a version in accept-version, or with 1.0, is an unknown command.",
+        _OBSERVED,
+    ),
+    Rule(
+        "error-stays-open-before-1.2",
+        "An ERROR for a frame that can't be done leaves the connection open on 1.0 and 1.1, and"
+        " closes it on 1.2.",
+        _OBSERVED,
+        "error",
+    ),
+    Rule(
+        "nack-on-1.0-closes",
+        "NACK on 1.0 is answered by ERROR and closes the connection.",
+        _OBSERVED,
+        "nack-on-1.0",
+    ),
+    Rule(
+        "early-frame-wedges",
+        "A first frame that is not CONNECT or STOMP makes the broker deaf for good: it does not"
+        " look like STOMP.",
+        _OBSERVED,
+    ),
+    Rule(
+        "bad-content-length-wedges",
+        "A content-length that is no number makes the broker deaf for good; the connection stays"
+        " open.",
+        _OBSERVED,
+    ),
+    Rule(
         "subscription-named-after-destination",
         "SUBSCRIBE needs no id on 1.1 and 1.2 either; MESSAGE has subscription:subscription/NAME"
-        " then.",
+        " then, with the name behind /queue/ or /topic/.",
         f"{_READ}: StompConnection.subscribe",
         "subscription-id",
     ),
@@ -61,7 +119,7 @@ RULES: Final = (
         "artemis-destinations",
         "A name without prefix is a queue or, with destination-type:MULTICAST on SEND or"
         " subscription-type:MULTICAST on SUBSCRIBE, a topic.",
-        "Artemis 2.45 manual, Routing Semantics, with anycastPrefix=/queue/ and"
+        "Artemis 2.40.0, observed; manual, Routing Semantics, with anycastPrefix=/queue/ and"
         " multicastPrefix=/topic/ on the acceptor",
         "destinations",
     ),

@@ -22,6 +22,7 @@ RULES: Final = (
         "nack-on-1.0",
         "NACK is taken on 1.0 as well.",
         f"{_SEEN}; rabbit_stomp_processor:handle_frame",
+        "nack-on-1.0",
     ),
     Rule(
         "ack-across-subscriptions",

@@ -12,8 +12,8 @@ RULES: Final = (
     Rule(
         "error-stays-open",
         "An ERROR for a frame that can't be done leaves the connection open.",
-        "ActiveMQ 5.17.2, RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed; Artemis 2.45 source:"
-        " StompConnection.handleFrame",
+        "ActiveMQ 5.17.2, RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed",
+        "error",
     ),
     Rule(
         "failed-connect-stays-open",
@@ -46,8 +46,7 @@ RULES: Final = (
     Rule(
         "spaces-hide-versions",
         'A version behind a space in accept-version is not seen: "1.0, 1.1" offers 1.0 only.',
-        "ActiveMQ 5.17.2 and RabbitMQ 3.10.8, observed; Artemis 2.45 source:"
-        " StompConnection.negotiateVersion; Spring 7.1 source:"
+        "ActiveMQ 5.17.2, RabbitMQ 3.10.8 and Artemis 2.40.0, observed; Spring 7.1 source:"
         " StompHeaderAccessor.getAcceptVersion",
         "accept-version",
     ),
@@ -59,7 +58,7 @@ RULES: Final = (
     Rule(
         "second-connect-answered",
         "A second CONNECT is answered by another CONNECTED.",
-        "CoilMQ 1.1.0, observed; Artemis 2.45 source: StompFrameHandlerV11.onConnect",
+        "CoilMQ 1.1.0 and Artemis 2.40.0, observed",
         "second-connect",
     ),
     Rule(
@@ -97,21 +96,20 @@ RULES: Final = (
     Rule(
         "browser-ignored",
         "The header browser of SUBSCRIBE is ignored: who only wanted to look takes the messages.",
-        "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed; Artemis 2.45 source: StompSession.sendMessage;"
-        " Spring 7.1 source: DefaultSubscriptionRegistry",
+        "RabbitMQ 3.10.8, CoilMQ 1.1.0 and Artemis 2.40.0, observed; Spring 7.1 source:"
+        " DefaultSubscriptionRegistry",
     ),
     Rule(
         "unsubscribe-gives-back",
         "UNSUBSCRIBE gives what is not acknowledged to the next consumer at once, and ACK of it is"
         " an error from then on.",
-        "ActiveMQ 5.17.2, observed; Artemis 2.45 source: StompSession.unsubscribe",
+        "ActiveMQ 5.17.2 and Artemis 2.40.0, observed",
         "late-ack",
     ),
     Rule(
         "redelivered-always",
         "Every MESSAGE has a redelivered header, false the first time.",
-        "RabbitMQ 3.10.8, observed; Artemis 2.45 source:"
-        " StompUtils.copyStandardHeadersFromMessageToFrame",
+        "RabbitMQ 3.10.8 and Artemis 2.40.0, observed",
         "redelivered",
     ),
     Rule(
@@ -123,13 +121,13 @@ RULES: Final = (
     Rule(
         "receipt-header-echoed",
         "MESSAGE has the receipt header of its SEND.",
-        "RabbitMQ 3.10.8 and CoilMQ 1.1.0, observed; Spring 7.1 source:"
+        "RabbitMQ 3.10.8, CoilMQ 1.1.0 and Artemis 2.40.0, observed; Spring 7.1 source:"
         " SimpleBrokerMessageHandler.sendMessageToSubscribers copies all headers",
     ),
     Rule(
         "transaction-header-echoed",
         "MESSAGE has the transaction header of its SEND.",
-        "RabbitMQ 3.10.8, observed; Spring 7.1 source:"
+        "RabbitMQ 3.10.8 and Artemis 2.40.0, observed; Spring 7.1 source:"
         " SimpleBrokerMessageHandler.sendMessageToSubscribers copies all headers",
     ),
     Rule(

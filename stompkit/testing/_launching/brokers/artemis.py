@@ -100,8 +100,11 @@ activemq {
        org.apache.activemq.jaas.properties.role="roles.properties";
 };
 """
+# Its audit would log every message, and takes several times the work of the message itself.
 _LOGGING: Final = """\
 rootLogger = INFO, console
+logger.audit.name = org.apache.activemq.audit
+logger.audit.level = OFF
 appender.console.type = Console
 appender.console.name = console
 appender.console.layout.type = PatternLayout

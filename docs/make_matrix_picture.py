@@ -19,7 +19,7 @@ __all__ = ["main"]
 _ROOT: Final = Path(__file__).parents[1]
 _MATRIX: Final = _ROOT / "conformance" / "results" / "matrix.html"
 _PICTURE: Final = _ROOT / "docs" / "pictures" / "conformance-matrix.png"
-_WIDTH, _HEIGHT = 1100, 860
+_WIDTH, _HEIGHT = 1500, 1000
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ import msgspec
 
 from stompkit.conformance._html_matrix import to_matrix
 from stompkit.conformance._merge import read
+from stompkit.conformance._values import expectations_of
 from stompkit.conformance.expectations import Deviation, Expectations, compare, load
 from stompkit.conformance.report import Report
 from stompkit.conformance.verdict import CaseResult, Verdict, WireEvent
@@ -41,16 +42,22 @@ _LOGIN: Final = ["--login", "suite", "--passcode", "let me in"]
 _NEITHER: Final = ["--no-ack", "--no-receipts"]
 #: MorbidQ as our broker plays it.
 _STAND_IN: Final = "morbidq-stand-in"
-#: The brokers, in the order of the tables, and what the suite has to be told about them.
+#: The brokers, in the order of the tables, and what the suite has to be told about them. A version
+#: is that of ``--broker``; the files of ``rabbitmq:4`` are called ``rabbitmq-4``.
 _BROKERS: Final[dict[str, list[str]]] = {
     "stompkit": _LOGIN,
-    "activemq": _LOGIN,
+    "activemq:5": _LOGIN,
+    "activemq:6": _LOGIN,
+    "artemis": _LOGIN,
     # It has a user already.
-    "rabbitmq": [],
+    "rabbitmq:3": [],
+    "rabbitmq:4": [],
     "coilmq": [],
     "morbidq": _NEITHER,
     _STAND_IN: _NEITHER,
 }
+#: Time for answers, and before nothing counts as nothing, in seconds, on a machine that is busy.
+_TIMES: Final = ["--timeout", "8", "--quiet-time", "1"]
 _NOT_OK: Final = (Verdict.FAILED, Verdict.NON_STRICT)
 #: What is kept of a wire log.
 _MOST_EVENTS: Final = 40
@@ -62,10 +69,10 @@ _INTRODUCTION: Final = """\
 What the conformance suite finds
 ================================
 
-``make results`` launches the brokers that are installed, as tests that use ``stomp_broker`` get
-them, and runs the suite on each. A `table of all cases`_ has the reason for every verdict, and the
-wire log of what is not OK; the files beside it are reports that ``python -m stompkit.conformance
-merge`` reads. ``docs/conformance.rst`` explains verdicts and chapters.
+``make results`` launches the brokers that are installed or fetched, as tests that use
+``stomp_broker`` get them, and runs the suite on each. A `table of all cases`_ has the reason for
+every verdict, and the wire log of what is not OK; the files beside it are reports that ``python -m
+stompkit.conformance merge`` reads. ``docs/conformance.rst`` explains verdicts and chapters.
 
 .. _table of all cases: ../conformance/results/matrix.html
 """
@@ -134,15 +141,15 @@ def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
     if broker == "morbidq" and morbidq_python() is None:
         return False
     name = _launched(broker)
-    expected = known / f"{name}.toml"
+    expected = _known(broker, known)
     environment = {PYTHON_VARIABLE: ""} if broker == _STAND_IN else {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         status = subprocess.run(
             [
                 *(sys.executable, "-m", "stompkit.conformance", *only, f"--broker={name}"),
-                *(*_BROKERS[broker], f"--json={path}"),
-                *([f"--expect={expected}"] if expected.exists() else []),
+                *(*_BROKERS[broker], *_TIMES, f"--json={path}"),
+                *([] if expected is None else [f"--expect={expected}"]),
             ],
             cwd=_ROOT,
             env={**os.environ, **environment},
@@ -153,13 +160,25 @@ def _run(broker: str, only: Sequence[str], results: Path, known: Path) -> bool:
             return False
         [report] = read(path)
     results.mkdir(parents=True, exist_ok=True)
-    (results / f"{broker}.json").write_bytes(_lines(published(report, broker)))
+    name = _file_name(broker)
+    (results / f"{name}.json").write_bytes(_lines(published(report, name)))
     return True
 
 
 def _launched(broker: str) -> str:
     """What the suite calls a broker."""
     return broker.removesuffix("-stand-in")
+
+
+def _file_name(broker: str) -> str:
+    """The name of a broker's files, without suffix."""
+    return broker.replace(":", "-")
+
+
+def _known(broker: str, known: Path) -> Path | None:
+    """The list of known deviations, by the version where it has one."""
+    lists = {path.stem: path for path in known.glob("*.toml")}
+    return expectations_of(_launched(broker), lists)
 
 
 def published(report: Report, label: str) -> Report:
@@ -214,12 +233,12 @@ def _cut(text: str) -> str:
 def _targets(results: Path, known: Path) -> Iterator[_Target]:
     """The brokers that there are results of, judged by what is known now."""
     for broker in _BROKERS:
-        path, listed = results / f"{broker}.json", known / f"{_launched(broker)}.toml"
+        path, listed = results / f"{_file_name(broker)}.json", _known(broker, known)
         if path.exists():
             [report] = read(path)
             for result in report.results:
                 result.expected = ""
-            expectations = load(listed) if listed.exists() else None
+            expectations = None if listed is None else load(listed)
             if expectations is not None:
                 report.better_than_expected = compare(report.results, expectations)
             yield _Target(broker, report, expectations)

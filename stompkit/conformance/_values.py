@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -23,6 +24,7 @@ __all__ = [
     "broker",
     "count",
     "expectations",
+    "expectations_of",
     "expectations_shipped",
     "folder",
     "jobs",
@@ -161,11 +163,28 @@ def expectations_shipped() -> dict[str, Path]:
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
+def expectations_of(broker: str, shipped: Mapping[str, Path]) -> Path | None:
+    """Return the list of known deviations of a broker; ``None`` where there is none.
+
+    A broker may have a version, as in ``rabbitmq:4.3.6``. Its list is that of the version, of a
+    shorter one (``rabbitmq-4``), or else of the broker without any.
+    """
+    kind, _, version = broker.partition(":")
+    numbers = version.split(".") if version else []
+    while numbers:
+        name = f"{kind}-{'.'.join(numbers)}"
+        if name in shipped:
+            return shipped[name]
+        numbers.pop()
+    return shipped.get(kind)
+
+
 def expectations(text: str) -> Path:
     """A list of known deviations: a file, or the name of one that comes with the suite."""
     shipped = expectations_shipped()
-    if text in shipped:
-        return shipped[text]
+    found = expectations_of(text, shipped)
+    if found is not None:
+        return found
     path = Path(text)
     if not path.is_file():
         known = ", ".join(shipped) or "none"

@@ -37,9 +37,13 @@ class TargetInfo(msgspec.Struct, kw_only=True):
     versions: list[str]
 
     def product(self) -> tuple[str, str]:
-        """Name and version of the server; the address where it does not name itself."""
-        name, _, version = self.server.partition("/")
-        return name.strip() or self.address, version.strip()
+        """Name and version of the server; the address where it does not name itself.
+
+        Comments, which may follow the version, are left out (1.2, "CONNECTED Frame").
+        """
+        name, _, rest = self.server.partition("/")
+        version, *_ = rest.split() or [""]
+        return name.strip() or self.address, version
 
 
 class Report(msgspec.Struct, kw_only=True):

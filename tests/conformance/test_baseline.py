@@ -157,6 +157,8 @@ def test_new_file_names_the_server() -> None:
     """Whatever it has said, and whatever was seen, it can be read again."""
     for server, broker, version in (
         ("RabbitMQ/3.10.8", "RabbitMQ", "3.10.8"),
+        # A comment may follow the version.
+        ("ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine", "ActiveMQ-Artemis", "2.40.0"),
         ("", "[::1]:61613", "not said"),
         ('a"\\\n\x00\x7f\ud800', 'a"\\\n\x00\x7f\\ud800', "not said"),
     ):

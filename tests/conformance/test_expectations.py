@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stompkit.conformance._values import expectations_of
 from stompkit.conformance.expectations import (
     Deviation,
     Expectations,
@@ -32,6 +33,28 @@ def deviation(cases: str, verdict: str) -> str:
         'broker = "of the test"\nversions = "1"\n'
         f'[[deviation]]\ncases = ["{cases}"]\nverdict = "{verdict}"\nreason = "no time yet"\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("broker", "name"),
+    [
+        ("rabbitmq", "rabbitmq"),
+        ("rabbitmq:3.10.8", "rabbitmq"),
+        ("rabbitmq:4", "rabbitmq-4"),
+        ("rabbitmq:4.3.6", "rabbitmq-4"),
+        ("rabbitmq:4.5.1", "rabbitmq-4.5"),
+        # The version is compared by its numbers, not by its characters.
+        ("rabbitmq:40.1", "rabbitmq"),
+        ("rabbitmq-4", "rabbitmq-4"),
+        ("artemis:2.40.0", "artemis"),
+        ("nosuch:1", None),
+        ("rabbit", None),
+    ],
+)
+def test_list_of_a_broker_is_that_of_its_version(broker: str, name: str | None) -> None:
+    names = ("rabbitmq", "rabbitmq-4", "rabbitmq-4.5", "artemis")
+    shipped = {each: Path(f"{each}.toml") for each in names}
+    assert expectations_of(broker, shipped) == (None if name is None else shipped[name])
 
 
 @pytest.fixture

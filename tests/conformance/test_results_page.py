@@ -64,7 +64,7 @@ def make(script: dict[str, Any], tmp_path: Path) -> Make:
         result("behaviour/a", Verdict.UNSUPPORTED, detail="the target has none"),
     )
     ours = run_on("stompkit/1", result("1.2/error/a", Verdict.OK, profile={"NACK": "x", "y": "z"}))
-    for name, report in (("rabbitmq", rabbitmq), ("stompkit", ours)):
+    for name, report in (("rabbitmq-3", rabbitmq), ("stompkit", ours)):
         (tmp_path / f"{name}.json").write_bytes(to_json(report))
     (tmp_path / "rabbitmq.toml").write_text(KNOWN)
     folders = [f"--{name}={tmp_path}" for name in ("into", "results", "known")]
@@ -117,6 +117,21 @@ def test_page_that_is_not_of_the_results_is_told(
     assert make("--check") == 1
 
 
+def test_each_version_is_judged_by_its_own_list(make: Make, tmp_path: Path) -> None:
+    newer = run_on("RabbitMQ/4.3.6", result("1.2/error/a", Verdict.FAILED, detail="open"))
+    (tmp_path / "rabbitmq-4.json").write_bytes(to_json(newer))
+    own = KNOWN.replace("3.10.8", "4.3.6").replace("keeps the connection", "does not close it")
+    (tmp_path / "rabbitmq-4.toml").write_text(own)
+    assert make() == 0
+    text = (tmp_path / "conformance-results.rst").read_text()
+    older, newest = text.split("\nRabbitMQ 4.3.6\n--------------\n")
+    assert "keeps the connection" in older
+    assert "does not close it" not in older
+    assert "What is known is of RabbitMQ 4.3.6: https://example.org/mq." in newest
+    assert "does not close it" in newest
+    assert "keeps the connection" not in newest
+
+
 def test_page_is_that_of_the_results(
     script: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,13 +179,13 @@ def test_wire_logs_that_are_published_are_short(script: dict[str, Any]) -> None:
 
 def test_run_keeps_what_was_found(make: Make, tmp_path: Path) -> None:
     """Of our broker; what is there of others stays."""
-    other = (tmp_path / "rabbitmq.json").read_bytes()
+    other = (tmp_path / "rabbitmq-3.json").read_bytes()
     assert make("--run", "stompkit", "--only", "1.2/send/destination-required") == 0
     report = read_report(tmp_path / "stompkit.json")
     assert [each.id for each in report.results] == ["1.2/send/destination-required"]
     assert report.target.address == "stompkit"
     assert "127.0.0.1:" not in msgspec.json.encode(report.target).decode()
-    assert (tmp_path / "rabbitmq.json").read_bytes() == other
+    assert (tmp_path / "rabbitmq-3.json").read_bytes() == other
     assert (
         f'"stompkit {report.target.product()[1]}", '
         in (tmp_path / "conformance-results.rst").read_text()
@@ -181,10 +196,10 @@ def test_broker_that_can_not_be_tested_is_told(
     make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And its results stay what they were."""
-    before = (tmp_path / "rabbitmq.json").read_bytes()
+    before = (tmp_path / "rabbitmq-3.json").read_bytes()
     with pytest.raises(SystemExit):
         make("--run", "nosuch")
     assert "invalid choice: 'nosuch'" in capfd.readouterr().err
-    assert make("--run", "rabbitmq", "--only", "1.2/nosuch") == 1
-    assert "rabbitmq could not be tested" in capfd.readouterr().err
-    assert (tmp_path / "rabbitmq.json").read_bytes() == before
+    assert make("--run", "rabbitmq:3", "--only", "1.2/nosuch") == 1
+    assert "rabbitmq:3 could not be tested" in capfd.readouterr().err
+    assert (tmp_path / "rabbitmq-3.json").read_bytes() == before

@@ -4,7 +4,7 @@ Each cell is a kind of load; all brokers run it in turns, round after round, and
 compared. Ratios within one run are what counts: other machines, and other days, have other
 figures. A broker rests while another one is measured. To try:
 
-    python -m benchmarks --quick --cells 'queue-1-1-*' --brokers stompkit,activemq
+    python -m benchmarks --quick --cells 'queue-1-1-*' --brokers stompkit,activemq,rabbitmq:4
 
 The load generator is a program in C that is compiled when it is first run. It checks that every
 message comes, once, in order and whole, at each consumer that is to get it, and tells the
@@ -55,7 +55,11 @@ def _options() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--cells", metavar="NAMES", help="with commas, * standing for anything (default: all)")
-    add("--brokers", metavar="NAMES", help="with commas (default: all that are installed)")
+    add(
+        "--brokers",
+        metavar="NAMES",
+        help="with commas, some in a version, as in rabbitmq:4 (default: all that are installed)",
+    )
     add("--rounds", type=positive, metavar="N", help="(default: 3, with --quick 1)")
     add("--seconds", type=float, help="that a run takes, about (default: 0.5, with --quick 0.2)")
     add("--quick", action="store_true", help="few messages: to see that it works")
@@ -90,10 +94,16 @@ def _peers(text: str | None) -> list[Peer]:
     if text is None:
         return list(PEERS)
     known = {peer.name: peer for peer in PEERS}
-    for name in text.split(","):
-        if name not in known:
+    peers = []
+    for name in dict.fromkeys(text.split(",")):
+        kind, _, version = name.partition(":")
+        if kind not in known:
             raise unusable(f"no broker is called {name}; known: {', '.join(known)}")
-    return [known[name] for name in dict.fromkeys(text.split(","))]
+        try:
+            peers.append(known[kind].in_version(version) if version else known[kind])
+        except BrokerError as error:
+            raise unusable(str(error)) from None
+    return peers
 
 
 def _present(machine: Machine, peers: list[Peer], cells: list[Cell], *, named: bool) -> list[Peer]:

@@ -10,7 +10,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from benchmarks._process import memory, open_files, processes
 from benchmarks.load._cells import Cell
 from benchmarks.load._generator import generator
 from stompkit.testing import BrokerError, LaunchConfig, RunningBroker, launch
+from stompkit.testing._launching.brokers import launcher_for
 from stompkit.testing._launching.process import GuardedProcess
 
 __all__ = ["PEERS", "SPARE_FILES", "Missing", "Peer", "Relay", "Running"]
@@ -173,6 +174,10 @@ class Peer(ABC):
     name: str
     about: str
 
+    def in_version(self, version: str) -> Peer:
+        """The same in another version; raises BrokerError for what has none to choose from."""
+        raise BrokerError(f"{self.name}:{version}: {self.name} has no versions to choose from")
+
     @abstractmethod
     def lacks(self, cell: Cell) -> str:
         """Why a cell can't be run with it; empty where it can."""
@@ -218,6 +223,16 @@ class StompPeer(Peer):
     """Whether it waits for acknowledgements of single messages."""
     for_many: tuple[str, ...] = ()
     """Arguments of its command for as many connections as the cell ``idle`` has."""
+    message_octets: int = 0
+    """What it counts for a message besides its body, where its prefetch is one of octets."""
+
+    def in_version(self, version: str) -> Peer:
+        """The same in another version; raises BrokerError where it can't be launched in one."""
+        made = replace(
+            self, name=f"{self.name}:{version}", about=f"{self.about}, version {version}"
+        )
+        launcher_for(made.name)
+        return made
 
     def lacks(self, cell: Cell) -> str:
         if self.has_individual or cell.ack == "auto" or not cell.consumers:
@@ -253,7 +268,8 @@ class StompPeer(Peer):
         if cell.kind == "churn":
             return ["churn", *given[1:], "--parallel", str(cell.parallel)]
         if ack != "auto":
-            given += ["--subscribe-header", f"{self.prefetch_header}:{_PREFETCH}"]
+            size = cell.body_bytes + self.message_octets if self.message_octets else 1
+            given += ["--subscribe-header", f"{self.prefetch_header}:{_PREFETCH * size}"]
         outstanding, window = cell.outstanding, cell.window
         if self.read_bytes:
             most = max(1, self.read_bytes // (cell.body_bytes + 100) // cell.producers)
@@ -332,8 +348,14 @@ PEERS: Final = (
         has_data=True,
         for_many=("--max-connections", str(_IDLE + SPARE_FILES)),
     ),
-    StompPeer("activemq", "Apache ActiveMQ (Debian's)", prefetch_header="activemq.prefetchSize"),
-    StompPeer("rabbitmq", "RabbitMQ with its STOMP plug-in (Debian's)"),
+    StompPeer("activemq", "Apache ActiveMQ", prefetch_header="activemq.prefetchSize"),
+    StompPeer(
+        "artemis",
+        "Apache ActiveMQ Artemis; its prefetch is one of octets",
+        prefetch_header="consumer-window-size",
+        message_octets=400,
+    ),
+    StompPeer("rabbitmq", "RabbitMQ with its STOMP plug-in"),
     StompPeer(
         "coilmq",
         "CoilMQ; it loses frames that it does not read whole, and is sent few at a time",

@@ -685,7 +685,11 @@ def test_cells_and_brokers_are_listed() -> None:
     ("arguments", "told"),
     [
         ("--cells queue-2-2", "no cell is called queue-2-2; --list tells them"),
-        ("--brokers artemis", "no broker is called artemis; known: stompkit, "),
+        ("--brokers hornetq", "no broker is called hornetq; known: stompkit, "),
+        ("--brokers hornetq:2", "no broker is called hornetq:2; known: stompkit, "),
+        ("--brokers rabbitmq:new", "'rabbitmq:new': 'new' is no version; expected numbers"),
+        ("--brokers coilmq:1", "'coilmq:1': only activemq, artemis, rabbitmq can be launched in a"),
+        ("--brokers beanstalkd:1", "beanstalkd:1: beanstalkd has no versions to choose from"),
         ("--brokers beanstalkd --cells churn", "none of these brokers can be measured in any"),
     ],
 )

@@ -5,7 +5,7 @@ large changesets, poison, a consumer that is killed, failover, partitions; and o
 processes that are killed, offline, late, or have another broker. All of them, by hand:
 
     pytest tests/replication/broker --mq-broker activemq
-    pytest tests/replication/broker --mq-broker rabbitmq
+    pytest tests/replication/broker --mq-broker rabbitmq:4
     pytest tests/replication/broker --mq-quirk morbidq
     pytest tests/replication/broker --mq HOST:PORT
 
@@ -117,7 +117,16 @@ def skipped(directory: Path, *arguments: str) -> set[str]:
     return {case.attrib["name"] for case in cases if case.find("skipped") is not None}
 
 
-@pytest.mark.parametrize("name", [in_matrix("activemq"), "rabbitmq"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rabbitmq",
+        in_matrix("rabbitmq:4"),
+        in_matrix("activemq"),
+        in_matrix("activemq:6"),
+        in_matrix("artemis"),
+    ],
+)
 def test_replication_keeps_all_promises_on(name: str, tmp_path: Path) -> None:
     assert skipped(tmp_path, "--mq-broker", name) == set()
 

@@ -128,3 +128,18 @@ def test_columns_that_are_compressed_are_refused_where_they_are_wanted(
         "INSERT INTO other VALUES (1)",
     )
     assert [change.action for change in reading.changes()] == ["schema", "write"]
+
+
+def test_a_first_run_needs_what_it_was_asked_for(database: Database) -> None:
+    """Later ones do not: tables may have been dropped since."""
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    missing = MysqlPublisher(database.url, needs_database="nosuchdb")
+    with pytest.raises(PreflightProblem, match="no database nosuchdb"):
+        missing.run()
+    reading = Reading(database, tables=Tables([f"{database.name}.nosuch*"]))
+    with pytest.raises(PreflightProblem, match="no table is there that is wanted"):
+        reading.publisher(needs_tables=True).run()
+    reading = Reading(database)
+    reading.publisher(needs_tables=True, needs_database=database.name).run()
+    database.run("DROP TABLE t")
+    reading.publisher(needs_tables=True).run()

@@ -112,7 +112,7 @@ def test_the_columns_are_put_right_before_rows_that_have_others(database: Databa
         ("RENAME TABLE t TO r", [("t", None), ("r", ["id"])]),
         (
             "RENAME TABLE t TO x, {db}.u TO t",
-            [("t", ["id"]), ("x", ["id"]), ("u", None), ("t", ["id"])],
+            [("x", ["id"]), ("u", None), ("t", ["id"])],
         ),
         ("DROP TABLE t", [("t", None)]),
         ("DROP TABLE IF EXISTS t, `u` /* both */", [("t", None), ("u", None)]),

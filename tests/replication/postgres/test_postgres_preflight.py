@@ -151,7 +151,10 @@ def test_nothing_wanted_is_a_mistake(database: Database) -> None:
 def test_empty_database_is_none(database: Database) -> None:
     database.begin()
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    assert len(database.changes()) == 1
+    truncate, schema, row = database.changes()
+    assert (truncate.action, schema.action, row.after) == ("truncate", "schema", {"id": 1})
+    database.execute("INSERT INTO t VALUES (2)")
+    assert [each.after for each in database.changes()] == [{"id": 2}]
 
 
 def test_slot_of_another_plug_in_is_refused(database: Database) -> None:

@@ -175,6 +175,18 @@ class Catalogue:
             )
         ]
 
+    def references(self) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+        """The foreign keys: a table and the one that it refers to, each with its schema."""
+        return [
+            ((schema, table), (other_schema, other))
+            for schema, table, other_schema, other in self._ask(
+                "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME, REFERENCED_TABLE_SCHEMA, "
+                "REFERENCED_TABLE_NAME FROM INFORMATION_SCHEMA.KEY_COLUMN_USAGE "
+                "WHERE REFERENCED_TABLE_NAME IS NOT NULL",
+                (),
+            )
+        ]
+
     def _ask(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """The rows as text; asks once more where the connection was lost while nobody asked."""
         for is_again in (False, True):

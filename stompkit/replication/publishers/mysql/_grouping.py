@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Literal
@@ -33,11 +33,22 @@ from pymysqlreplication.row_event import (
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
+from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._known import KnownTables
-from stompkit.replication.publishers.mysql._positions import Position, gtid_set, parse_gtids
+from stompkit.replication.publishers.mysql._positions import (
+    Position,
+    gtid_set,
+    is_behind,
+    parse_gtids,
+)
 from stompkit.replication.publishers.mysql._problems import OffsetLost, StreamProblem
 from stompkit.replication.publishers.mysql._rows import Decoding, TableRows
-from stompkit.replication.publishers.mysql._statements import parse_statement
+from stompkit.replication.publishers.mysql._statements import (
+    Effect,
+    Name,
+    Statement,
+    parse_statement,
+)
 from stompkit.replication.publishers.mysql._xa import Prepared, xid_of
 
 __all__ = ["Grouping", "OnProblem", "Transaction"]
@@ -72,6 +83,8 @@ class Transaction:
     position: Position
     gtid: str
     time: datetime | None
+    #: Tables whose rows have to be told again behind it.
+    copies: list[Name] = field(default_factory=list)
 
 
 class Grouping:
@@ -88,8 +101,17 @@ class Grouping:
         is_mariadb: bool,
         announce: bool,
         on_problem: OnProblem,
+        definitions: Definitions,
+        copied: Mapping[Name, tuple[str, int]],
     ) -> None:
-        """Begin at a position."""
+        """Begin at a position.
+
+        ``copied`` has the places, as files and positions, as of which tables were copied: what was
+        logged up to there of them is known.
+        """
+        self._definitions = definitions
+        self._copied = copied
+        self._copies: list[Name] = []
         self._position = position
         self._file = position.file
         self._made = position.made
@@ -171,6 +193,7 @@ class Grouping:
         #: by a BEGIN.
         self._is_standalone = is_standalone
         self._changes: list[RowChange] = []
+        self._copies = []
         self._savepoints: dict[str, int] = {}
         self._is_open = bool(gtid)
         self._has_begin = False
@@ -187,9 +210,17 @@ class Grouping:
             self._gtids[int(gtid.partition("-")[0])] = gtid
         self._position = self.at(event.packet.log_pos)
         time = datetime.fromtimestamp(event.timestamp, UTC) if event.timestamp else None
-        transaction = Transaction(self._changes, self._position, gtid, time)
+        changes = self._changes
+        if self._copied:
+            changes = [each for each in changes if not self._is_known(each.schema, each.table)]
+        transaction = Transaction(changes, self._position, gtid, time, self._copies)
         self._begin("")
         return transaction
+
+    def _is_known(self, schema: str, table: str) -> bool:
+        """Whether a copy of the table has what was logged up to the present position."""
+        place = self._copied.get((schema, table))
+        return place is not None and not is_behind((self._position.file, self._position.pos), place)
 
     def _on_xa_prepare(self, event: XAPrepareEvent) -> Transaction:
         if not event.one_phase:
@@ -243,6 +274,11 @@ class Grouping:
             case "rollback to":
                 del self._changes[self._savepoints.get(statement.name, 0) :]
                 return None
+            case "rows" if statement.tables and not any(
+                self._wants(*table) for table in statement.tables
+            ):
+                # Somebody else's business, such as that of a tool that checks replicas.
+                pass
             case "rows":
                 self._problem(
                     event,
@@ -250,11 +286,7 @@ class Grouping:
                     "another binlog_format than ROW",
                 )
             case "schema":
-                self._changes.extend(
-                    self._known.changed(schema, table, event.query)
-                    for schema, table in statement.tables
-                    if self._wants(schema, table)
-                )
+                self._on_definition(event, statement)
             case "truncate":
                 self._changes.extend(
                     RowChange(table=table, action="truncate", key={}, schema=schema)
@@ -265,6 +297,23 @@ class Grouping:
                 self._changes.extend(self._known.dropped(statement.name, event.query))
         is_alone = not self._has_begin if self._is_standalone is None else self._is_standalone
         return self._close(event) if is_alone else None
+
+    def _on_definition(self, event: QueryEvent, statement: Statement) -> None:
+        """A statement that defines tables: tell of it, and of what it does to their rows."""
+        place = self._file, event.packet.log_pos
+        effects = statement.effects or [Effect(table, "same") for table in statement.tables]
+        for effect in effects:
+            schema, table = effect.table
+            copied = self._copied.get(effect.table)
+            if not self._wants(schema, table) or (copied and not is_behind(place, copied)):
+                continue
+            self._changes.append(self._known.changed(schema, table, event.query, effect))
+            match self._definitions.follow(effect):
+                case "empty":
+                    empty = RowChange(table=table, action="truncate", key={}, schema=schema)
+                    self._changes.append(empty)
+                case "copy":
+                    self._copies.append(effect.table)
 
     # Rows.
 

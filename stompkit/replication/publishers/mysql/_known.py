@@ -7,6 +7,7 @@ from typing import Any
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue, Described, described
 from stompkit.replication.publishers.mysql._rows import Decoding, TableRows
+from stompkit.replication.publishers.mysql._statements import Effect
 from stompkit.replication.publishers.mysql._tablemap import parse_table_map
 
 __all__ = ["KnownTables"]
@@ -74,7 +75,9 @@ class KnownTables:
 
     # Statements.
 
-    def changed(self, schema: str, table: str, statement: str) -> RowChange:
+    def changed(
+        self, schema: str, table: str, statement: str, effect: Effect | None = None
+    ) -> RowChange:
         """A statement was about this table: what is to be told of it."""
         self._forget(schema, table)
         columns = self._catalogue.columns(schema, table)
@@ -82,6 +85,10 @@ class KnownTables:
         after: dict[str, Any] = {"statement": statement}
         if columns:
             after["columns"] = columns
+        if effect is not None and effect.renamed:
+            after["renamed"] = dict(effect.renamed)
+        if effect is not None and effect.retyped:
+            after["retyped"] = list(effect.retyped)
         return _schema_change(schema, table, after)
 
     def dropped(self, database: str, statement: str) -> list[RowChange]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 
 from stompkit.replication.publishers.mysql._problems import OffsetLost
 
-__all__ = ["Position", "gtid_set", "parse_gtids"]
+__all__ = ["Position", "gtid_set", "is_behind", "parse_gtids"]
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,6 +25,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     server: str = ""
     #: When the file was begun, in seconds since 1970: a log that was reset has the same names.
     made: int = 0
+    #: Whether reading begins at the place in the file, although transactions are known: the server
+    #: can't tell the transactions of this place. Never part of a checkpoint.
+    by_place: bool = False
 
     def __str__(self) -> str:
         """As in ``binlog.000001:4711``."""
@@ -58,3 +62,13 @@ def parse_gtids(text: str) -> dict[int, str]:
 def gtid_set(gtids: dict[int, str]) -> str:
     """MariaDB's list of the transactions, in the order of their domains."""
     return ",".join(gtids[domain] for domain in sorted(gtids))
+
+
+def is_behind(place: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether a file and a position in it come later in the log than others."""
+    return (_number(place[0]), place[1]) > (_number(other[0]), other[1])
+
+
+def _number(file: str) -> int:
+    found = re.search(r"\.(\d+)$", file)
+    return int(found[1]) if found else 0

@@ -6,6 +6,7 @@ import logging
 import time as clocks
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from threading import Event, Timer
 from typing import Any, Final, Literal
 
@@ -17,6 +18,7 @@ from stompkit.replication.offsets import MemoryOffsets
 from stompkit.replication.publication import Publication, PublicationStopped
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._charsets import collations, decoders
+from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
 from stompkit.replication.publishers.mysql._grouping import OnProblem, Transaction
 from stompkit.replication.publishers.mysql._positions import Position
@@ -40,8 +42,15 @@ from stompkit.replication.publishers.mysql._server import (
     begin_position,
     check_position,
     read_server,
+    text_of,
 )
-from stompkit.replication.publishers.mysql._snapshot import UNCONFIRMED_CHUNKS, Snapshot, Stopped
+from stompkit.replication.publishers.mysql._snapshot import (
+    UNCONFIRMED_CHUNKS,
+    Snapshot,
+    Stopped,
+    copied_of,
+    copy_progress,
+)
 from stompkit.replication.publishers.mysql._xa import Prepared
 from stompkit.replication.tables import Tables
 
@@ -81,6 +90,8 @@ class MysqlPublisher:
         on_problem: OnProblem = "stop",
         heartbeat_s: float = 1.0,
         chunk_rows: int = 1000,
+        needs_tables: bool = False,
+        needs_database: str = "",
     ) -> None:
         """Prepare; nothing is connected to before :meth:`run`.
 
@@ -96,7 +107,8 @@ class MysqlPublisher:
         dates that are none, as NULL or as their text. ``on_problem="skip"`` leaves out what can't
         be read, with an error in the log. ``heartbeat_s``: how often the server says that nothing
         is new, in seconds; :meth:`stop` takes about so long. ``chunk_rows``: how many rows of a
-        snapshot are in a changeset.
+        snapshot are in a changeset. With ``needs_tables``, or ``needs_database``, a first run is
+        refused where no table is there that is wanted, or no such database.
 
         Raises ``ValueError``.
         """
@@ -130,6 +142,8 @@ class MysqlPublisher:
         self._on_problem: OnProblem = on_problem
         self._heartbeat_s = heartbeat_s
         self._chunk_rows = chunk_rows
+        self._needs_tables = needs_tables
+        self._needs_database = needs_database
         self._stop = Event()
         self._limit: Timer | None = None
         self._advanced_at = 0.0
@@ -215,6 +229,7 @@ class MysqlPublisher:
             on_problem=self._on_problem,
             heartbeat_s=self._heartbeat_s,
         )
+        self._definitions = Definitions(self._publication.state.get("ddl"))
         self._prepared = Prepared(self._publication.state.get("xa", {}), reading.read_again)
         try:
             with suppress(PublicationStopped, Stopped):
@@ -264,6 +279,7 @@ class MysqlPublisher:
                     chunk_rows=self._chunk_rows,
                     announce=self._announce,
                     stop=self._stop,
+                    definitions=self._definitions,
                 )
                 if snapshot.is_due:
                     snapshot.take()
@@ -295,7 +311,9 @@ class MysqlPublisher:
 
     def _stream(self, position: Position, reading: LogReading) -> bool:
         """Read on; says whether that is all."""
-        grouping = reading.grouping(position, self._prepared)
+        grouping = reading.grouping(
+            position, self._prepared, self._definitions, copied_of(self._publication.state)
+        )
         stream = reading.stream(position, self._server_id, is_blocking=self._blocking)
         skipped = self._skipped
         try:
@@ -314,6 +332,8 @@ class MysqlPublisher:
                 self._skipped = skipped + grouping.skipped
                 if transaction is not None:
                     self._publish(transaction)
+                    if transaction.copies and self._begin_copy(transaction):
+                        return False
             return True
         except (pymysql.Error, OSError) as error:
             raise problem_of(error, str(position)) from None
@@ -340,6 +360,32 @@ class MysqlPublisher:
             self._remember_later(position)
         send_position(position, transaction.gtid)
 
+    def _begin_copy(self, transaction: Transaction) -> bool:
+        """Have tables copied next that a statement has changed; gives whether they are."""
+        names = list(dict.fromkeys(transaction.copies))
+        shown = ", ".join(f"{schema}.{table}" for schema, table in names)
+        if self._snapshot != "initial":
+            _log.warning(
+                "%s: rows of %s have become others by a statement, and no snapshot is taken",
+                self._dsn.server,
+                shown,
+            )
+            return False
+        _log.warning(
+            "%s: %s: copied again, as rows have become others by a statement",
+            self._dsn.server,
+            shown,
+        )
+        state = {
+            **(self._state() or self._publication.state),
+            "snapshot": copy_progress(transaction.position, names),
+        }
+        with sending():
+            self._publication.advance(transaction.position.encode(), state)
+            self._publication.flush()
+        self._behind = None
+        return True
+
     def _remember_later(self, position: Position) -> None:
         """Say to the publication soon that reading can resume there."""
         self._behind = position
@@ -357,9 +403,13 @@ class MysqlPublisher:
         """The state of the checkpoint, where it has to be another one than before."""
         state = self._publication.state
         places = {xid: list(place) for xid, place in self._prepared.places.items()}
-        if places == state.get("xa", {}):
+        definitions = self._definitions.state()
+        known = state.get("ddl", Definitions(None).state())
+        if places == state.get("xa", {}) and definitions == known:
             return None
         others = {name: value for name, value in state.items() if name != "xa"}
+        if definitions != known:
+            others["ddl"] = definitions
         return {**others, "xa": places} if places else others
 
     # Inside.
@@ -374,10 +424,28 @@ class MysqlPublisher:
             raise MysqlProblem(f"{self._dsn.server} lets nobody in: {error}") from None
 
     def _examine(self, connection: Connection[Any], server: Server) -> Findings:
-        return examine(
+        found = examine(
             connection,
             server,
             wants=self._wants,
             server_id=self._server_id,
             with_snapshot=self._snapshot != "never",
         )
+        if self._publication.position:
+            return found
+        return replace(found, problems=(*found.problems, *self._missing(connection)))
+
+    def _missing(self, connection: Connection[Any]) -> list[str]:
+        """What is asked for and is not there, or the user may not see."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT SCHEMA_NAME FROM INFORMATION_SCHEMA.SCHEMATA")
+            databases = {text_of(row[0]) for row in cursor.fetchall()}
+            if self._needs_database and self._needs_database not in databases:
+                return [f"there is no database {self._needs_database} that the user may see"]
+            if not self._needs_tables:
+                return []
+            cursor.execute("SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES")
+            names = [(text_of(row[0]), text_of(row[1])) for row in cursor.fetchall()]
+        if any(self._wants(*name) for name in names):
+            return []
+        return ["no table is there that is wanted, or the user may see none: look at --tables"]

@@ -150,7 +150,7 @@ class Stream:
         unwanted = _Unwanted(wants)
         settings = dsn.settings()
         settings["read_timeout"] = max(10.0, heartbeat_s * _SILENT_HEARTBEATS)
-        if is_mariadb and position.gtid:
+        if is_mariadb and position.gtid and not position.by_place:
             begin: dict[str, Any] = {"is_mariadb": True, "auto_position": position.gtid}
         else:
             # Without the first of these the library begins at the beginning of the file.

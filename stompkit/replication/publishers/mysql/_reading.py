@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
+from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
 from stompkit.replication.publishers.mysql._grouping import Grouping, OnProblem
 from stompkit.replication.publishers.mysql._positions import Position
 from stompkit.replication.publishers.mysql._problems import OffsetLost
 from stompkit.replication.publishers.mysql._reader import Stream
 from stompkit.replication.publishers.mysql._rows import Decoding
+from stompkit.replication.publishers.mysql._statements import Name
 from stompkit.replication.publishers.mysql._xa import Prepared
 
 __all__ = ["LogReading", "random_server_id"]
@@ -42,7 +44,13 @@ class LogReading:
     on_problem: OnProblem
     heartbeat_s: float
 
-    def grouping(self, position: Position, prepared: Prepared) -> Grouping:
+    def grouping(
+        self,
+        position: Position,
+        prepared: Prepared,
+        definitions: Definitions | None = None,
+        copied: Mapping[Name, tuple[str, int]] | None = None,
+    ) -> Grouping:
         """What makes transactions of the events from a position on."""
         return Grouping(
             position,
@@ -53,6 +61,9 @@ class LogReading:
             is_mariadb=self.is_mariadb,
             announce=self.announce,
             on_problem=self.on_problem,
+            definitions=definitions or Definitions(None),
+            # Files of another server have other numbers.
+            copied=(copied or {}) if position.file else {},
         )
 
     def stream(self, position: Position, server_id: int, *, is_blocking: bool) -> Stream:

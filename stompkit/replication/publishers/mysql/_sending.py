@@ -11,7 +11,7 @@ import pymysql
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._positions import Position
-from stompkit.replication.signals import signal
+from stompkit.replication.signals import call_receiver, signal
 
 __all__ = ["SendingFailed", "meepo_payload", "send_position", "sending"]
 
@@ -49,6 +49,6 @@ def send_position(position: Position, gtid: str) -> None:
     text = str(position)
     for receiver in list(sent.receivers_for(text)) if sent.receivers else ():
         try:
-            receiver(text, gtid=gtid)
+            call_receiver(receiver, text, gtid=gtid)
         except Exception:
             _log.exception("a receiver of mysql_binlog_pos has failed at %s", text)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import msgspec
 import pymysql
 from pymysql.connections import Connection
 
@@ -88,11 +89,11 @@ def log_end(connection: Connection[Any]) -> tuple[str, int]:
     return text_of(row[0]), int(row[1])
 
 
-def _files(connection: Connection[Any]) -> list[str]:
-    """The files of the log that are there, the oldest first."""
+def _files(connection: Connection[Any]) -> dict[str, int]:
+    """The files of the log that are there, the oldest first, with their sizes in octets."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW BINARY LOGS")
-        return [text_of(row[0]) for row in cursor.fetchall()]
+        return {text_of(row[0]): int(row[1]) for row in cursor.fetchall()}
 
 
 def _gtids_at(connection: Connection[Any], file: str, pos: int) -> dict[int, str] | None:
@@ -119,7 +120,7 @@ def begin_position(connection: Connection[Any], server: Server, start: Start) ->
     if isinstance(start, tuple):
         return place(connection, server, *start)
     if start == "oldest":
-        return place(connection, server, _files(connection)[0], _FIRST)
+        return place(connection, server, next(iter(_files(connection))), _FIRST)
     file, end = log_end(connection)
     return place(connection, server, file, end if start == "now" else _FIRST)
 
@@ -146,15 +147,20 @@ def check_position(
     if is_other:
         return Position(file="", pos=0, gtid=position.gtid, server_id=server.id, server=server.uid)
     files = _files(connection)
+    last = list(files)[-1]
     if position.file in files:
         if server.is_mariadb and position.gtid:
             found = _gtids_at(connection, position.file, position.pos)
+            if found is None and position.pos <= files[position.file]:
+                # Behind an event that is larger than max_allowed_packet the server can't tell. What
+                # is read then is the file itself, which has to be the one that was begun then.
+                return msgspec.structs.replace(position, by_place=True)
             if found != parse_gtids(position.gtid):
                 raise OffsetLost(
                     f"at {position} there were the transactions {position.gtid}, and now there is "
                     f"something else: the log was reset or restored; {again}"
                 )
-    elif _number(position.file) > _number(files[-1]) or _stem(position.file) != _stem(files[-1]):
+    elif _number(position.file) > _number(last) or _stem(position.file) != _stem(last):
         raise OffsetLost(f"the log has no {position.file} any more: it was reset; {again}")
     elif not (server.is_mariadb and position.gtid):
         raise OffsetLost(f"the log has no {position.file} any more: it was purged; {again}")

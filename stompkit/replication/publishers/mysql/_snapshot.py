@@ -16,17 +16,20 @@ from pymysql.cursors import SSCursor
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publication import Publication
+from stompkit.replication.publishers._order import parents_first
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
+from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
 from stompkit.replication.publishers.mysql._positions import Position
 from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost
 from stompkit.replication.publishers.mysql._reader import Disconnected
 from stompkit.replication.publishers.mysql._sending import sending
 from stompkit.replication.publishers.mysql._server import Server, log_end, place, text_of
+from stompkit.replication.publishers.mysql._statements import Name
 from stompkit.replication.publishers.mysql._texts import Convert, converter, ordering, selected
 from stompkit.replication.values import from_json, to_json
 
-__all__ = ["UNCONFIRMED_CHUNKS", "Snapshot", "Stopped"]
+__all__ = ["UNCONFIRMED_CHUNKS", "Snapshot", "Stopped", "copied_of", "copy_progress"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ class Snapshot:
         chunk_rows: int,
         announce: bool,
         stop: Event,
+        definitions: Definitions,
     ) -> None:
         """Prepare; its progress is in the state of the publication."""
         self._dsn = dsn
@@ -85,6 +89,7 @@ class Snapshot:
         self._chunk_rows = chunk_rows
         self._announce = announce
         self._stop = stop
+        self._definitions = definitions
         self._chunks_published = 0
         self._progress: dict[str, Any] = publication.state.get("snapshot") or {}
 
@@ -102,28 +107,49 @@ class Snapshot:
             self._publication.flush()
         with closing(self._dsn.connect(conv=_WRITING, autocommit=False)) as connection:
             position = self._begin(connection)
-            if self._progress:
+            if self._is_copy:
+                self._progress["after"] = None
+            elif self._progress:
                 self._refuse_keyless()
             else:
-                wanted = [each for each in self._catalogue.tables() if self._wants(*each[:2])]
+                rows = {
+                    (schema, table): count
+                    for schema, table, count in self._catalogue.tables()
+                    if self._wants(schema, table)
+                }
+                order = parents_first(list(rows), self._catalogue.references())
                 self._progress = {
                     "position": position.encode(),
-                    "tables": [[schema, table] for schema, table, _ in wanted],
+                    "tables": [list(name) for name in order],
                     "after": None,
                     "rows": 0,
-                    "expected": sum(rows for _, _, rows in wanted),
+                    "expected": sum(rows.values()),
                 }
                 self._remember(is_flushed=True)
             while self._progress["tables"]:
                 schema, table = self._progress["tables"][0]
-                self._take_table(connection, schema, table)
+                if not self._take_table(connection, schema, table):
+                    self._definitions.is_gone((schema, table))
+                if self._is_copy:
+                    place = [schema, table, position.file, position.pos]
+                    self._progress["copied"] = [*self._progress["copied"], place]
                 self._progress |= {"tables": self._progress["tables"][1:], "after": None}
                 self._remember()
+        state = self._state(None) or {}
+        if self._is_copy:
+            state["copied"] = self._copied(state.get("copied", []))
+        if self._definitions.state() != Definitions(None).state():
+            state["ddl"] = self._definitions.state()
         with sending():
-            self._publication.advance(self._progress["position"], self._state(None))
+            self._publication.advance(self._progress["position"], state)
             # Only what comes now has numbers that are the same after a crash.
             self._publication.flush()
         _log.info("%s: the snapshot is complete", self._dsn.server)
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether tables are copied again that were told of before: each is emptied first."""
+        return "copied" in self._progress
 
     def _refuse_keyless(self) -> None:
         """The rest can be taken as of a later moment only where rows are told from one another."""
@@ -163,9 +189,16 @@ class Snapshot:
                 cursor.execute("UNLOCK TABLES")
         return place(connection, self._server, file, pos)
 
+    def _copied(self, before: list[list[Any]]) -> list[list[Any]]:
+        """The places as of which tables were copied last."""
+        places = {(schema, table): rest for schema, table, *rest in before}
+        places |= {(schema, table): rest for schema, table, *rest in self._progress["copied"]}
+        return [[*name, *place] for name, place in places.items()]
+
     # One table.
 
-    def _take_table(self, connection: Connection[Any], schema: str, table: str) -> None:
+    def _take_table(self, connection: Connection[Any], schema: str, table: str) -> bool:
+        """Publish the rows of a table; gives whether it is there."""
         kinds = self._catalogue.kinds(schema, table)
         columns = {name: self._column(name, kind) for name, kind in kinds.items()}
         order = [columns[name] for name in self._catalogue.key(schema, table)]
@@ -175,19 +208,23 @@ class Snapshot:
             raise MysqlProblem(f"{schema}.{table} has not all columns that are to be its key")
         if not columns:
             _log.warning("%s.%s is gone, and not in the snapshot", schema, table)
-            return
+            return False
         # What the order is by is selected once more: it need not be what the column shows.
         selects = [column.select for column in columns.values()] + [each.order for each in order]
         query = f"SELECT {', '.join(selects)} FROM {_quoted(schema)}.{_quoted(table)}"
         chunks = self._chunks if order else self._stream
         try:
-            if self._announce and self._progress["after"] is None:
+            head = []
+            if (self._announce or self._is_copy) and self._progress["after"] is None:
                 told = {"columns": self._catalogue.columns(schema, table)}
-                self._publish(
-                    [RowChange(table=table, action="schema", key={}, after=told, schema=schema)]
-                )
+                head = [RowChange(table=table, action="schema", key={}, after=told, schema=schema)]
+            if self._is_copy:
+                head.append(RowChange(table=table, action="truncate", key={}, schema=schema))
+            elif head:
+                self._publish(head)
+                head = []
             for rows in chunks(connection, query, order):
-                changes = []
+                changes, head = head, []
                 for row in rows:
                     after = {
                         column.name: None if value is None else column.convert(value)
@@ -203,12 +240,16 @@ class Snapshot:
                         )
                     )
                 self._publish(changes)
+            if head:
+                self._publish(head)
         except pymysql.Error as error:
             if error.args[0] == _DEFINITION_CHANGED:
                 raise Disconnected(f"{schema}.{table} was changed while it was read") from None
             if error.args[0] != _NO_TABLE:
                 raise
             _log.warning("%s.%s is gone, and not in the snapshot", schema, table)
+            return False
+        return True
 
     def _column(self, name: str, kind: str) -> _Column:
         quoted = _quoted(name)
@@ -285,6 +326,25 @@ class Snapshot:
             name: value for name, value in self._publication.state.items() if name != "snapshot"
         }
         return others if progress is None else {**others, "snapshot": dict(progress)}
+
+
+def copy_progress(position: Position, tables: Sequence[Name]) -> dict[str, Any]:
+    """The progress of a copy of tables that begins now; the log is read on from ``position``."""
+    return {
+        "position": position.encode(),
+        "tables": [list(name) for name in tables],
+        "after": None,
+        "rows": 0,
+        "expected": 0,
+        "copied": [],
+    }
+
+
+def copied_of(state: Mapping[str, Any]) -> dict[Name, tuple[str, int]]:
+    """The places in the log as of which tables were copied, by a checkpoint's state."""
+    return {
+        (schema, table): (file, int(pos)) for schema, table, file, pos in state.get("copied", ())
+    }
 
 
 def _quoted(name: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-__all__ = ["Statement", "parse_statement"]
+__all__ = ["Effect", "Name", "Statement", "parse_statement"]
 
-#: ``rows``: it changes rows itself, and nothing else in the log tells which.
+#: ``rows``: it changes rows itself, and nothing else in the log tells which. Its tables are those
+#: that it writes to; without any these are not known.
 Kind = Literal[
     "begin",
     "commit",
@@ -43,6 +44,26 @@ _OF_ROWS: Final = frozenset(
 
 
 @dataclass(frozen=True)
+class Effect:
+    """What becomes of the rows of a table."""
+
+    table: Name
+    #: ``made``: it is new, and empty; ``replaced``: it is empty now, whatever it was; ``gone``: it
+    #: is not there any more; ``same``: its rows are what they were; ``copy``: rows have become
+    #: others, and no change of a row tells how.
+    kind: Literal["made", "replaced", "gone", "same", "copy"]
+    #: Whether a table that is there already stays as it is.
+    is_if_missing: bool = False
+    #: New names of columns by the old ones.
+    renamed: tuple[tuple[str, str], ...] = ()
+    #: Columns that may have another type.
+    retyped: tuple[str, ...] = ()
+    #: Columns that are dropped, and those that are added and NULL in all rows.
+    dropped: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Statement:
     """A statement, and the tables or the savepoint that it names."""
 
@@ -51,6 +72,8 @@ class Statement:
     tables: tuple[Name, ...] = ()
     #: Of a savepoint, of a database; the verb of an XA statement.
     name: str = ""
+    #: What a statement of the kind ``schema`` does to tables.
+    effects: tuple[Effect, ...] = ()
 
 
 class _Tokens:
@@ -146,8 +169,34 @@ def parse_statement(query: str, schema: str) -> Statement:
         case "DELETE" if tokens.skip("FROM"):
             # How a server tells that a table in memory is empty since it was started.
             table = tokens.table(schema)
-            return _about("truncate", [table]) if tokens.is_end else Statement("rows")
+            if tokens.is_end:
+                return _about("truncate", [table])
+            return _about("rows", [] if _joins(tokens) else [table])
+        case "INSERT" | "REPLACE" | "UPDATE" | "DELETE":
+            return _about("rows", _written(tokens, schema))
     return Statement("rows" if verb in _OF_ROWS else "other")
+
+
+#: What stands between the verb of a statement and the table that it writes to.
+_MODIFIERS: Final = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "INTO", "FROM")
+
+
+def _written(tokens: _Tokens, schema: str) -> list[Name | None]:
+    """Return the table that a statement writes to; nothing where it may be several."""
+    while any(tokens.skip(word) for word in _MODIFIERS):
+        pass
+    table = tokens.table(schema)
+    return [] if _joins(tokens) else [table]
+
+
+def _joins(tokens: _Tokens) -> bool:
+    """Whether more tables follow the first one before it is said what is written."""
+    while not tokens.is_end and tokens.peek() not in ("SET", "WHERE", "VALUES", "VALUE", "("):
+        if tokens.peek() in (",", "JOIN", "USING", "FROM", "SELECT", "INNER", "LEFT", "RIGHT"):
+            # INSERT ... SELECT writes to the first one only.
+            return tokens.peek() != "SELECT"
+        tokens.take()
+    return False
 
 
 def _about(kind: Kind, tables: list[Name | None]) -> Statement:
@@ -155,7 +204,8 @@ def _about(kind: Kind, tables: list[Name | None]) -> Statement:
 
 
 def _definition(verb: str, tokens: _Tokens, schema: str) -> Statement:
-    for word in ("OR", "REPLACE", "ONLINE", "IGNORE", "UNIQUE", "FULLTEXT", "SPATIAL"):
+    is_replacing = tokens.skip("OR")
+    for word in ("REPLACE", "ONLINE", "IGNORE", "UNIQUE", "FULLTEXT", "SPATIAL"):
         tokens.skip(word)
     if tokens.peek() == "TEMPORARY":
         return Statement("other")
@@ -166,21 +216,46 @@ def _definition(verb: str, tokens: _Tokens, schema: str) -> Statement:
         return Statement("drop database" if verb == "DROP" else "other", name=tokens.name())
     if not tokens.skip("TABLE") and not tokens.skip("TABLES"):
         return Statement("other")
+    is_if_missing = tokens.peek() == "IF" and verb == "CREATE"
     tokens.skip("IF", "NOT", "EXISTS")
-    tables = [tokens.table(schema)]
-    if verb == "DROP":
-        while tokens.skip(","):
-            tables.append(tokens.table(schema))
-    elif verb == "RENAME":
-        while not tokens.is_end:
-            if tokens.skip("TO") or tokens.skip(","):
-                tokens.skip("IF", "EXISTS")
-                tables.append(tokens.table(schema))
-            else:
-                tokens.take()
-    elif verb == "ALTER":
-        tables.append(_new_name(tokens, schema))
-    return _about("schema", tables)
+    if verb == "RENAME":
+        return _effects(_renames(tokens, schema))
+    table = tokens.table(schema)
+    if table is None:
+        return Statement("schema")
+    if verb == "ALTER":
+        return _effects(_alteration(tokens, schema, table))
+    if verb == "CREATE":
+        kind: Literal["replaced", "made"] = "replaced" if is_replacing else "made"
+        return _effects([Effect(table, kind, is_if_missing=is_if_missing)])
+    found = [Effect(table, "gone")]
+    while tokens.skip(","):
+        other = tokens.table(schema)
+        if other is not None:
+            found.append(Effect(other, "gone"))
+    return _effects(found)
+
+
+def _effects(effects: list[Effect]) -> Statement:
+    return Statement("schema", tuple(effect.table for effect in effects), effects=tuple(effects))
+
+
+def _renames(tokens: _Tokens, schema: str) -> list[Effect]:
+    """Return what RENAME TABLE does: the names are given one after the other."""
+    found: dict[Name, Effect] = {}
+    while not tokens.is_end:
+        old = tokens.table(schema)
+        while not tokens.is_end and not tokens.skip("TO"):
+            tokens.take()
+        new = tokens.table(schema)
+        for table, kind in ((old, "gone"), (new, "copy")):
+            if table is not None:
+                found.pop(table, None)
+                found[table] = Effect(table, kind)  # type: ignore[arg-type]
+        while not tokens.is_end and not tokens.skip(","):
+            tokens.take()
+        tokens.skip("IF", "EXISTS")
+    return list(found.values())
 
 
 def _index(tokens: _Tokens, schema: str) -> Statement:
@@ -192,17 +267,151 @@ def _index(tokens: _Tokens, schema: str) -> Statement:
     return Statement("other")
 
 
-def _new_name(tokens: _Tokens, schema: str) -> Name | None:
-    """The name that ALTER TABLE gives to the table itself."""
+#: Clauses of ALTER TABLE that leave all rows as they are, by their first words.
+_HARMLESS: Final = frozenset(
+    """ALGORITHM ANALYZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECK CHECKSUM COALESCE
+    COLLATE COMMENT COMPRESSION CONNECTION DATA DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTED
+    ENCRYPTION ENCRYPTION_KEY_ID ENGINE ENGINE_ATTRIBUTE FORCE IETF_QUOTES INDEX INSERT_METHOD
+    KEY_BLOCK_SIZE LOCK MAX_ROWS MIN_ROWS NOWAIT OPTIMIZE ORDER PACK_KEYS PAGE_CHECKSUM
+    PAGE_COMPRESSED PAGE_COMPRESSION_LEVEL PARTITION REBUILD REMOVE REORGANIZE REPAIR ROW_FORMAT
+    SECONDARY_ENGINE SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT
+    STATS_SAMPLE_PAGES STORAGE TABLESPACE TRANSACTIONAL UNION WAIT WITH WITHOUT""".split()
+)
+#: What ADD, DROP, ALTER and RENAME can be about besides columns.
+_NO_COLUMN: Final = frozenset(
+    "INDEX KEY CONSTRAINT UNIQUE PRIMARY FULLTEXT SPATIAL FOREIGN CHECK PERIOD VECTOR".split()
+)
+#: What gives rows a value that they have not had, where a column is added.
+_VALUED: Final = frozenset(
+    "DEFAULT NOT GENERATED AS AUTO_INCREMENT SERIAL TIMESTAMP PRIMARY ON".split()
+)
+_Clause = list[tuple[str, str]]
+
+
+def _clauses(tokens: _Tokens) -> Iterator[_Clause]:
+    """The parts of ALTER TABLE between commas that are in no parentheses."""
     depth = 0
+    clause: _Clause = []
     while not tokens.is_end:
-        if tokens.peek() in ("(", ")"):
-            depth += 1 if tokens.peek() == "(" else -1
-        if not depth and tokens.skip("RENAME"):
-            if tokens.peek() in ("COLUMN", "INDEX", "KEY"):
-                continue
-            for word in ("TO", "AS", "="):
-                tokens.skip(word)
-            return tokens.table(schema)
+        taken = tokens.take()
+        depth += {"(": 1, ")": -1}.get(taken[1], 0) if taken[0] == "symbol" else 0
+        if taken == ("symbol", ",") and not depth:
+            yield clause
+            clause = []
+        else:
+            clause.append(taken)
+    yield clause
+
+
+class _Words:
+    """The words of a clause, one after the other."""
+
+    def __init__(self, clause: _Clause) -> None:
+        self._left = list(clause)
+
+    def peek(self) -> str:
+        """Return the next word in capitals; empty for a quoted one, and at the end."""
+        kind, text = self._left[0] if self._left else ("", "")
+        return text.upper() if kind in ("word", "symbol") else ""
+
+    def skip(self, *words: str) -> bool:
+        """Pass over these words where they come next; gives whether the first did."""
+        is_there = self.peek() == words[0]
+        for word in words if is_there else ():
+            if self.peek() == word:
+                del self._left[0]
+        return is_there
+
+    def name(self) -> str:
+        """Take a name; empty if none comes."""
+        if not self._left or self._left[0][0] not in ("name", "double", "word"):
+            return ""
+        return self._left.pop(0)[1]
+
+    def has(self, words: frozenset[str]) -> bool:
+        """Whether one of these is among the rest."""
+        return any(kind == "word" and text.upper() in words for kind, text in self._left)
+
+    def table(self, schema: str) -> Name | None:
+        """Take a table's name, in the schema where it names none."""
+        first = self.name()
+        if not first:
+            return None
+        return (first, self.name()) if self.skip(".") else (schema, first)
+
+
+def _alteration(tokens: _Tokens, schema: str, table: Name) -> list[Effect]:
+    """Return what ALTER TABLE does to the table, and to others that it names."""
+    is_copy = False
+    renamed: list[tuple[str, str]] = []
+    retyped: list[str] = []
+    dropped: list[str] = []
+    added: list[str] = []
+    others: list[Effect] = []
+    new: Name | None = None
+    if tokens.skip("WAIT"):
         tokens.take()
-    return None
+    tokens.skip("NOWAIT")
+    for clause in _clauses(tokens):
+        words = _Words(clause)
+        verb = words.peek()
+        words.skip(verb)
+        if verb == "ADD":
+            if words.peek() in _NO_COLUMN or words.peek() in ("PARTITION", "SYSTEM"):
+                continue
+            words.skip("COLUMN")
+            words.skip("IF", "NOT", "EXISTS")
+            name = words.name()
+            if not name or words.has(_VALUED):
+                is_copy = True
+            added += [name] if name else []
+        elif verb == "DROP":
+            if words.peek() in ("PARTITION", "SYSTEM"):
+                is_copy = True
+            elif words.peek() not in _NO_COLUMN:
+                words.skip("COLUMN")
+                words.skip("IF", "EXISTS")
+                dropped.append(words.name())
+        elif verb == "RENAME" and words.peek() in ("INDEX", "KEY"):
+            continue
+        elif verb == "RENAME" and words.skip("COLUMN"):
+            words.skip("IF", "EXISTS")
+            old = words.name()
+            words.skip("TO")
+            renamed.append((old, words.name()))
+        elif verb == "RENAME":
+            for word in ("TO", "AS", "="):
+                words.skip(word)
+            new = words.table(schema)
+        elif verb in ("CHANGE", "MODIFY"):
+            words.skip("COLUMN")
+            words.skip("IF", "EXISTS")
+            old = words.name()
+            name = words.name() if verb == "CHANGE" else old
+            if name != old:
+                renamed.append((old, name))
+            retyped.append(name)
+        elif verb == "EXCHANGE":
+            is_copy = True
+            while words.peek() != "TABLE" and words.name():
+                pass
+            words.skip("TABLE")
+            other = words.table(schema)
+            others += [Effect(other, "copy")] if other is not None else []
+        elif verb == "ALTER":
+            continue
+        elif verb and verb not in _HARMLESS:
+            # CONVERT, TRUNCATE PARTITION, IMPORT TABLESPACE, and what is not known.
+            is_copy = True
+    is_copy = is_copy or bool(renamed or retyped)
+    effect = Effect(
+        table,
+        "copy" if is_copy else "same",
+        renamed=tuple(renamed),
+        retyped=tuple(retyped),
+        dropped=tuple(dropped),
+        added=tuple(added),
+    )
+    if new is None or new == table:
+        return [effect, *others]
+    return [Effect(table, "gone"), replace(effect, table=new, kind="copy"), *others]

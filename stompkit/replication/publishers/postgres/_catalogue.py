@@ -10,7 +10,7 @@ import msgspec
 from stompkit.replication.publishers.postgres._connections import Connection
 from stompkit.replication.publishers.postgres.pgoutput import Column, Relation
 
-__all__ = ["CatalogueTable", "read_tables"]
+__all__ = ["CatalogueTable", "read_references", "read_tables"]
 
 
 class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +27,10 @@ class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
     #: Those that are not computed from others.
     columns: tuple[Column, ...]
     nullable: frozenset[str]
+    #: By the columns' names, their numbers: no other column of the table ever has the same.
+    numbers: dict[str, int]
+    #: Columns that can be NULL and have no default: all rows have NULL when such a one is added.
+    plain: frozenset[str]
     #: What the domains among the types of its columns are built on, with the modifier of that.
     domains: dict[int, tuple[int, int]]
     #: About how many rows it has.
@@ -77,7 +81,8 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
 ORDER BY n.nspname, c.relname
 """
 _COLUMNS: Final = b"""
-SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod, a.attnotnull
+SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attnum,
+    a.atthasdef OR a.attidentity <> ''
 FROM pg_attribute a
 WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
     AND a.attgenerated = ''
@@ -100,7 +105,7 @@ def read_tables(
     for oid, schema, name, identity, is_partitioned, estimate, is_owned, may_read, key in rows:
         columns = tuple(
             Column(column, type_oid, modifier, identity == "f" or column in key)
-            for column, type_oid, modifier, _ in found[oid]
+            for column, type_oid, modifier, *_ in found[oid]
         )
         tables[oid] = CatalogueTable(
             oid=oid,
@@ -111,6 +116,8 @@ def read_tables(
             key=tuple(key),
             columns=columns,
             nullable=frozenset(row[0] for row in found[oid] if not row[3]),
+            numbers={row[0]: row[4] for row in found[oid]},
+            plain=frozenset(row[0] for row in found[oid] if not row[3] and not row[5]),
             domains={
                 each.type_oid: _base(each.type_oid, domains)
                 for each in columns
@@ -121,6 +128,12 @@ def read_tables(
             may_be_read=may_read,
         )
     return tables
+
+
+def read_references(connection: Connection) -> list[tuple[int, int]]:
+    """The foreign keys: the OIDs of a table and of the one that it refers to."""
+    query = b"SELECT conrelid::bigint, confrelid::bigint FROM pg_constraint WHERE contype = 'f'"
+    return [(child, parent) for child, parent in connection.execute(query)]
 
 
 def _base(type_oid: int, domains: dict[int, tuple[int, int]]) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -11,6 +11,7 @@ import msgspec
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.postgres._catalogue import CatalogueTable
+from stompkit.replication.publishers.postgres._shapes import Shape, differences_of, why_copied
 from stompkit.replication.publishers.postgres._values import Convert, converter, described
 from stompkit.replication.publishers.postgres.pgoutput import (
     UNCHANGED,
@@ -28,7 +29,7 @@ from stompkit.replication.publishers.postgres.pgoutput import (
 )
 from stompkit.replication.values import Value
 
-__all__ = ["Assembler", "PublishedTable", "Transaction"]
+__all__ = ["Assembler", "PublishedTable", "TableChanged", "Transaction"]
 
 
 class PublishedTable:
@@ -51,6 +52,16 @@ class PublishedTable:
         self.key: Final = key
         domains = {} if found is None else found.domains
         nullable = set(names) if found is None else found.nullable
+        numbers = {} if found is None or found.oid != relation.oid else found.numbers
+        self.shape: Final = Shape(
+            relation.oid,
+            tuple(
+                (each.name, each.type_oid, each.modifier, numbers.get(each.name, 0))
+                for each in relation.columns
+            ),
+        )
+        #: See :func:`why_copied`.
+        self.plain: Final = frozenset[str]() if found is None else found.plain
         self._readers: Final[list[tuple[str, Convert]]] = []
         self.columns: Final[list[dict[str, Any]]] = []
         for column in relation.columns:
@@ -138,14 +149,14 @@ class PublishedTable:
         """The table, emptied."""
         return RowChange(schema=self.schema, table=self.name, action="truncate", key={})
 
-    def changed(self) -> RowChange:
-        """The columns that the table has from now on."""
+    def changed(self, before: Shape | None = None) -> RowChange:
+        """The columns that the table has from now on, and which had other names or types."""
         return RowChange(
             schema=self.schema,
             table=self.name,
             action="schema",
             key={},
-            after={"columns": self.columns},
+            after={"columns": self.columns, **differences_of(before, self.shape)},
         )
 
     def _now(self, action: Literal["write", "read"], row: dict[str, Value]) -> RowChange:
@@ -173,6 +184,18 @@ class Transaction(msgspec.Struct, frozen=True):
     changes: list[RowChange]
     #: The digests of all tables that were ever described, if they are others than before.
     digests: dict[str, str] | None
+    #: Their shapes, likewise.
+    shapes: dict[str, Shape] | None = None
+
+
+class TableChanged(Exception):
+    """The rows of a table have to be told again, in front of what comes next."""
+
+    def __init__(self, table: str, why: str) -> None:
+        """Name the table, with its schema, and say why."""
+        self.table = table
+        self.why = why
+        super().__init__(f"{table} has to be copied again: {why}")
 
 
 class Assembler:
@@ -185,17 +208,29 @@ class Assembler:
         digests: dict[str, str],
         *,
         announce: bool = False,
+        shapes: Mapping[str, Shape] | None = None,
+        copied: Mapping[str, int] | None = None,
+        copies: bool = False,
     ) -> None:
         """Take rows of the tables that ``wants(schema, table)``.
 
         ``digests`` are those of tables as they were described last, by their full names: a table
         that is described otherwise gives a change ``schema`` ahead of the row. One that is not in
-        there does so with ``announce`` only.
+        there does so with ``announce`` only. ``shapes`` are likewise those of before; where rows
+        have to be told again :meth:`feed` raises :class:`TableChanged`, if it ``copies``.
+
+        ``copied`` has the places in the log, by full names, as of which tables were copied: what
+        was committed before is known.
         """
         self._wants = wants
         self._look_up = look_up
         self._digests = self._told_digests = digests
         self._announce = announce
+        self._shapes = self._told_shapes = dict(shapes or {})
+        self._copied = copied or {}
+        self._copies = copies
+        #: Tables whose description was compared with what was told before.
+        self._checked: set[int] = set()
         self._tables: dict[int, PublishedTable | None] = {}
         self._begin: Begin | None = None
         self._changes: list[RowChange] = []
@@ -221,10 +256,12 @@ class Assembler:
             case Relation() as relation:
                 self._describe(relation)
             case Insert() | Update() | Delete() as record if table is not None:
-                self._add(table.change(record))
+                if self._is_new(record.relation, table):
+                    self._add(table.change(record))
             case Truncate() as record:
                 for each in record.relations:
-                    if (emptied := self._table(each)) is not None:
+                    emptied = self._table(each)
+                    if emptied is not None and self._is_new(each, emptied):
                         self._add(emptied.truncated())
             case _:
                 # Names of types, origins and messages of applications change no row.
@@ -241,14 +278,37 @@ class Assembler:
         if not self._wants(relation.schema, relation.name):
             self._tables[relation.oid] = None
             return
-        table = PublishedTable(relation, self._look_up(relation))
-        self._tables[relation.oid] = table
-        before = self._digests.get(table.full_name)
-        if before == table.digest:
+        self._tables[relation.oid] = PublishedTable(relation, self._look_up(relation))
+        self._checked.discard(relation.oid)
+
+    def _is_new(self, oid: int, table: PublishedTable) -> bool:
+        """Whether a change is not known by a copy; tells of the table's columns first."""
+        begin = self._begin
+        if begin is not None and begin.final_lsn < self._copied.get(table.full_name, 0):
+            return False
+        if oid not in self._checked:
+            self._checked.add(oid)
+            self._compare(table)
+        return True
+
+    def _compare(self, table: PublishedTable) -> None:
+        """Tell of columns that are others than before; raises :class:`TableChanged`."""
+        name = table.full_name
+        digest, shape = self._digests.get(name), self._shapes.get(name)
+        if self._copies and shape is not None:
+            why = why_copied(shape, table.shape, table.plain)
+            if why:
+                raise TableChanged(name, why)
+        elif self._copies and digest is None:
+            raise TableChanged(name, "nothing is known of it")
+        now = table.shape.after(shape)
+        if now != shape:
+            self._shapes = {**self._shapes, name: now}
+        if digest == table.digest:
             return
-        self._digests = {**self._digests, table.full_name: table.digest}
-        if before is not None or self._announce:
-            self._add(table.changed())
+        self._digests = {**self._digests, name: table.digest}
+        if digest is not None or self._announce:
+            self._add(table.changed(shape))
 
     def _add(self, change: RowChange) -> None:
         if self._begin is None:
@@ -261,5 +321,6 @@ class Assembler:
             raise PgoutputProblem("a transaction ends that has not begun")
         changes, self._changes, self._begin = self._changes, [], None
         digests = None if self._digests is self._told_digests else self._digests
-        self._told_digests = self._digests
-        return Transaction(begin.xid, commit.commit_time, commit.end_lsn, changes, digests)
+        shapes = None if self._shapes is self._told_shapes else self._shapes
+        self._told_digests, self._told_shapes = self._digests, self._shapes
+        return Transaction(begin.xid, commit.commit_time, commit.end_lsn, changes, digests, shapes)

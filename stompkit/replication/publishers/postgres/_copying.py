@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from stompkit.replication.publication import Publication
-from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
+from stompkit.replication.publishers._order import parents_first
+from stompkit.replication.publishers.postgres._catalogue import (
+    CatalogueTable,
+    read_references,
+    read_tables,
+)
 from stompkit.replication.publishers.postgres._changes import PublishedTable
-from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres._connections import Connection, format_lsn
+from stompkit.replication.publishers.postgres._shapes import stored
 from stompkit.replication.publishers.postgres._slot import OffsetLost
 from stompkit.replication.publishers.postgres._snapshot import (
     PublishedRows,
@@ -17,7 +25,7 @@ from stompkit.replication.publishers.postgres._snapshot import (
     published_rows,
 )
 
-__all__ = ["Copier", "Progress", "is_unfinished"]
+__all__ = ["Copier", "Progress", "is_unfinished", "to_copy"]
 
 #: Called with a table, how many of its rows were published, and about how many there are.
 Progress = Callable[[str, int, int], None]
@@ -30,6 +38,11 @@ _ANY_ROWS: Final = PublishedRows(None, None)
 def is_unfinished(state: dict[str, Any]) -> bool:
     """Whether a publication's state is one of a snapshot that has not ended."""
     return bool(state.get("snapshot"))
+
+
+def to_copy(state: dict[str, Any]) -> list[str]:
+    """The full names of the tables whose rows have to be told again."""
+    return list(state.get("copy", ()))
 
 
 class Copier:
@@ -62,7 +75,9 @@ class Copier:
         self._on_progress = on_progress
         self._chunks = 0
         # Numbers behind the checkpoint may have been used for other rows than they are now.
-        self._has_used_numbers = is_unfinished(publication.state)
+        self._has_used_numbers = is_unfinished(publication.state) or bool(
+            to_copy(publication.state)
+        )
 
     def run(self, connection: Connection, exported: str) -> None:
         """Begin, or go on, with the snapshot of that name, or one of now if it is empty.
@@ -89,6 +104,64 @@ class Copier:
         # Only what comes now has numbers that are the same after a crash.
         publication.flush()
 
+    def copy_again(self, connection: Connection, exported: str, lsn: int) -> None:
+        """Tell again the rows of the tables that :func:`to_copy` names, as of a place in the log.
+
+        Each is emptied first, together with its first chunk. ``exported`` is the snapshot of the
+        place ``lsn``: what was committed before it is not told once more. One that is interrupted
+        begins anew. Raises :class:`psycopg.Error`, and what publishing raises.
+        """
+        publication = self._publication
+        position = publication.position
+        self.pass_used_numbers()
+        # What is published from here on need not be the same after a crash.
+        self._has_used_numbers = True
+        open_snapshot(connection, exported)
+        state = publication.state
+        wanted = to_copy(state)
+        found = {table.full_name: (table, rows) for table, rows in self._tables(connection)}
+        copied = dict(state.get("copied", {}))
+        for name in wanted:
+            if name in found:
+                state = self._copy_again(connection, *found[name], state)
+            copied[name] = format_lsn(lsn)
+        connection.execute(b"COMMIT")
+        publication.advance(position, {**state, "copy": [], "copied": copied})
+        publication.flush()
+        self._has_used_numbers = False
+
+    def _copy_again(
+        self,
+        connection: Connection,
+        table: CatalogueTable,
+        rows: PublishedRows,
+        state: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Publish a table that is emptied first; gives the state behind it."""
+        publication = self._publication
+        published = PublishedTable(rows.relation(table), table)
+        before = stored(state.get("shapes", {})).get(table.full_name)
+        state = _noted(state, published)
+        head = [published.truncated(), published.changed(before)]
+        done = 0
+        for chunk in chunks(
+            connection, table, rows, key=published.key, after=[], size=self._chunk_rows
+        ):
+            self._look()
+            found = [published.found(row) for row in chunk.rows]
+            if head or found:
+                publication.publish(
+                    [*head, *found], position=publication.position, is_snapshot=True
+                )
+            head = []
+            done += len(found)
+            self._chunks += 1
+            if self._chunks % _UNCONFIRMED == 0:
+                publication.flush()
+            if self._on_progress is not None:
+                self._on_progress(table.full_name, done, max(table.rows, done))
+        return state
+
     def pass_used_numbers(self) -> None:
         """Publish nothing, so often as numbers may stand for other chunks at some consumers."""
         if not self._has_used_numbers:
@@ -114,9 +187,11 @@ class Copier:
             )
 
     def _tables(self, connection: Connection) -> list[tuple[CatalogueTable, PublishedRows]]:
+        found = read_tables(connection)
+        order = parents_first(list(found), read_references(connection))
         tables = [
             table
-            for table in read_tables(connection).values()
+            for table in map(found.__getitem__, order)
             if self._publication.tables.wants(table.schema, table.name)
         ]
         if self._publication_name is None:
@@ -141,7 +216,7 @@ class Copier:
         done_rows = snapshot["rows"] if is_begun and snapshot["after"] else 0
         after = snapshot["after"] if is_begun else []
         published = PublishedTable(rows.relation(table), table)
-        state = {**state, "tables": {**state["tables"], name: published.digest}}
+        state = _noted(state, published)
         found = chunks(
             connection, table, rows, key=published.key, after=after, size=self._chunk_rows
         )
@@ -169,3 +244,15 @@ class Copier:
             if self._on_progress is not None:
                 self._on_progress(name, done_rows, max(table.rows, done_rows))
         return state
+
+
+def _noted(state: dict[str, Any], table: PublishedTable) -> dict[str, Any]:
+    """A state that has what consumers are told of a table's columns."""
+    name = table.full_name
+    before = stored(state.get("shapes", {})).get(name)
+    shape = msgspec.to_builtins(table.shape.after(before))
+    return {
+        **state,
+        "tables": {**state.get("tables", {}), name: table.digest},
+        "shapes": {**state.get("shapes", {}), name: shape},
+    }

@@ -7,6 +7,8 @@ from contextlib import suppress
 from threading import Event
 from typing import Any, Final
 
+import msgspec
+
 from stompkit.replication.publication import Publication, PublicationStopped
 from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
 from stompkit.replication.publishers.postgres._changes import Assembler, Transaction
@@ -15,7 +17,9 @@ from stompkit.replication.publishers.postgres._connections import (
     format_lsn,
     parse_lsn,
 )
+from stompkit.replication.publishers.postgres._shapes import stored
 from stompkit.replication.publishers.postgres._stream import Keepalive, Payload, Stream
+from stompkit.replication.publishers.postgres._survey import Survey
 from stompkit.replication.publishers.postgres.pgoutput import Relation
 
 __all__ = ["Follower"]
@@ -42,6 +46,7 @@ class Follower:
         heartbeat_s: float,
         flush_s: float,
         stop: Event,
+        copies: bool,
     ) -> None:
         """As :class:`PostgresPublisher`."""
         self._publication = publication
@@ -52,13 +57,15 @@ class Follower:
         self._heartbeat_s = heartbeat_s
         self._flush_s = flush_s
         self._stop = stop
+        self._copies = copies
         self._confirmed = ("", 0)
 
     def run(self, connection: Connection, replication: Connection) -> None:
         """Go on behind the publication's position, until the stop or the end.
 
         Asks the catalogue by ``connection``, and uses ``replication`` up. Raises
-        :class:`psycopg.Error`, PgoutputProblem, and what publishing raises.
+        :class:`psycopg.Error`, PgoutputProblem, TableChanged and TablesChanged where tables have to
+        be copied again first, and what publishing raises.
         """
         publication = self._publication
 
@@ -70,7 +77,13 @@ class Follower:
             look_up,
             publication.state.get("tables", {}),
             announce=self._announce,
+            shapes=stored(publication.state.get("shapes", {})),
+            copied={
+                name: parse_lsn(lsn) for name, lsn in publication.state.get("copied", {}).items()
+            },
+            copies=self._copies,
         )
+        survey = Survey(connection, self._publication_name, publication, follows=self._copies)
         end = None if self._blocking else _end_of_log(connection)
         stream = Stream(
             replication,
@@ -81,13 +94,14 @@ class Follower:
             interval_s=min(_TELL_S, self._heartbeat_s, _sender_timeout_s(connection) / 4),
         )
         try:
-            self._read(stream, assembler, end)
+            self._read(stream, assembler, end, survey)
             with suppress(TimeoutError, PublicationStopped):
                 publication.flush(self._flush_s if self._blocking else None)
         finally:
             stream.close()
 
-    def _read(self, stream: Stream, assembler: Assembler, end: int | None) -> None:
+    def _read(self, stream: Stream, assembler: Assembler, end: int | None, survey: Survey) -> None:
+        survey.look()
         quiet_since = time.monotonic()
         patience_s = _LOOK_S if end is None else _ASK_S
         while not self._stop.is_set():
@@ -96,6 +110,8 @@ class Follower:
                     transaction = assembler.feed(octets)
                     if transaction is None:
                         continue
+                    # What the stream does not tell comes before what it tells.
+                    survey.look()
                     self._take(transaction)
                     if end is not None and transaction.end_lsn >= end:
                         return
@@ -107,8 +123,11 @@ class Follower:
                         self._pass(lsn)
                     if is_end:
                         return
+                    survey.look()
                     self._settle(stream)
                 case _:
+                    if assembler.is_between:
+                        survey.look()
                     self._settle(stream)
                     if time.monotonic() - quiet_since >= self._heartbeat_s or end is not None:
                         # The server says by itself how far it is when it thinks we are dead.
@@ -122,6 +141,11 @@ class Follower:
         state: dict[str, Any] | None = None
         if transaction.digests is not None:
             state = {**publication.state, "tables": transaction.digests}
+        if transaction.shapes is not None:
+            shapes = {
+                name: msgspec.to_builtins(shape) for name, shape in transaction.shapes.items()
+            }
+            state = {**(state or publication.state), "shapes": shapes}
         if transaction.changes:
             publication.publish(
                 transaction.changes,

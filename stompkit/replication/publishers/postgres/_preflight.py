@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
-import psycopg
 from psycopg.sql import SQL, Composable, Identifier
 
 from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
@@ -248,22 +247,29 @@ def check_position(
         )
 
 
-def make_publication(connection: Connection, name: str, wants: _Wants) -> None:
-    """Make the publication, if it is not there: for all tables where all are wanted.
+def make_publication(
+    connection: Connection, name: str, wants: _Wants, *, all_tables: bool = False
+) -> bool:
+    """Make the publication, if it is not there; gives whether it was made, and names its tables.
 
-    Only a superuser may make one for all tables; anybody else makes one for those that are there.
-    Raises :class:`psycopg.Error`.
+    With ``all_tables`` it is FOR ALL TABLES, which only a superuser may make. Raises
+    :class:`psycopg.Error`.
     """
     if connection.execute(_PUBLICATION, [name]).fetchone() is not None:
-        return
+        return False
     tables = list(read_tables(connection).values())
     wanted = [table for table in tables if wants(table.schema, table.name)]
-    create = SQL("CREATE PUBLICATION {} FOR ").format(Identifier(name))
-    if len(wanted) == len(tables):
-        try:
-            connection.execute(create + SQL("ALL TABLES"))
-            return
-        except psycopg.errors.InsufficientPrivilege:
-            pass
+    create = SQL("CREATE PUBLICATION {}").format(Identifier(name))
+    if all_tables:
+        connection.execute(create + SQL(" FOR ALL TABLES"))
+        _log.warning(
+            "the publication %s is for all tables: the server refuses UPDATE and DELETE of every "
+            "table without a key that anybody makes from now on",
+            name,
+        )
+        return False
     names: list[Composable] = [Identifier(table.schema, table.name) for table in wanted]
-    connection.execute(create + SQL("TABLE {}").format(SQL(", ").join(names)))
+    if names:
+        create += SQL(" FOR TABLE {}").format(SQL(", ").join(names))
+    connection.execute(create)
+    return True

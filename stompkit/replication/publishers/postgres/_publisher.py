@@ -11,13 +11,20 @@ from typing import Final, Literal
 import psycopg
 
 from stompkit.replication.publication import Publication, PublicationStopped
+from stompkit.replication.publishers.postgres._catalogue import read_tables
+from stompkit.replication.publishers.postgres._changes import TableChanged
 from stompkit.replication.publishers.postgres._connections import (
     Connection,
     Dsn,
     format_lsn,
     parse_lsn,
 )
-from stompkit.replication.publishers.postgres._copying import Copier, Progress, is_unfinished
+from stompkit.replication.publishers.postgres._copying import (
+    Copier,
+    Progress,
+    is_unfinished,
+    to_copy,
+)
 from stompkit.replication.publishers.postgres._following import Follower
 from stompkit.replication.publishers.postgres._preflight import (
     PreflightProblem,
@@ -33,6 +40,7 @@ from stompkit.replication.publishers.postgres._slot import (
     find_slot,
     system_of,
 )
+from stompkit.replication.publishers.postgres._survey import OWN, TablesChanged
 
 __all__ = ["PostgresPublisher", "SnapshotMode"]
 
@@ -45,6 +53,8 @@ _LOOK_S: Final = 0.2
 #: The first and the longest wait before connecting anew, in seconds.
 _DELAY_S: Final = 0.2
 _MAX_DELAY_S: Final = 30.0
+#: How many characters of a slot's name are left where something is put behind it.
+_SLOT_LENGTH: Final = 58
 
 
 class _Stopped(Exception):
@@ -89,14 +99,17 @@ class PostgresPublisher:
         chunk_rows: int = 1000,
         flush_s: float = 5.0,
         busy_s: float = 10.0,
+        all_tables: bool = False,
         stop: Event | None = None,
         on_progress: Progress | None = None,
     ) -> None:
         """Connect to nothing yet. Raises ``ValueError`` for a ``dsn`` that is none.
 
         ``slot`` and ``publication_name`` are those of the server; they are made where they are
-        missing. The publication is then for all tables if all are wanted and the user is a
-        superuser, and otherwise for those that are there and wanted.
+        missing. The publication names the tables that are there and wanted; later ones that have
+        something that identifies their rows are added to it. With ``all_tables`` it is FOR ALL
+        TABLES, which only a superuser may make: the server then refuses UPDATE and DELETE of every
+        table without a key that anybody makes later.
 
         ``snapshot``: ``initial`` takes one before the stream, once; ``never`` takes none; ``only``
         takes one and ends, without a slot. With ``announce`` the columns of a table are told, as a
@@ -128,10 +141,12 @@ class PostgresPublisher:
             heartbeat_s=heartbeat_s,
             flush_s=flush_s,
             stop=stop,
+            copies=snapshot == "initial",
         )
         self._flush_s = flush_s
         self._busy_s = busy_s
         self._wants = publication.tables.wants
+        self._all_tables = all_tables
         self._has_begun = False
         self._making_slot: Connection | None = None
         self._copier = Copier(
@@ -160,7 +175,8 @@ class PostgresPublisher:
         A server that goes away is waited for, once all was well. Raises
         :class:`psycopg.OperationalError` where it is not there to begin with, PreflightProblem
         where it is not set up for this, OffsetLost where it does not have the log any more,
-        PgoutputProblem for what can't be read, and what a receiver of changesets raises.
+        PgoutputProblem for what can't be read, TableLost for a table that was replicated and is not
+        published any more, and what a receiver of changesets raises.
         """
         ended = Event()
         watcher = Thread(target=self._limit_stop, args=[ended], name="stompkit stop", daemon=True)
@@ -181,6 +197,9 @@ class PostgresPublisher:
             published = self._publication.published
             try:
                 return self._session()
+            except (TableChanged, TablesChanged) as changed:
+                self._note_changed(changed)
+                continue
             except (psycopg.OperationalError, psycopg.InterfaceError, PreflightProblem) as error:
                 self._look()
                 if not self._has_begun:
@@ -196,6 +215,29 @@ class PostgresPublisher:
             if self._stop.wait(delay_s):
                 raise _Stopped
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
+
+    def _note_changed(self, changed: TableChanged | TablesChanged) -> None:
+        """Have the next session copy tables before it reads on."""
+        publication = self._publication
+        if isinstance(changed, TableChanged):
+            _log.warning("%s: %s", self._dsn.server, changed)
+        names = [changed.table] if isinstance(changed, TableChanged) else changed.tables
+        state = publication.state
+        wanted = list(dict.fromkeys([*to_copy(state), *names]))
+        publication.advance(publication.position, {**state, "copy": wanted})
+        publication.flush()
+
+    def _copy_again(self, connection: Connection) -> None:
+        """Copy tables that were replaced, as of a place in the log, while the stream waits."""
+        slot = f"{self._slot[:_SLOT_LENGTH]}_copy"
+        with closing(self._dsn.connect(for_replication=True)) as maker:
+            self._making_slot = maker
+            try:
+                self._look()
+                made = create_slot(maker, slot, with_snapshot=True, is_temporary=True)
+            finally:
+                self._making_slot = None
+            self._copier.copy_again(connection, made.snapshot, made.lsn)
 
     def _limit_stop(self, ended: Event) -> None:
         """Let a stop wait for the broker, but not for ever."""
@@ -237,6 +279,8 @@ class PostgresPublisher:
                 self._copier.pass_used_numbers()
                 if is_unfinished(self._publication.state) and self._snapshot_mode != "never":
                     self._copier.run(connection, exported)
+                if to_copy(self._publication.state):
+                    self._copy_again(connection)
                 self._follower.run(connection, replication)
 
     def _free_slot(self, connection: Connection) -> Slot | None:
@@ -261,7 +305,9 @@ class PostgresPublisher:
             system=system,
             known_system=state.get("system", ""),
         )
-        make_publication(connection, self._publication_name, self._wants)
+        is_own = make_publication(
+            connection, self._publication_name, self._wants, all_tables=self._all_tables
+        )
         if publication.position:
             return ""
         snapshot = ""
@@ -271,6 +317,14 @@ class PostgresPublisher:
         else:
             lsn = slot.confirmed_lsn
         state = {"system": system, "tables": {}}
+        if is_own:
+            state["publication"] = OWN
+        if self._snapshot_mode == "never":
+            state["present"] = [
+                table.full_name
+                for table in read_tables(connection).values()
+                if self._wants(table.schema, table.name)
+            ]
         if self._snapshot_mode == "initial":
             state["snapshot"] = {"done": []}
         publication.advance(format_lsn(lsn), state)

@@ -65,14 +65,18 @@ def find_slot(connection: Connection, name: str) -> Slot | None:
     )
 
 
-def create_slot(connection: Connection, name: str, *, with_snapshot: bool) -> NewSlot:
-    """Make a slot, by a connection for replication.
+def create_slot(
+    connection: Connection, name: str, *, with_snapshot: bool, is_temporary: bool = False
+) -> NewSlot:
+    """Make a slot, by a connection for replication, whose end is that of a temporary one.
 
     Returns when every transaction has ended that was running. Raises :class:`psycopg.Error`.
     """
     # Both words are taken by every version; newer ones have options in parentheses, too.
-    command = SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput {}").format(
-        Identifier(name), SQL("EXPORT_SNAPSHOT" if with_snapshot else "NOEXPORT_SNAPSHOT")
+    command = SQL("CREATE_REPLICATION_SLOT {}{} LOGICAL pgoutput {}").format(
+        Identifier(name),
+        SQL(" TEMPORARY" if is_temporary else ""),
+        SQL("EXPORT_SNAPSHOT" if with_snapshot else "NOEXPORT_SNAPSHOT"),
     )
     row = connection.execute(command).fetchone()
     assert row is not None

@@ -1,0 +1,166 @@
+"""Changes of tables that the stream does not tell: new ones, replaced ones, new columns."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from stompkit.replication.publication import Publication
+from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
+from stompkit.replication.publishers.postgres._changes import PublishedTable
+from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres._shapes import stored, why_copied
+from stompkit.replication.publishers.postgres._snapshot import published_rows
+
+__all__ = ["OWN", "Survey", "TableLost", "TablesChanged"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: The state of a publication that the job has made itself, and may change.
+OWN: Final = "own"
+#: So many times as long as a look at the catalogue takes passes before the next one, but at most
+#: so many seconds.
+_REST: Final = 10
+_EVERY_S: Final = 1.0
+#: Numbers that become others with the tables and columns that are not the server's own.
+_FINGERPRINT: Final = b"""
+SELECT
+    (SELECT ARRAY[count(*), sum(oid::bigint), sum(hashtext(relname)::bigint), sum(relnatts),
+        sum(relnamespace::bigint), sum(ascii(relreplident::text))]
+    FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'p')),
+    (SELECT ARRAY[count(*), sum(hashtext(attname)::bigint * attnum), sum(atttypid::bigint),
+        sum(atttypmod::bigint)]
+    FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0),
+    (SELECT count(*) FROM pg_publication_rel)
+"""
+
+
+class TablesChanged(Exception):
+    """Tables have to be copied again, or for the first time."""
+
+    def __init__(self, tables: list[str]) -> None:
+        """Name them, with their schemas."""
+        self.tables = tables
+        super().__init__(f"{', '.join(tables)} have to be copied")
+
+
+class TableLost(Exception):
+    """A table that was replicated is not published any more; ``str()`` says what to do."""
+
+
+class Survey:
+    """Compares the server's catalogue with what consumers were told.
+
+    What was committed before a transaction of the stream is seen when that has come.
+    """
+
+    def __init__(
+        self, connection: Connection, name: str, publication: Publication, *, follows: bool
+    ) -> None:
+        """Look at the tables that ``publication`` wants, in the server's publication ``name``.
+
+        Unless it ``follows``, nothing is copied, and new tables are told of only.
+        """
+        self._connection = connection
+        self._name = name
+        self._publication = publication
+        self._follows = follows
+        self._next = 0.0
+        self._told: set[str] = set()
+        self._fingerprint: object = None
+
+    def look(self) -> None:
+        """Look, if it is time for that: before each transaction, unless these follow too fast.
+
+        Raises :class:`TablesChanged`, :class:`TableLost` and :class:`psycopg.Error`.
+        """
+        began = time.monotonic()
+        if began < self._next:
+            return
+        fingerprint = self._connection.execute(_FINGERPRINT).fetchone()
+        ended = time.monotonic()
+        self._next = ended + min(_EVERY_S, _REST * (ended - began))
+        if fingerprint == self._fingerprint:
+            return
+        changed = self._changed()
+        if changed:
+            raise TablesChanged(changed)
+        self._fingerprint = fingerprint
+
+    def _changed(self) -> list[str]:
+        publication = self._publication
+        state = publication.state
+        published = published_rows(self._connection, self._name)
+        shapes = stored(state.get("shapes", {}))
+        known = {*state.get("tables", {}), *state.get("present", ())}
+        # Without a snapshot only those are copied that were not there in the beginning.
+        takes_new = self._follows or "present" in state
+        found = []
+        for table in read_tables(self._connection).values():
+            name = table.full_name
+            if not publication.tables.wants(table.schema, table.name):
+                continue
+            rows = published.get(table.place)
+            if rows is None:
+                if table.is_partitioned:
+                    continue
+                if self._is_to_add(table, state, was_known=name in known, takes_new=takes_new):
+                    found.append(name)
+            elif name not in known:
+                if takes_new:
+                    self._tell(name, "it is new")
+                    found.append(name)
+            elif name in shapes and self._follows:
+                now = PublishedTable(rows.relation(table), table)
+                why = why_copied(shapes[name], now.shape, now.plain)
+                if why:
+                    self._tell(name, why)
+                    found.append(name)
+        return found
+
+    def _is_to_add(
+        self, table: CatalogueTable, state: dict[str, Any], *, was_known: bool, takes_new: bool
+    ) -> bool:
+        """Whether to publish a table from now on that is wanted; says why not."""
+        name = table.full_name
+        if not table.is_identified:
+            reason = (
+                "it has nothing that identifies its rows, and once it is published the server "
+                f"refuses every UPDATE and DELETE of it: give it a primary key, or ALTER TABLE "
+                f"{name} REPLICA IDENTITY FULL, or exclude it"
+            )
+        elif state.get("publication") != OWN or not table.is_owned:
+            reason = f"ALTER PUBLICATION {self._name} ADD TABLE {name}, or exclude it"
+        elif not takes_new:
+            reason = f"no snapshot is taken of it: ALTER PUBLICATION {self._name} ADD TABLE {name}"
+        else:
+            try:
+                self._connection.execute(
+                    SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                        Identifier(self._name), Identifier(table.schema, table.name)
+                    )
+                )
+            except psycopg.errors.DuplicateObject:
+                return True
+            except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
+                reason = str(error).strip()
+            else:
+                self._tell(name, "it is new, and published from now on")
+                return True
+        if was_known and self._follows:
+            raise TableLost(
+                f"{name} was dropped and made again, or taken out of the publication "
+                f"{self._name}, so that its changes are not seen: {reason}; then start the job "
+                "again, which copies the table"
+            )
+        self._tell(name, f"it is new, and not replicated: {reason}")
+        return False
+
+    def _tell(self, name: str, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            _log.warning("the table %s: %s", name, why)

@@ -342,3 +342,53 @@ def test_a_target_without_transactions_is_refused(target: Target) -> None:
         "t: the target's engine MyISAM has no transactions"
     ]
     sink.close()
+
+
+@pytest.mark.parametrize("other", [("b", "t"), ("a", "T")])
+def test_two_tables_are_never_merged_into_one(target: Target, other: tuple[str, str]) -> None:
+    """Also where only case tells them apart and the target does not."""
+    target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY)")
+
+    def written(number: int, schema: str, table: str) -> RowChange:
+        return RowChange(
+            schema=schema, table=table, action="write", key={"id": number}, after={"id": number}
+        )
+
+    sink = SqlSink(target.engine)
+    sink.apply([changeset(1, written(1, "a", "t"))])
+    with pytest.raises(ApplyProblem, match=r"tables a\.t and .* would both be"):
+        sink.apply([changeset(2, written(2, *other))])
+    # Who says so has several in one.
+    mapped = SqlSink(target.engine, table_map={"t": "t", "a.T": "t"})
+    mapped.apply([changeset(2, written(2, *other))])
+    assert target.table() == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("name", ["a`b", 'a"b', "a``b", "a%b", "a:b"])
+def test_columns_with_quotes_in_their_names_are_found_again(target: Target, name: str) -> None:
+    columns: list[dict[str, object]] = [
+        {"name": "id", "type": "int", "key": True, "nullable": False},
+        {"name": name, "type": "int"},
+    ]
+    written = change("write", {"id": 1}, after={"id": 1, name: 5})
+    apply(target, schema_change(*columns), written, create=True)
+    assert target.table() == [(1, 5)]
+
+
+def test_a_name_that_is_too_long_is_refused_with_its_length(target: Target) -> None:
+    columns: list[dict[str, object]] = [
+        {"name": "id", "type": "int", "key": True, "nullable": False},
+        {"name": "x" * 64, "type": "int"},
+    ]
+    with pytest.raises(ApplyProblem, match="has 64 octets"):
+        apply(target, schema_change(*columns), create=True)
+
+
+@pytest.mark.parametrize("target", ["sqlite", "mariadb"], indirect=True)
+def test_columns_that_differ_by_case_only_are_refused_with_both_names(target: Target) -> None:
+    columns: list[dict[str, object]] = [
+        {"name": "id", "type": "int", "key": True, "nullable": False},
+        {"name": "ID", "type": "int"},
+    ]
+    with pytest.raises(ApplyProblem, match="columns 'id' and 'ID' differ by case only"):
+        apply(target, schema_change(*columns), create=True)

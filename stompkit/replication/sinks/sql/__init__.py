@@ -20,6 +20,7 @@ from stompkit.replication.sinks import ApplyProblem, Refuse, Refused, sifted
 from stompkit.replication.sinks.sql._database import (
     Database,
     ForeignKeys,
+    Orphan,
     Rejected,
     SinkDenied,
     SinkUnavailable,
@@ -31,13 +32,17 @@ from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
     SchemaProblem,
     SourceColumn,
+    changes_of,
     columns_of,
     differences,
     make_columns,
     make_table,
+    rename_columns,
+    replace_columns,
 )
 from stompkit.replication.sinks.sql._statements import Statements
-from stompkit.replication.sinks.sql._tables import Catalog, TargetTable
+from stompkit.replication.sinks.sql._tables import Catalog, TablesClash, TargetTable
+from stompkit.replication.sinks.sql._waiting import WaitingRows, alone
 
 __all__ = ["SinkDenied", "SinkUnavailable", "SqlSink"]
 
@@ -111,6 +116,10 @@ class SqlSink:
         """
         self._database = Database(engine_or_url, foreign_keys)
         self._offsets = OffsetTable(offsets_table)
+        self._waiting = WaitingRows("stompkit_waiting")
+        #: How many rows wait of each origin, and how many have to come before they are tried.
+        self._waits: dict[str, int] = {}
+        self._rest = 0
         self._creates = create
         self._evolves = evolve
         self._on_missing = on_missing
@@ -140,36 +149,79 @@ class SqlSink:
 
         Only columns and tables that are missing are made before: MySQL can't do that within one.
         """
+        if self._waits and len(changesets) > 1:
+            for changeset in changesets:
+                self.apply([changeset])
+            return
         try:
             self._apply(changesets, alone=False)
+        except Orphan:
+            if not any(changeset.source.is_snapshot for changeset in changesets):
+                self._apply_alone(changesets)
+                return
+
+            def refuse(refused: Sequence[Refused]) -> None:
+                raise ApplyProblem(refused[0].reason)
+
+            # Rows that come later may be those that are referred to.
+            for changeset in changesets:
+                if changeset.source.is_snapshot:
+                    self.apply_rows(changeset, refuse)
+                else:
+                    self.apply([changeset])
         except Rejected:
-            # Each row by itself: then it is known which one it was, or it works. What the database
-            # knows other names of is looked at once more, and refused the second time.
-            self._catalog.forget()
-            try:
-                self._apply(changesets, alone=True)
-            except Rejected as rejected:
-                # What is only looked at when a transaction ends is of no row in particular.
-                raise ApplyProblem(f"{_numbers(changesets)}: {rejected}") from None
+            self._apply_alone(changesets)
+
+    def _apply_alone(self, changesets: Sequence[Changeset]) -> None:
+        """Apply each row by itself: then it is known which one it was, or it works.
+
+        What the database knows other names of is looked at once more, and refused the second time.
+        """
+        self._catalog.forget()
+        try:
+            self._apply(changesets, alone=True)
+        except Rejected as rejected:
+            # What is only looked at when a transaction ends is of no row in particular.
+            raise ApplyProblem(f"{_numbers(changesets)}: {rejected}") from None
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
         """Apply what can be applied of a changeset, each change by itself; see RowSink.
 
         What is missing is made before, by each ``schema`` change that can be followed. Foreign keys
         and unique columns are looked at after each change, and changes that they refuse are tried
-        once more behind the others.
+        once more behind the others. Rows of a snapshot that refer to rows which are not there wait
+        in a table of their own, ``stompkit_waiting``, and are tried again with what comes; when the
+        snapshot has ended those that are left are refused.
         """
         self._open()
         if not self._news([changeset])[1]:
             return
+        try:
+            self._apply_rows(changeset, refuse)
+        except BaseException:
+            # What waits is as it was.
+            self._is_open = False
+            raise
+
+    def _apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
         refused = self._prepare_each(changeset)
+        if changeset.source.is_snapshot:
+            with self._database.transaction() as connection:
+                self._waiting.create(connection)
         with self._database.transaction() as connection:
             last = self._offsets.lock(connection, [changeset.origin])[changeset.origin]
             if last is not None and last >= changeset.sequence:
                 return
             self._database.defer(connection, at_once=True)
             rows = [change for change in changeset.changes if change.action != "schema"]
-            refused += self._apply_each(connection, changeset, rows)
+            if changeset.source.is_snapshot:
+                refused += self._apply_each(connection, changeset, rows)
+                refused = self._keep_orphans(connection, changeset, refused)
+                self._try_waiting(connection, changeset)
+            else:
+                # What was there before comes first.
+                refused += self._try_waiting(connection, changeset)
+                refused += self._apply_each(connection, changeset, rows)
             if refused:
                 refuse(refused)
             self._offsets.store(connection, changeset)
@@ -217,6 +269,8 @@ class SqlSink:
                 with self._database.transaction() as connection:
                     if not self._offsets.is_there(connection):
                         raise
+        with self._database.transaction() as connection:
+            self._waits = self._waiting.counts(connection)
         self._is_open = True
 
     def _apply(self, changesets: Sequence[Changeset], *, alone: bool) -> None:
@@ -234,6 +288,10 @@ class SqlSink:
             # Tables may have become others meanwhile, or been away.
             self._catalog.forget()
             self._is_open = False
+            raise
+        except ApplyProblem:
+            # What waits is as it was.
+            self._is_open = not self._waits and self._is_open
             raise
 
     def _plan(self, changesets: Sequence[Changeset], most_rows: int) -> list[Batch]:
@@ -289,8 +347,14 @@ class SqlSink:
             if any(locked[origin] != known[origin] for origin in ends):
                 return False
             self._database.defer(connection)
+            is_snapshot = changesets[0].source.is_snapshot
+            for each in () if is_snapshot else self._try_waiting(connection, changesets[0]):
+                # It is refused as a row of its own, where that is possible.
+                raise ApplyProblem(each.reason)
             for batch in batches:
                 self._write_batch(connection, batch, alone=alone)
+            if is_snapshot:
+                self._try_waiting(connection, changesets[-1])
             for changeset in ends.values():
                 self._offsets.store(connection, changeset)
         return True
@@ -305,6 +369,57 @@ class SqlSink:
                 apply_batch(connection, self._statements, batch)
         except Rejected as rejected:
             raise problem_with(*batch.cause, str(rejected)) from None
+
+    # Rows that wait for others.
+
+    def _keep_orphans(
+        self, connection: Connection, changeset: Changeset, refused: list[Refused]
+    ) -> list[Refused]:
+        """Have rows wait that refer to others; gives what is refused for another reason."""
+        orphans = [each for each in refused if isinstance(each, _RefusedOrphan)]
+        if orphans:
+            rows = [alone(changeset, each.change) for each in orphans]
+            self._waiting.add(connection, changeset, rows)
+            origin = changeset.origin
+            self._waits[origin] = self._waits.get(origin, 0) + len(rows)
+        return [each for each in refused if not isinstance(each, _RefusedOrphan)]
+
+    def _try_waiting(self, connection: Connection, changeset: Changeset) -> list[Refused]:
+        """Apply what waits and can be applied now; gives what never will, behind a snapshot.
+
+        While the snapshot goes on that is done when about as many rows have come as wait.
+        """
+        origin = changeset.origin
+        if not self._waits.get(origin):
+            return []
+        self._rest -= len(changeset.changes)
+        if changeset.source.is_snapshot and self._rest > 0:
+            return []
+        left = self._waiting.load(connection, origin)
+        for _, _, one in left:
+            self._catalog.find(connection, one.changes[0].schema, one.changes[0].table)
+        is_over = not changeset.source.is_snapshot
+        refused: list[Refused] = []
+        while True:
+            done = []
+            for sequence, number, one in left:
+                try:
+                    self._apply_one(connection, one, one.changes[0])
+                except ApplyProblem as problem:
+                    if is_over:
+                        refused.append(Refused(one.changes[0], str(problem)))
+                else:
+                    done.append((sequence, number))
+            self._waiting.remove(connection, origin, done)
+            left = [each for each in left if each[:2] not in done]
+            if not done or not left:
+                break
+            refused.clear()
+        if is_over:
+            self._waiting.remove(connection, origin, [each[:2] for each in left])
+            left = []
+        self._waits[origin] = self._rest = len(left)
+        return refused
 
     # One change at a time.
 
@@ -333,6 +448,7 @@ class SqlSink:
         """Apply changes once; what is behind a change of the same row that is refused waits."""
         refused: list[Refused] = []
         reasons: dict[bytes, str] = {}
+        orphans: set[str] = set()
         for change in changes:
             rows = _rows_of(change)
             reason = next((reasons[row] for row in rows if row in reasons), "")
@@ -341,8 +457,11 @@ class SqlSink:
                     self._apply_one(connection, changeset, change)
                 except ApplyProblem as problem:
                     reason = str(problem)
+                    if isinstance(problem, _OrphanProblem):
+                        orphans.add(reason)
             if reason:
-                refused.append(Refused(change, reason))
+                kind = _RefusedOrphan if reason in orphans else Refused
+                refused.append(kind(change, reason))
                 reasons.update(dict.fromkeys(rows, reason))
             elif change.action == "truncate":
                 # Of what was there before nothing is left, whether it could be applied or not.
@@ -357,6 +476,8 @@ class SqlSink:
             with self._database.errors(), connection.begin_nested():
                 for batch in batches:
                     apply_batch(connection, self._statements, batch)
+        except Orphan as orphan:
+            raise _OrphanProblem(str(problem_with(changeset, change, str(orphan)))) from None
         except Rejected as rejected:
             raise problem_with(changeset, change, str(rejected)) from None
 
@@ -375,8 +496,10 @@ class SqlSink:
         """Have the catalog know all tables."""
         names = {(change.schema, change.table) for each in changesets for change in each.changes}
         with self._database.transaction() as connection:
-            for schema, table in names:
-                self._catalog.find(connection, schema, table)
+            for schema, table in sorted(names):
+                # Whether two clash is told of the change that it keeps from being applied.
+                with suppress(TablesClash):
+                    self._catalog.find(connection, schema, table)
 
     def _evolve(self, changeset: Changeset, change: RowChange) -> None:
         """Make what a source has, in a transaction of its own."""
@@ -387,7 +510,7 @@ class SqlSink:
             except Stale:
                 # Somebody else has made it, or dropped the table, in between.
                 self._make_now(change, columns)
-        except SchemaProblem as problem:
+        except (SchemaProblem, TablesClash) as problem:
             raise problem_with(changeset, change, str(problem)) from None
         except Rejected as rejected:
             raise problem_with(changeset, change, str(rejected)) from None
@@ -404,6 +527,8 @@ class SqlSink:
         self, connection: Connection, change: RowChange, columns: Sequence[SourceColumn]
     ) -> None:
         table = self._catalog.find(connection, change.schema, change.table)
+        if table is not None and self._evolves:
+            table = self._change_columns(connection, table, change, columns)
         if table is not None:
             missing = [column for column in columns if table.column(column.name) is None]
             if missing and self._evolves:
@@ -412,6 +537,27 @@ class SqlSink:
         wanted = self._catalog.wanted(change.schema, change.table)
         if wanted is not None and columns and self._creates:
             make_table(connection, *wanted, columns)
+
+    def _change_columns(
+        self,
+        connection: Connection,
+        table: TargetTable,
+        change: RowChange,
+        columns: Sequence[SourceColumn],
+    ) -> TargetTable | None:
+        """Follow new names, and new types in tables that the sink makes; gives what is there."""
+        changes = changes_of(change)
+        is_other = rename_columns(connection, table, changes.renamed)
+        if is_other:
+            table = self._looked_up(connection, change) or table
+        if self._creates:
+            retyped = [column for column in columns if column.name in changes.retyped]
+            is_other = replace_columns(connection, table, retyped) or is_other
+        return self._looked_up(connection, change) if is_other else table
+
+    def _looked_up(self, connection: Connection, change: RowChange) -> TargetTable | None:
+        self._catalog.forget()
+        return self._catalog.find(connection, change.schema, change.table)
 
     def _differences(self, table: TargetTable | None, change: RowChange) -> list[str]:
         if table is None:
@@ -427,6 +573,14 @@ class SqlSink:
             for name in told
             if table.column(name) is None
         ]
+
+
+class _OrphanProblem(ApplyProblem):
+    """A row refers to one that is not there."""
+
+
+class _RefusedOrphan(Refused):
+    """A change that is refused for that."""
 
 
 def _rows_of(change: RowChange) -> list[bytes]:

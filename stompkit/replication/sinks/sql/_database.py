@@ -17,9 +17,17 @@ from sqlalchemy.exc import (
 )
 
 from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
-from stompkit.replication.sinks.sql._failures import failure_of
+from stompkit.replication.sinks.sql._failures import failure_of, is_orphan
 
-__all__ = ["Database", "ForeignKeys", "Rejected", "SinkDenied", "SinkUnavailable", "Stale"]
+__all__ = [
+    "Database",
+    "ForeignKeys",
+    "Orphan",
+    "Rejected",
+    "SinkDenied",
+    "SinkUnavailable",
+    "Stale",
+]
 
 #: ``enforced``: as the target does; ``deferred``: to the end of the transaction, where it can;
 #: ``off``: not at all.
@@ -50,6 +58,10 @@ class Rejected(ApplyProblem):
 
 class Stale(Rejected):
     """The database knows other tables or columns than before; final where it says so again."""
+
+
+class Orphan(Rejected):
+    """A row refers to one that is not there, which may come later."""
 
 
 class Database:
@@ -158,7 +170,8 @@ class Database:
         is_lost = error.connection_invalidated
         match "passing" if is_lost else failure_of(error.orig, self.backend):
             case "final":
-                return Rejected(reason)
+                kind = Orphan if is_orphan(error.orig, self.backend) else Rejected
+                return kind(reason)
             case "stale":
                 return Stale(reason)
             case "denied":

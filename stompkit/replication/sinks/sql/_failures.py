@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
-__all__ = ["Failure", "failure_of"]
+__all__ = ["Failure", "failure_of", "is_orphan"]
 
 #: ``passing``: locks, shutdowns, lost connections, full disks: the same statement can succeed
 #: later. ``stale``: names are others than they were when the tables were looked at. ``denied``: the
@@ -60,6 +60,15 @@ _SQLITE_PASSING: Final = frozenset({2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 
 _SQLITE_STALE: Final = re.compile(
     r"no such (table|column)|has no column|already exists|duplicate column"
 )
+
+
+def is_orphan(error: BaseException | None, backend: str) -> bool:
+    """Whether a row is refused since it refers to one that is not there."""
+    if backend == "postgresql":
+        return (getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)) == "23503"
+    if backend == "mysql":
+        return error is not None and error.args[:1] in ((1452,), (1216,))
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_FOREIGNKEY"
 
 
 def failure_of(error: BaseException | None, backend: str) -> Failure:

@@ -28,7 +28,7 @@ from stompkit.replication.events import Changeset
 from stompkit.replication.sinks.sql._tables import table_options
 from stompkit.replication.values import ValueProblem
 
-__all__ = ["OffsetTable"]
+__all__ = ["OffsetTable", "storable"]
 
 #: How long the name of an origin may be, in characters; MySQL indexes no more.
 _LONGEST: Final = 255
@@ -65,7 +65,7 @@ class OffsetTable:
     def load(self, connection: Connection, origin: str) -> int | None:
         """The number of the last changeset, as far as transactions are committed."""
         column = self._table.c
-        found = select(column.sequence).where(column.origin == _storable(origin))
+        found = select(column.sequence).where(column.origin == storable(origin))
         number = connection.execute(found).scalar_one_or_none()
         return None if number is None else int(number)
 
@@ -76,13 +76,13 @@ class OffsetTable:
 
     def _lock(self, connection: Connection, origin: str) -> int | None:
         column = self._table.c
-        row = select(column.sequence).where(column.origin == _storable(origin)).with_for_update()
+        row = select(column.sequence).where(column.origin == storable(origin)).with_for_update()
         # SQLite locks the whole database, when the first statement is one that writes.
         if connection.dialect.name != "sqlite":
             found = connection.execute(row).one_or_none()
             if found is not None:
                 return None if found[0] is None else int(found[0])
-        connection.execute(self._insert(connection.dialect.name), {"origin": _storable(origin)})
+        connection.execute(self._insert(connection.dialect.name), {"origin": storable(origin)})
         number = connection.execute(row).scalar_one()
         return None if number is None else int(number)
 
@@ -98,15 +98,15 @@ class OffsetTable:
         """Count a changeset as applied; its origin is locked."""
         values: dict[str, Any] = {
             "sequence": changeset.sequence,
-            "changeset": _storable(changeset.id),
+            "changeset": storable(changeset.id),
             "hash": _hash(changeset),
             "applied_at": datetime.now(UTC).replace(tzinfo=None, microsecond=0),
         }
-        row = self._table.c.origin == _storable(changeset.origin)
+        row = self._table.c.origin == storable(changeset.origin)
         connection.execute(update(self._table).where(row).values(values))
 
 
-def _storable(name: str) -> str:
+def storable(name: str) -> str:
     """A name from the wire as what any database can hold, another one for each."""
     if len(name) <= _LONGEST and "\0" not in name and not name.startswith("sha256:"):
         try:

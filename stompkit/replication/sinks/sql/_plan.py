@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql._tables import Catalog, TargetColumn, TargetTable, groups_of
+from stompkit.replication.sinks.sql._tables import (
+    Catalog,
+    TablesClash,
+    TargetColumn,
+    TargetTable,
+    groups_of,
+)
 from stompkit.replication.sinks.sql._values import CannotStore
 from stompkit.replication.values import Row
 
@@ -80,7 +87,11 @@ class Planner:
         The catalog has to know all tables that the changesets are about.
         """
         names = {(change.schema, change.table) for each in changesets for change in each.changes}
-        found = [self._catalog.known(*name) for name in names]
+        found = []
+        for name in names:
+            # Whether two clash is told of the change that it keeps from being applied.
+            with suppress(TablesClash):
+                found.append(self._catalog.known(*name))
         self._groups = groups_of([table for table in found if table is not None])
         for changeset in changesets:
             for change in changeset.changes:
@@ -89,7 +100,10 @@ class Planner:
         return self.batches
 
     def _take(self, changeset: Changeset, change: RowChange) -> None:
-        table = self._catalog.known(change.schema, change.table)
+        try:
+            table = self._catalog.known(change.schema, change.table)
+        except TablesClash as clash:
+            raise problem_with(changeset, change, str(clash)) from None
         if table is None:
             if self._on_missing == "ignore":
                 return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -11,16 +12,20 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks.sql._tables import TargetTable, table_options
+from stompkit.replication.sinks.sql._tables import TargetTable, quote, table_options
 from stompkit.replication.sinks.sql._values import Family
 
 __all__ = [
+    "ColumnChanges",
     "SchemaProblem",
     "SourceColumn",
+    "changes_of",
     "columns_of",
     "differences",
     "make_columns",
     "make_table",
+    "rename_columns",
+    "replace_columns",
 ]
 
 #: How many characters of a key MySQL can index.
@@ -89,6 +94,8 @@ def make_table(
     That way a column that the source drops is none that new rows have to have.
     """
     backend = _backend(connection)
+    columns = list(columns)
+    _refuse_equal_names(columns, backend)
     made = [
         Column(
             _checked(column.name),
@@ -115,6 +122,66 @@ def make_columns(
         definition = CreateColumn(made).compile(dialect=connection.dialect)
         # The driver takes the statement as it is: what it would take for a parameter is doubled.
         connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ADD COLUMN {definition}")
+
+
+@dataclass(frozen=True)
+class ColumnChanges:
+    """What a change ``schema`` tells of columns that have become others."""
+
+    renamed: Mapping[str, str]
+    """New names by the old ones."""
+    retyped: frozenset[str]
+    """Columns of another type than before; their rows are told again."""
+
+
+def changes_of(change: RowChange) -> ColumnChanges:
+    """Return what has become of columns; raises :class:`SchemaProblem` for what can't be read."""
+    told = change.after or {}
+    try:
+        return ColumnChanges(
+            msgspec.convert(told.get("renamed") or {}, dict[str, str]),
+            frozenset(msgspec.convert(told.get("retyped") or [], list[str])),
+        )
+    except msgspec.ValidationError as error:
+        raise SchemaProblem(f"what has become of its columns can't be read: {error}") from None
+
+
+def rename_columns(connection: Connection, table: TargetTable, renamed: Mapping[str, str]) -> bool:
+    """Give columns the names that the source gives them; gives whether there were any.
+
+    Those are left alone that the target calls otherwise, or where it has the new name already.
+    """
+    is_done = False
+    for old, new in renamed.items():
+        column = table.column(old)
+        if column is not None and table.column(new) is None:
+            name = quote(connection, _checked(new))
+            connection.exec_driver_sql(
+                f"ALTER TABLE {table.quoted} RENAME COLUMN {column.quoted} TO {name}"
+            )
+            is_done = True
+    return is_done
+
+
+def replace_columns(
+    connection: Connection, table: TargetTable, columns: Iterable[SourceColumn]
+) -> bool:
+    """Make columns anew that hold something else than these; gives whether there were any.
+
+    What they hold is told again. Columns of a key stay as they are.
+    """
+    wanted = []
+    for column in columns:
+        own = table.column(column.name)
+        if own is None or column.key or any(own.name in each for each in table.uniques):
+            continue
+        is_text = column.type in ("text", "set") and own.family == "text"
+        if is_text or (own.family in _HOLDERS[column.type] and column.type != "decimal"):
+            continue
+        connection.exec_driver_sql(f"ALTER TABLE {table.quoted} DROP COLUMN {own.quoted}")
+        wanted.append(column)
+    make_columns(connection, table, wanted)
+    return bool(wanted)
 
 
 def differences(table: TargetTable, name: str, columns: Iterable[SourceColumn]) -> list[str]:
@@ -161,9 +228,26 @@ def _checked(name: str) -> str:
         length = len(name.encode())
     except UnicodeEncodeError:
         length = 0
-    if not 0 < length <= _LONGEST_NAME or not name.isprintable() or name != name.strip():
+    if length > _LONGEST_NAME:
+        raise SchemaProblem(
+            f"the name {name[:_LONGEST_NAME]!r}... has {length} octets, and a target's has at most "
+            f"{_LONGEST_NAME}: give it another name by --table-map, or leave the column out"
+        )
+    if not length or not name.isprintable() or name != name.strip():
         raise SchemaProblem(f"a table or a column can't be called {name[:_LONGEST_NAME]!r}")
     return name
+
+
+def _refuse_equal_names(columns: Sequence[SourceColumn], backend: str) -> None:
+    """Raise :class:`SchemaProblem` for names that differ by case only, where that is no other."""
+    names: dict[str, str] = {}
+    for column in columns if backend != "postgresql" else ():
+        other = names.setdefault(column.name.casefold(), column.name)
+        if other != column.name:
+            raise SchemaProblem(
+                f"the columns {other!r} and {column.name!r} differ by case only, which is no "
+                "difference in the target: leave one out by --exclude-columns"
+            )
 
 
 def _type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:

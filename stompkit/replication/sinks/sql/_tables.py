@@ -12,9 +12,18 @@ from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedForeignKeyCon
 from sqlalchemy.engine.reflection import Inspector
 from sqlalchemy.types import TypeEngine
 
+from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql._values import Adapt, Family, adapter, family_of, plain_types
 
-__all__ = ["Catalog", "TargetColumn", "TargetTable", "groups_of", "quote", "table_options"]
+__all__ = [
+    "Catalog",
+    "TablesClash",
+    "TargetColumn",
+    "TargetTable",
+    "groups_of",
+    "quote",
+    "table_options",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +79,10 @@ class TargetTable:
         return found
 
 
+class TablesClash(ApplyProblem):
+    """Two tables of the source would be one of the target; ``str()`` names both."""
+
+
 class Catalog:
     """Finds and remembers the tables that changes are about."""
 
@@ -95,6 +108,9 @@ class Catalog:
         #: By schema and name of the source.
         self._tables: dict[tuple[str, str], TargetTable | None] = {}
         self._names: dict[str | None, list[str]] = {}
+        #: By the target's tables, the tables of the source that they are, as far as nobody has said
+        #: that several may be one.
+        self._owners: dict[tuple[str | None, str], tuple[str, str]] = {}
 
     def forget(self, *, missing_only: bool = False) -> None:
         """Look at the database again; with ``missing_only`` for tables that were not there."""
@@ -117,15 +133,34 @@ class Catalog:
         return (self._schema_map[schema] or None, table) if schema in self._schema_map else None
 
     def known(self, schema: str, table: str) -> TargetTable | None:
-        """The target of a source's table, which was found before."""
-        return self._tables.get((schema, table))
+        """The target of a source's table, which was found before; raises :class:`TablesClash`."""
+        return self._owned((schema, table), self._tables.get((schema, table)))
 
     def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
         """The target of a source's table; ``None`` where there is none."""
         source = (schema, table)
         if source not in self._tables:
             self._tables[source] = self._look(connection, source)
-        return self._tables[source]
+        return self._owned(source, self._tables[source])
+
+    def _owned(self, source: tuple[str, str], found: TargetTable | None) -> TargetTable | None:
+        """See that a target's table has one source, unless somebody has said otherwise."""
+        if found is not None and not self._is_mapped(source):
+            owner = self._owners.setdefault(found.identity, source)
+            if owner != source:
+                raise TablesClash(
+                    f"the tables {'.'.join(filter(None, owner))} and "
+                    f"{'.'.join(filter(None, source))} would both be the target's table "
+                    f"{found.name}: leave one out, or give them names of their own by --table-map "
+                    "or --schema-map"
+                )
+        return found
+
+    def _is_mapped(self, source: tuple[str, str]) -> bool:
+        """Whether somebody has said where changes of a table go."""
+        schema, table = source
+        name = f"{schema}.{table}" if schema else table
+        return bool(self._schema_map) or name in self._table_map or table in self._table_map
 
     def _look(self, connection: Connection, source: tuple[str, str]) -> TargetTable | None:
         wanted = self.wanted(*source)
@@ -149,14 +184,17 @@ class Catalog:
         self, connection: Connection, inspector: Inspector, schema: str | None, name: str
     ) -> TargetTable:
         columns = {
-            each["name"]: self._column(connection, each)
-            for each in inspector.get_columns(name, schema)
+            column.name: column
+            for column in (
+                self._column(connection, each) for each in inspector.get_columns(name, schema)
+            )
         }
-        primary_key = tuple(inspector.get_pk_constraint(name, schema)["constrained_columns"])
+        key = inspector.get_pk_constraint(name, schema)["constrained_columns"]
+        primary_key = tuple(map(self._named, key))
         uniques = {tuple(primary_key)} if primary_key else set()
         partial = 0
         for index in inspector.get_indexes(name, schema):
-            parts = [part for part in index["column_names"] if part is not None]
+            parts = [self._named(part) for part in index["column_names"] if part is not None]
             options = index.get("dialect_options", {})
             if not index["unique"]:
                 continue
@@ -167,7 +205,7 @@ class Catalog:
             else:
                 uniques.add(tuple(parts))
         for constraint in inspector.get_unique_constraints(name, schema):
-            uniques.add(tuple(constraint["column_names"]))
+            uniques.add(tuple(map(self._named, constraint["column_names"])))
         quoted = quote(connection, name)
         found = TargetTable(
             schema,
@@ -188,15 +226,20 @@ class Catalog:
 
     def _column(self, connection: Connection, column: ReflectedColumn) -> TargetColumn:
         gives_itself = column.get("autoincrement") is True or "identity" in column
+        name = self._named(column["name"])
         return TargetColumn(
-            column["name"],
-            quote(connection, column["name"]),
+            name,
+            quote(connection, name),
             column["type"],
             adapter(column["type"], self._backend, lossy=self._is_lossy),
             plain_types(column["type"], self._backend),
             not column["nullable"] and column.get("default") is None and not gives_itself,
             "computed" in column,
         )
+
+    def _named(self, name: str) -> str:
+        """A column's name; SQLAlchemy leaves those of MySQL as they stand in the statement."""
+        return name.replace("``", "`") if self._backend == "mysql" else name
 
     def _late(self, connection: Connection, schema: str | None, name: str) -> set[frozenset[str]]:
         """The keys of PostgreSQL that can be looked at later: an upsert can't go by them."""

@@ -1,0 +1,102 @@
+"""Rows of a snapshot that refer to rows which have not come yet: a table in the target itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+)
+from sqlalchemy.dialects.mysql import LONGTEXT
+
+from stompkit.replication.events import Changeset, RowChange, decode, encode
+from stompkit.replication.sinks.sql._offsets import storable
+from stompkit.replication.sinks.sql._tables import table_options
+
+__all__ = ["WaitingRows", "alone"]
+
+
+class WaitingRows:
+    """Keeps changes, in the transactions in which their changesets are applied."""
+
+    def __init__(self, name: str) -> None:
+        """Describe the table."""
+        self.name = name
+        self._table = Table(
+            name,
+            MetaData(),
+            Column("origin", String(255), primary_key=True),
+            Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+            Column("number", Integer, primary_key=True, autoincrement=False),
+            Column("changeset", Text().with_variant(LONGTEXT(), "mysql", "mariadb")),
+        )
+
+    def create(self, connection: Connection) -> None:
+        """Make the table, unless it is there."""
+        if not inspect(connection).has_table(self.name):
+            table = self._table.to_metadata(MetaData())
+            table.dialect_kwargs.update(table_options(connection))
+            table.create(connection)
+
+    def counts(self, connection: Connection) -> dict[str, int]:
+        """Return how many rows wait of each origin."""
+        if not inspect(connection).has_table(self.name):
+            return {}
+        column = self._table.c
+        found = connection.execute(select(column.origin, func.count()).group_by(column.origin))
+        return {origin: int(count) for origin, count in found}
+
+    def add(self, connection: Connection, changeset: Changeset, changes: Sequence[bytes]) -> None:
+        """Have changes wait; each is a changeset that has it alone, as JSON."""
+        rows = [
+            {
+                "origin": storable(changeset.origin),
+                "sequence": changeset.sequence,
+                "number": number,
+                "changeset": text.decode(),
+            }
+            for number, text in enumerate(changes)
+        ]
+        connection.execute(insert(self._table), rows)
+
+    def load(self, connection: Connection, origin: str) -> list[tuple[int, int, Changeset]]:
+        """Return what waits of an origin in its order: sequence, number, and the changeset."""
+        column = self._table.c
+        found = connection.execute(
+            select(column.sequence, column.number, column.changeset)
+            .where(column.origin == storable(origin))
+            .order_by(column.sequence, column.number)
+        )
+        return [(int(row[0]), int(row[1]), decode(row[2].encode())) for row in found]
+
+    def remove(
+        self, connection: Connection, origin: str, places: Sequence[tuple[int, int]]
+    ) -> None:
+        """Have rows wait no more."""
+        column = self._table.c
+        for sequence, number in places:
+            connection.execute(
+                delete(self._table).where(
+                    column.origin == storable(origin),
+                    column.sequence == sequence,
+                    column.number == number,
+                )
+            )
+
+
+def alone(changeset: Changeset, change: RowChange) -> bytes:
+    """Return a changeset with one of its changes, as JSON."""
+    return encode(msgspec.structs.replace(changeset, changes=(change,)))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from stompkit.replication.events import RowChange
 from stompkit.replication.replica.applier import Applier
 from stompkit.replication.replica.data.sql import RowFilter
@@ -62,10 +64,29 @@ def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, commen
                 if not page:
                     break
                 after = page[-1][0]
-                changes = [change for _, change in _unlike(tx, applier, table, page)]
+                changes = [
+                    change
+                    for difference, told in _unlike(tx, applier, table, page)
+                    if (change := _without_nulls(difference, told)) is not None
+                ]
                 applier.record(tx, changes, comment=comment)
                 count += len(changes)
     return count
+
+
+def _without_nulls(difference: Difference, change: RowChange) -> RowChange | None:
+    """A change without columns that are NULL and are known to have a value; ``None`` for nothing.
+
+    Such a column may be new in the table, and have its value at the other nodes.
+    """
+    if difference.kind != "changed":
+        return change
+    after = change.after or {}
+    empty = {name for name in difference.columns if after[name] is None}
+    if empty >= set(difference.columns):
+        return None
+    kept = {name: value for name, value in after.items() if name not in empty}
+    return msgspec.structs.replace(change, after=kept)
 
 
 _Page = list[tuple[dict[str, Value], dict[str, Value]]]

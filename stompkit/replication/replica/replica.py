@@ -136,6 +136,8 @@ class Replica:
         :meth:`create` does.
         """
         self._parts.start(self.compact)
+        # The tables may have got columns while nothing ran.
+        self._parts.in_store(self._parts.applier.fill)
 
     def stop(self) -> None:
         """Send what is committed, and disconnect; what sessions commit is recorded as before.
@@ -199,9 +201,12 @@ class Replica:
     def import_existing(self, *, comment: str = "rows that were there before") -> int:
         """Record rows of the tables that are not known, or known otherwise; gives how many.
 
-        They become changesets of this node. Raises as :meth:`write` does.
+        They become changesets of this node. NULL in a table goes over no value that other nodes
+        have: a column may be newer here than there. Columns that the tables have got get the values
+        that were kept for them first. Raises as :meth:`write` does.
         """
         self._parts.refuse_if_read_only()
+        self._parts.in_store(self._parts.applier.fill)
         tables = self._parts.sorted_tables
         count = import_rows(self.store, self._parts.applier, tables, comment=comment)
         self._parts.wake()

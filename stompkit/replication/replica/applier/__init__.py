@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from random import Random, SystemRandom
 from typing import Any, Final
 
+from sqlalchemy import inspect
+
 from stompkit.replication.events import (
     Changeset,
     EventProblem,
@@ -22,7 +24,7 @@ from stompkit.replication.events import (
 from stompkit.replication.replica.applier._batch import Batch, Poison
 from stompkit.replication.replica.applier._records import record_of
 from stompkit.replication.replica.applier._renewal import give_up, renew, renounce, renounced
-from stompkit.replication.replica.applier._rows import WorkingRows, digest_of
+from stompkit.replication.replica.applier._rows import LACKING, WorkingRows, digest_of
 from stompkit.replication.replica.applier._terms import (
     Bounds,
     Hooks,
@@ -49,6 +51,7 @@ from stompkit.replication.replica.store import (
 from stompkit.replication.replica.vectors import Dot, covers, dot_text
 
 __all__ = [
+    "LACKING",
     "Applier",
     "Bounds",
     "Hooks",
@@ -61,6 +64,8 @@ __all__ = [
 ]
 
 _log: Final = logging.getLogger(__name__)
+#: Rows that are read at a time when a table has got a column.
+_FILLED: Final = 500
 
 
 class Applier:
@@ -363,8 +368,53 @@ class Applier:
         self._store(batch, outcome)
         return outcome
 
+    def fill(self, tx: Tx) -> int:
+        """Write the values of columns that the tables have got since; gives of how many rows."""
+        lacking: dict[str, list[str]] = tx.meta(LACKING) or {}
+        if not lacking:
+            return 0
+        self.data.forget()
+        there = self.data.tables(tx.connection)
+        count = 0
+        left: dict[str, list[str]] = {}
+        for name, columns in lacking.items():
+            schema, _, table = name.rpartition(".")
+            found: set[str] = set()
+            if name in there:
+                described = inspect(tx.connection).get_columns(table, schema or None)
+                found = {each["name"].casefold() for each in described}
+            arrived = [each for each in columns if each.casefold() in found]
+            missing = [each for each in columns if each not in arrived]
+            if missing:
+                left[name] = missing
+            if arrived:
+                count += self._fill(tx, name, arrived)
+        tx.set_meta(LACKING, left)
+        return count
+
+    def _fill(self, tx: Tx, table: str, columns: Sequence[str]) -> int:
+        """Write the rows of a table that have a value in one of these columns."""
+        rules = self.rules.of(table)
+        count = 0
+        after: bytes | None = None
+        while records := tx.rows_of(table, after, _FILLED):
+            after = records[-1].id
+            rows = WorkingRows(tx, self.rules)
+            for record in records:
+                visible = record.state.visible(rules) or {}
+                if any(visible.get(each) is not None for each in columns):
+                    rows.take(record)
+                    count += 1
+            rows.materialise(self.data)
+            rows.store()
+        return count
+
     def retry(self, tx: Tx) -> Outcome:
-        """Apply what is in quarantine, and write rows that the tables refused, if that can be."""
+        """Apply what is in quarantine, and write rows that the tables refused, if that can be.
+
+        Columns that the tables have got since get their values.
+        """
+        self.fill(tx)
         freed = []
         for held in tx.held():
             if held.is_quarantined:

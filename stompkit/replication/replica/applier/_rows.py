@@ -17,7 +17,10 @@ from stompkit.replication.replica.store import RowRecord, Tx, row_id
 from stompkit.replication.replica.vectors import covers, merged
 from stompkit.replication.values import Value, row_to_json
 
-__all__ = ["WorkingRows", "digest_of"]
+__all__ = ["LACKING", "WorkingRows", "digest_of"]
+
+#: Where the store has the columns that tables lack, by their names: their values are kept.
+LACKING: Final = "lacking"
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 #: Rows that the tables did not take, and which are tried again with each transaction.
@@ -191,6 +194,7 @@ class WorkingRows:
             for row in retried:
                 row.is_changed = True
             problems |= self._write(data, [*retried, *(r for r in changed if r.problem)])
+        note_lacking(self._tx, data)
         return problems
 
     def _write(self, data: Data, rows: Iterable[_Row]) -> dict[bytes, str]:
@@ -238,6 +242,16 @@ class WorkingRows:
             )
         if records:
             self._tx.put_rows(records)
+
+
+def note_lacking(tx: Tx, data: Data) -> None:
+    """Remember which columns have been told that the tables do not have."""
+    known: dict[str, list[str]] = tx.meta(LACKING) or {}
+    found = {
+        table: sorted({*known.get(table, ()), *names}) for table, names in data.unknown.items()
+    }
+    if any(found[table] != known.get(table) for table in found):
+        tx.set_meta(LACKING, {**known, **found})
 
 
 def _form(vector: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from stompkit.replication.replica.applier import LACKING
 from stompkit.replication.replica.clock import seconds_of
 from stompkit.replication.replica.engine._core import Core
 from stompkit.replication.replica.engine._peers import Peers
@@ -54,6 +55,16 @@ def _namesakes(core: Core, peers: Peers) -> list[str]:
     ]
 
 
+def _lacking(columns: dict[str, list[str]]) -> list[str]:
+    """Columns that other nodes have and the tables here do not."""
+    return [
+        f"the table {table} has no column {', '.join(names)} here: the values of other nodes are "
+        "kept until it has, and this node is started or `stompkit replica retry` is run"
+        for table, names in sorted(columns.items())
+        if names
+    ]
+
+
 def status_of(core: Core, peers: Peers, snapshots: Snapshots, refused: list[str]) -> Status:
     """All there is to say."""
     now = core.wall()
@@ -100,7 +111,12 @@ def status_of(core: Core, peers: Peers, snapshots: Snapshots, refused: list[str]
                 for table, (digest, rows) in reader.digests().items()
             },
             diverged=peers.diverged_now(),
-            warnings=[*core.warnings.values(), *_namesakes(core, peers), *refused],
+            warnings=[
+                *core.warnings.values(),
+                *_namesakes(core, peers),
+                *_lacking(reader.meta(LACKING) or {}),
+                *refused,
+            ],
             bootstrap="running" if snapshots.is_running else "",
             counts=dict(core.counts),
         )

@@ -163,9 +163,6 @@ COVERED: Final[dict[str, str]] = {
     "a list of tables can not be merged with more": (
         "publishers/test_session_publisher.py::test_only_the_tables_that_were_named_are_published"
     ),
-    "merging tables narrows all": (
-        "publishers/test_session_publisher.py::test_more_tables_than_all_are_all"
-    ),
     "rows of associations are not seen": (
         "publishers/test_session_changes.py::test_rows_of_an_association_are_changes_of_its_table"
     ),

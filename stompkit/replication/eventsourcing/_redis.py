@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from redis import Redis
+from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 from redis.retry import Retry
@@ -71,6 +71,9 @@ class RedisServer:
     def __init__(self, redis_dsn: str, *, socket_timeout: float, **options: Any) -> None:
         """Describe a server by its URL; ``options`` are those of ``redis.Redis``.
 
+        ``decode_responses``, be it an option or in the URL, has no effect: what is kept is octets,
+        and comes back as what it was.
+
         A connection that turns out to be lost is made again once, at once: scripts can be run
         again. No more than that, since somebody waits who has other things to do.
         """
@@ -80,7 +83,10 @@ class RedisServer:
             "retry": Retry(NoBackoff(), 1),
             **options,
         }
-        self.client: Final[Any] = Redis.from_url(redis_dsn, **settings)
+        # What a URL says goes before arguments.
+        pool = ConnectionPool.from_url(redis_dsn, **settings)
+        pool.connection_kwargs["decode_responses"] = False
+        self.client: Final[Any] = Redis.from_pool(pool)
 
     def run(self, *calls: Call) -> list[Any]:
         """Run scripts in one round trip, and give what each of them has given.

@@ -13,7 +13,7 @@ from stompkit.replication.events import RowChange
 from stompkit.replication.eventsourcing._keys import key_to_text
 from stompkit.replication.eventsourcing.prepare import forget_session, session_id
 from stompkit.replication.publishers.session import sqlalchemy_pub
-from stompkit.replication.signals import row_signals, signal
+from stompkit.replication.signals import call_receiver, row_signals, signal
 
 __all__ = ["SESSION_COMMIT", "SESSION_PREPARE", "SESSION_ROLLBACK", "keys_of", "sqlalchemy_es_pub"]
 
@@ -66,7 +66,9 @@ def keys_of(changes: Iterable[RowChange]) -> dict[str, list[Any]]:
 
 def _prepare(session: Session, changes: Sequence[RowChange]) -> None:
     session_id(session)
-    SESSION_PREPARE.send(session, event=keys_of(changes))
+    event = keys_of(changes)
+    for receiver in list(SESSION_PREPARE.receivers_for(session)):
+        call_receiver(receiver, session, event=event)
 
 
 def _commit(session: Session, changes: Sequence[RowChange]) -> None:
@@ -86,7 +88,7 @@ def _end(told: Signal, session: Session, **more: bool) -> None:
     try:
         for receiver in list(told.receivers_for(session)):
             try:
-                receiver(session, **more)
+                call_receiver(receiver, session, **more)
             except Exception:
                 _log.exception("a receiver of %s has failed", told)
     finally:

@@ -136,9 +136,11 @@ class EventStore(ABC):
     def query(self, event: str, pk: Any, ts: float | None = None) -> float | None:
         """When an event has last befallen a key; ``None`` where that is not known.
 
-        With ``ts``, only the namespace of that time is asked.
+        With ``ts``, only the namespace of that time is asked, and only for what has happened then
+        or later.
         """
-        return self._query(event, key_to_text(pk), ts)
+        found = self._query(event, key_to_text(pk), ts)
+        return None if found is None or (ts is not None and found < ts) else found
 
     @abstractmethod
     def clear(self, event: str, ts: float | None = None) -> int:

@@ -41,7 +41,7 @@ def test_only_the_tables_that_were_named_are_published(
 
 
 @pytest.mark.parametrize("tables", [None, []])
-def test_more_tables_than_all_are_all(
+def test_tables_that_are_named_later_are_those_that_are_published(
     sessions: sessionmaker[Session],
     heard: Heard,
     pub: sqlalchemy_pub,
@@ -49,10 +49,12 @@ def test_more_tables_than_all_are_all(
 ) -> None:
     pub.close()
     everything = sqlalchemy_pub(sessions, tables)
-    everything(["tags"])
     assert everything.tables is None
+    everything(["tags", "text_keys"])
+    everything(["text_keys"])
+    assert everything.tables == {"tags", "text_keys"}
     with sessions.begin() as session:
-        session.add(TextKey(key="a"))
+        session.add_all([TextKey(key="a"), Author(id=1, name="x")])
     everything.close()
     assert heard.take() == ["write text_keys a"]
 

@@ -101,7 +101,7 @@ class sqlalchemy_pub:
         self._watch = Watch(session_factory, names or None, bulk, self)
 
     def __call__(self, tables: Iterable[str]) -> None:
-        """Watch these tables, too; where all are watched, that stays so."""
+        """Watch these tables, too; where all were watched, these and no others from now on."""
         self._watch.merge(tables)
 
     @property

@@ -241,7 +241,8 @@ def raw_problem(context: Any, sql: str, wants: Callable[[str, str], bool]) -> st
 
 def _hidden(compiled: Any, statement: Any, wants: Callable[[str, str], bool]) -> str | None:
     """Changes inside of common table expressions."""
-    for each in compiled.ctes or ():
+    # Statements that define tables have none.
+    for each in getattr(compiled, "ctes", None) or ():
         inner = each.element
         if isinstance(inner, UpdateBase) and inner is not statement:
             table = table_of(inner)

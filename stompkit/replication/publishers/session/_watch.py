@@ -94,11 +94,9 @@ class Watch:
         return self._names
 
     def merge(self, tables: Iterable[str]) -> None:
-        """Watch more tables; where all are watched, that stays so."""
-        more = table_names(tables)
-        if self._names is not None:
-            self._names |= more
-            self._tables = Tables(self._names)
+        """Watch more tables; where all were watched, these and no others from now on."""
+        self._names = (self._names or frozenset()) | table_names(tables)
+        self._tables = Tables(self._names)
 
     def recording(self, session: Session) -> Recording | None:
         """What a session has recorded in its transaction, if it has begun one."""

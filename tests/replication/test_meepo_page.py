@@ -1,0 +1,236 @@
+"""What Meepo's documentation shows works here, in its words; where it does not, that is said.
+
+The names of modules are others: see "From Meepo" in the documentation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+
+from stompkit.replication.eventsourcing import (
+    RedisEventStore,
+    RedisPrepareCommit,
+    redis_es_sub,
+    sqlalchemy_es_pub,
+)
+from stompkit.replication.publishers import mysql_pub, sqlalchemy_pub
+from stompkit.replication.replicators import QueueReplicator, RqReplicator
+from stompkit.replication.signals import for_factory, signal
+from stompkit.replication.subscribers import print_sub
+from tests.replication.mysql.reading import Database
+from tests.replication.replicators.callbacks import by_name
+from tests.servers import MariaDb, RedisServer, mariadb, redis, redis_server
+
+__all__ = ["mariadb", "redis", "redis_server"]
+
+
+class Base(DeclarativeBase):
+    """The tables of the page."""
+
+
+class Test(Base):
+    """Its only table."""
+
+    __test__ = False
+    __tablename__ = "test"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    data: Mapped[str]
+
+
+@pytest.fixture
+def session_factory() -> sessionmaker[Session]:
+    engine = create_engine("sqlite://")
+    Base.metadata.create_all(engine)
+    return sessionmaker(engine)
+
+
+@pytest.fixture
+def database(mariadb: MariaDb) -> Iterator[Database]:
+    with closing(Database(mariadb)) as database:
+        database.run("FLUSH BINARY LOGS", "CREATE TABLE test (id INT PRIMARY KEY, data TEXT)")
+        yield database
+
+
+# "Pub Concept", "MySQL Pub".
+
+
+def test_the_events_of_the_binary_log_are_signals(database: Database) -> None:
+    database.run("INSERT INTO test VALUES (1, 'a')", "CREATE TABLE other (id INT PRIMARY KEY)")
+    database.run("INSERT INTO other VALUES (7)")
+    sg = signal("test_write")
+    found: list[Any] = []
+
+    @sg.connect
+    def print_test_write(pk: Any) -> None:
+        found.append(f"test_write -> {pk}")
+
+    @signal("test_write_raw").connect
+    def raw(values: Any) -> None:
+        found.append(values)
+
+    @signal("other_write").connect
+    def other(pk: Any) -> None:
+        found.append(pk)
+
+    positions: list[str] = []
+    signal("mysql_binlog_pos").connect(lambda pos: positions.append(pos), weak=False)
+    mysql_pub(database.url, tables=["test"])
+    assert found == ["test_write -> 1", {"values": {"data": "a", "id": 1}}]
+    assert positions
+    file, _, pos = positions[-1].partition(":")
+    assert (file, int(pos)) == database.end()
+    mysql_pub(database.url, server_id=1024, blocking=False)
+    assert 7 in found
+
+
+# "SQLAlchemy Pub".
+
+
+def test_tables_are_merged(session_factory: sessionmaker[Session]) -> None:
+    with closing(sqlalchemy_pub(session_factory)) as pub:
+        pub(["table_a", "table_b"])
+        pub(["table_b", "table_c"])
+        assert pub.tables == {"table_a", "table_b", "table_c"}
+
+
+def test_a_session_is_published_behind_its_commit(
+    session_factory: sessionmaker[Session], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: list[Any] = []
+    # use weak False here to force strong ref to the lambda func.
+    signal("test_write").connect(lambda pk: found.append(f"test_write -> {pk}"), weak=False)
+    printer = print_sub(["test"])
+    with closing(sqlalchemy_pub(session_factory, tables=["test"])):
+        session = session_factory()
+        t_1 = Test(id=1, data="a")
+        session.add(t_1)
+        assert not found
+        session.commit()
+    printer.close()
+    assert found == ["test_write -> 1"]
+    assert "test_write -> 1" in capsys.readouterr().out
+
+
+# "Eventsourcing".
+
+
+def test_receivers_of_sessions_take_the_session(
+    session_factory: sessionmaker[Session],
+) -> None:
+    found: list[Any] = []
+
+    def session_prepare(session: Session, event: Any) -> None:
+        found.append(("prepare", event))
+
+    def session_commit(session: Session) -> None:
+        found.append("commit")
+
+    def session_rollback(session: Session) -> None:
+        found.append("rollback")
+
+    signal("session_prepare").connect(session_prepare)
+    signal("session_commit").connect(session_commit)
+    signal("session_rollback").connect(session_rollback)
+    with closing(sqlalchemy_es_pub(session_factory, tables=["test"])):
+        with session_factory.begin() as session:
+            session.add(Test(id=1, data="a"))
+        session = session_factory()
+        session.add(Test(id=2, data="b"))
+        session.flush()
+        session.rollback()
+    write = [("prepare", {"test_write": [1]}), "commit", ("prepare", {"test_write": [2]})]
+    assert found == [*write, "rollback"]
+
+
+def test_sessions_are_told_apart() -> None:
+    """The page has ``sender=SessionA``, for which Meepo changes blinker; here ``for_factory``."""
+    SessionA = sessionmaker(create_engine("sqlite://"), info={"name": "session_a"})
+    SessionB = sessionmaker(create_engine("sqlite://"), info={"name": "session_b"})
+    found: list[Any] = []
+
+    def _sp_for_a(session: Session, event: Any) -> None:
+        found.append(session.info["name"])
+
+    def _sc_for_a(session: Session) -> None:
+        found.append("commit")
+
+    prepare = for_factory(_sp_for_a, SessionA)
+    commit = for_factory(_sc_for_a, SessionA)
+    signal("session_prepare").connect(prepare)
+    signal("session_commit").connect(commit)
+    for factory in (SessionA, SessionB):
+        with closing(sqlalchemy_es_pub(factory)), factory.begin() as session:
+            Base.metadata.create_all(session.connection())
+            session.add(Test(id=1, data="a"))
+    assert found == ["session_a", "commit"]
+
+
+@pytest.mark.parametrize("options", [{}, {"decode_responses": True}])
+def test_events_are_stored_and_replayed(redis: RedisServer, options: dict[str, Any]) -> None:
+    event_store = RedisEventStore(redis.url, f"store{len(options)}", **options)
+    event_store.add("test_write", 1)
+    event_store.add("test_write", 2, ts=1024)
+    assert event_store.replay("test_write") == [2, 1]
+    # all events since timestamp 1025
+    assert event_store.replay("test_write", ts=1025) == [1]
+    # all events between timestamp 1024 and 1025
+    assert event_store.replay("test_write", ts=1024, end_ts=1025) == [2]
+    with_ts = event_store.replay("test_write", with_ts=True)
+    assert (with_ts[0], with_ts[1][0]) == ((2, 1024.0), 1)
+    assert event_store.query("test_write", 2) == 1024
+    assert event_store.query("test_write", 1) == with_ts[1][1]
+    assert event_store.query("test_write", 3) is None
+    # only events later than that
+    assert event_store.query("test_write", 2, ts=1024) == 1024
+    assert event_store.query("test_write", 2, ts=1025) is None
+    event_store.clear("test_write")
+    assert event_store.replay("test_write") == []
+
+
+def test_a_namespace_is_a_function_of_the_time(redis: RedisServer) -> None:
+    event_store = RedisEventStore(redis.url, lambda ts: f"day:{int(ts // 86400)}")
+    event_store.add("test_write", 1, ts=time.time() - 86400)
+    assert event_store.query("test_write", 1) is not None
+    assert event_store.replay("test_write") == [1]
+
+
+@pytest.mark.parametrize("options", [{}, {"decode_responses": True}])
+def test_sessions_are_noted_and_stored(
+    redis: RedisServer, session_factory: sessionmaker[Session], options: dict[str, Any]
+) -> None:
+    namespace = f"noted{len(options)}"
+    with closing(sqlalchemy_es_pub(session_factory, tables=["test"])):
+        store, prepare_commit = redis_es_sub(
+            session_factory, ["test"], redis.url, strict=True, namespace=namespace, **options
+        )
+        assert isinstance(prepare_commit, RedisPrepareCommit)
+        session = session_factory()
+        session.add(Test(id=1, data="a"))
+        session.flush()
+        assert prepare_commit.phase(session) == "prepare"
+        assert len(prepare_commit.prepare_info()) == 1
+        session.commit()
+        assert prepare_commit.phase(session) == "commit"
+        assert store.replay("test_write") == [1]
+
+
+# "Replicators".
+
+
+def test_callbacks_are_registered_as_the_page_has_it() -> None:
+    rq_repl = RqReplicator("tcp://127.0.0.1:1")
+
+    @rq_repl.event("a_table_update")
+    def job_test(pks: list[Any]) -> bool:
+        return bool(pks)
+
+    replicator = QueueReplicator("tcp://127.0.0.1:1")
+    decorate = replicator.event("a_table_write", workers=2, multi=True, queue_limit=100)
+    assert decorate(by_name) is by_name

@@ -102,6 +102,13 @@ def parser() -> argparse.ArgumentParser:
     add("--to-site", metavar="NAME", help="the same of the other")
     add("--queue", action="append", default=[], metavar="NAME", help="move what this queue gets")
     add("--topic", action="append", default=[], metavar="NAME", help="copy what this topic gets")
+    add(
+        "--channel",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="carry a channel of replicas: topic NAME and those of its nodes, NAME.>, both ways",
+    )
     add("--destination", metavar="TEMPLATE", help="where to: {destination}; or {site}, {name}, ...")
     add("--both-ways", action="store_true", help="topics: from the one to the other and back")
     add("--buffer", metavar="DIR", help="keep on disk what can't be forwarded yet")
@@ -113,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _settings(options: argparse.Namespace) -> BridgeSettings:
-    is_simple = any((options.source, options.to, options.queue, options.topic))
+    is_simple = any((options.source, options.to, options.queue, options.topic, options.channel))
     if options.config is not None:
         if is_simple:
             raise BridgeProblem("--config or --from, --to and destinations, not both")
@@ -159,13 +166,21 @@ def _simple(options: argparse.Namespace) -> dict[str, Any]:
             raise BridgeProblem(f"both sites are called {own}: use --from-site and --to-site")
         names.append(own)
         sites[own] = {"url": url}
+    if options.channel and (options.queue or options.destination):
+        raise BridgeProblem(
+            "--channel goes both ways, under the same names: without --queue and --destination"
+        )
+    channels = [_named("/topic/", each) for each in options.channel]
     route: dict[str, Any] = {
         "name": "route",
         "from": names[0],
         "to": names[1],
         "queues": [_named("/queue/", each) for each in options.queue],
-        "topics": [_named("/topic/", each) for each in options.topic],
-        "both-ways": options.both_ways,
+        "topics": [
+            *(_named("/topic/", each) for each in options.topic),
+            *(name for each in channels for name in (each, f"{each}.>")),
+        ],
+        "both-ways": options.both_ways or bool(channels),
         "durable": not options.no_durable,
     }
     for key in ("destination", "buffer", "selector", "refused", "window"):

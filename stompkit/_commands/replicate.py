@@ -20,7 +20,7 @@ import msgspec
 from stompkit._commands._replicate_status import Display, lock_of, print_status, write
 from stompkit._commands._signals import ended_by_signals
 from stompkit.replication.events import Changeset
-from stompkit.replication.jobs import Job, JobProblem, JobSettings
+from stompkit.replication.jobs import Job, JobProblem, JobSettings, JobStatus
 
 __all__ = ["main", "parser"]
 
@@ -64,6 +64,8 @@ exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, an
 _USAGE: Final = 2
 #: How often the status is written, in seconds.
 _STATUS_S: Final = 1.0
+#: How long a broker is away before people are told, in seconds.
+_AWAY_S: Final = 5.0
 #: How long, and how often, a lock is tried for that somebody may have who asks for the status.
 _LOCK_S: Final = 2.0
 _LOCK_LOOK_S: Final = 0.05
@@ -138,6 +140,12 @@ def parser() -> argparse.ArgumentParser:
     add("--snapshot", choices=("initial", "never", "only"), help="rows that are there: initial")
     add("--once", action="store_true", help="end where the source's end was at the beginning")
     add("--slot", metavar="NAME", help="PostgreSQL's slot and publication: stompkit")
+    add(
+        "--all-tables",
+        action="store_true",
+        help="PostgreSQL: publish FOR ALL TABLES; the server then refuses UPDATE and DELETE of "
+        "every table without a key that is made later",
+    )
     add("--server-id", type=int, metavar="N", help="of MySQL: a number that no server there has")
     group = parser.add_argument_group("brokers")
     add = group.add_argument
@@ -154,6 +162,11 @@ def parser() -> argparse.ArgumentParser:
     add("--batch", type=int, metavar="N", help="changesets in one transaction: 100")
     add("--create", action="store_true", help="SQL: make tables that are missing")
     add("--no-evolve", dest="evolve", action="store_false", help="SQL: add no columns")
+    add(
+        "--foreign-keys",
+        choices=("deferred", "enforced", "off"),
+        help="SQL: when the target looks at them: deferred, at the end of a transaction",
+    )
     add(
         "--schema-map",
         action="append",
@@ -302,14 +315,39 @@ def _alone(job: Job) -> Iterator[None]:
         yield
 
 
+class _Away:
+    """Says, once for each time, that a broker can't be reached: a job waits for it without end."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._is_told = False
+
+    def look(self, status: JobStatus) -> None:
+        """Look at a status; called every second."""
+        if not status.disconnected:
+            self._since, self._is_told = None, False
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if not self._is_told and now - self._since >= _AWAY_S:
+            self._is_told = True
+            logging.getLogger(__name__).warning(
+                "no connection to %s for %.0f s: the job waits for it, also with --once",
+                ", ".join(status.disconnected),
+                now - self._since,
+            )
+
+
 @contextmanager
 def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
     """Write the status now and then, and tell people."""
     ended = threading.Event()
     display = None if options.quiet else Display()
+    away = _Away()
 
     def show() -> None:
         status = job.status()
+        away.look(status)
         if display is not None:
             display.show(status)
         write(job.status_path, status)

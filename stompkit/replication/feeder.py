@@ -11,6 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import Final, Self
 
+from blinker import Signal
+
 from stompkit.replication.consumer._patience import Patience, Stopped, Stopping
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import CHANGESET
@@ -51,8 +53,9 @@ class Feeder:
         on_failure: Callable[[Exception], object] | None = None,
         on_applied: Callable[[Sequence[Changeset]], object] | None = None,
         on_end: Callable[[BaseException], object] | None = None,
+        changesets: Signal = CHANGESET,
     ) -> None:
-        """Begin to hear.
+        """Begin to hear, of all publishers of the process or of those with this signal.
 
         Up to ``batch`` changesets are applied in one transaction; publishers wait while
         ``waiting`` of them, or ``waiting_changes`` changes of rows in them, have not been applied.
@@ -66,6 +69,7 @@ class Feeder:
         if min(batch, waiting, waiting_changes) < 1:
             raise ValueError("batch, waiting and waiting_changes are at least 1")
         self._sink = sink
+        self._signal = changesets
         self._batch = batch
         self._most = (waiting, waiting_changes)
         self._on_poison = on_poison
@@ -88,7 +92,7 @@ class Feeder:
         self._applied = 0
         self._thread = threading.Thread(target=self._run, name="stompkit-feeder", daemon=True)
         self._thread.start()
-        CHANGESET.connect(self.take, weak=False)
+        self._signal.connect(self.take, weak=False)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -146,7 +150,7 @@ class Feeder:
         that is in the middle of something, and does not come back from it within a second, is left
         to itself.
         """
-        CHANGESET.disconnect(self.take)
+        self._signal.disconnect(self.take)
         with self._has_changed:
             self._is_closing = True
             self._has_changed.notify_all()

@@ -13,10 +13,11 @@ from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
+from blinker import Signal
 
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.offsets import Checkpoint, MemoryOffsets, Offsets
-from stompkit.replication.signals import Raw, emit
+from stompkit.replication.signals import CHANGESET, Raw, emit
 from stompkit.replication.tables import Tables
 
 __all__ = ["Publication", "PublicationStopped"]
@@ -58,6 +59,7 @@ class Publication:
         max_unconfirmed: int = 1000,
         checkpoint_s: float = 0.5,
         raw: Raw | None = None,
+        changesets: Signal = CHANGESET,
         clock: Callable[[], float] = clocks.monotonic,
     ) -> None:
         """Load the checkpoint, if there is one.
@@ -67,6 +69,8 @@ class Publication:
         ``kind`` and ``server`` are for :class:`~stompkit.replication.events.Source`. At most
         ``max_unconfirmed`` changesets wait for confirmation. The checkpoint is stored every
         ``checkpoint_s`` seconds at most, and by :meth:`flush`. ``raw`` makes what raw signals send.
+        ``changesets`` is the signal that changesets are sent by; with one of its own, receivers
+        hear of this publication alone. Those of CHANGESET hear it as well.
 
         Raises what loading raises.
         """
@@ -77,6 +81,7 @@ class Publication:
         self._most = max_unconfirmed
         self._checkpoint_s = checkpoint_s
         self._raw = raw
+        self._changesets = changesets
         self._clock = clock
         found = self._offsets.load()
         begin = Checkpoint(origin=f"{name or kind}.{uuid4().hex[:8]}", sequence=0, position="")
@@ -192,7 +197,7 @@ class Publication:
             id=f"{checkpoint.origin}:{checkpoint.sequence}",
             timestamp=time,
         )
-        futures = emit(changeset, raw=self._raw)
+        futures = emit(changeset, raw=self._raw, changesets=self._changesets)
         self._last = checkpoint
         self._waiting.append(_Entry(checkpoint, futures))
         self._unconfirmed += bool(futures)

@@ -18,13 +18,14 @@ schema ``S``. After the rows of a transaction comes :data:`CHANGESET`, with all 
 ``session_prepare``, ``session_commit``, ``session_rollback``
     sent by ``sqlalchemy_es_pub`` with the session; :func:`for_factory` tells sessions apart.
 
-A receiver takes what is sent as its first argument. It is called in the thread of the publisher,
-and has to be held by somebody: signals refer to their receivers weakly, unless they are connected
-with ``weak=False``.
+A receiver takes what is sent as its first argument, and those of the keywords that it names. It is
+called in the thread of the publisher, and has to be held by somebody: signals refer to their
+receivers weakly, unless they are connected with ``weak=False``.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -38,6 +39,7 @@ from stompkit.replication.values import Row
 __all__ = [
     "CHANGESET",
     "Raw",
+    "call_receiver",
     "emit",
     "for_factory",
     "key_of",
@@ -82,13 +84,20 @@ def row_signals(change: RowChange) -> Iterator[tuple[str, Any]]:
 
 
 def emit(
-    changeset: Changeset, *, raw: Raw | None = None, qualified: bool = True
+    changeset: Changeset,
+    *,
+    raw: Raw | None = None,
+    qualified: bool = True,
+    changesets: Signal = CHANGESET,
 ) -> list[Future[Any]]:
     """Send the signals of a changeset; gives the futures of those who take it somewhere.
 
+    ``changesets`` is the publisher's own signal for changesets, if it has one: its receivers come
+    first, and hear of no other publisher; then come those of :data:`CHANGESET`, who hear all.
+
     ``raw`` makes what is sent with the raw signals: by default the change itself. An exception of
     a receiver of rows is logged, and keeps nobody else from hearing. Raises what a receiver of
-    :data:`CHANGESET` raises, when all of them have been called.
+    changesets raises, when all of them have been called.
     """
     # Names that nobody listens to are not even made. Other threads may make signals meanwhile.
     known = _NAMESPACE.copy()
@@ -98,7 +107,8 @@ def emit(
             _emit_row(change, raw, heard, qualified=qualified)
     futures: list[Future[Any]] = []
     problem: Exception | None = None
-    for receiver in list(CHANGESET.receivers_for(changeset)):
+    signals = [CHANGESET] if changesets is CHANGESET else [changesets, CHANGESET]
+    for receiver in [each for one in signals for each in one.receivers_for(changeset)]:
         try:
             given = receiver(changeset)
         except Exception as error:
@@ -136,6 +146,36 @@ def _send(name: str, payload: object) -> None:
             _log.exception("a receiver of the signal %s has failed", name)
 
 
+# Receivers.
+
+
+def call_receiver(receiver: Callable[..., Any], sender: object, **more: object) -> Any:
+    """Call a receiver with what is sent, and with those of the keywords that it takes.
+
+    Receivers that were written for Meepo take one argument. Raises what the receiver raises.
+    """
+    return receiver(sender, **{name: more[name] for name in _keywords(receiver, *more)})
+
+
+def _keywords(receiver: Callable[..., Any], *names: str) -> list[str]:
+    """Which of these keywords a function takes; all where that can't be known."""
+    try:
+        parameters = inspect.signature(receiver).parameters
+    except (TypeError, ValueError):
+        return list(names)
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return list(names)
+    positional = [
+        each
+        for each in parameters.values()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    # The first one is what is sent, whatever it is called.
+    taken = {each.name for each in positional[1:] if each.kind is each.POSITIONAL_OR_KEYWORD}
+    taken |= {each.name for each in parameters.values() if each.kind is each.KEYWORD_ONLY}
+    return [name for name in names if name in taken]
+
+
 # Sessions.
 
 
@@ -150,7 +190,7 @@ def for_factory(receiver: Callable[..., Any], factory: object) -> Callable[..., 
     def receive(session: object, **more: object) -> object:
         if not any(_is_of(session, owner) for owner in owners):
             return None
-        return receiver(session, **more)
+        return call_receiver(receiver, session, **more)
 
     return receive
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -306,6 +307,13 @@ def test_texts_of_libraries_are_told_without_passwords(url: str) -> None:
     assert text.startswith("can't connect to mysql://")
 
 
+@pytest.mark.parametrize("password", ["shop", "a", "table"])
+def test_a_password_that_is_a_word_garbles_no_message(password: str) -> None:
+    job = Job(JobSettings(source=f"mysql://me:{password}@h/shop", to="print", name="job"))
+    said = "the table shop has a column; mysql://me:{}@h:3306/shop?password={} failed"
+    assert job.without_secrets(said.format(password, password)) == said.format("***", "***")
+
+
 @pytest.mark.parametrize(
     ("url", "wanted"),
     [("mysql://me@h/shop", False), ("mariadb+pymysql://h/", True), ("postgresql://h/shop", True)],
@@ -317,3 +325,29 @@ def test_a_database_of_mysql_is_all_that_is_read_of_its_server(url: str, *, want
     assert not settings.selection().wants("shop", "stompkit_offsets")
     chosen = JobSettings(source=url, to="print", tables=["other.*"])
     assert chosen.selection().wants("other", "users")
+
+
+def test_two_jobs_of_one_process_do_not_hear_each_other(
+    tmp_path: Path, described: Described
+) -> None:
+    """Each target has the rows of its own source, and no others."""
+    ends = []
+    for name in ("one", "two"):
+        source = Shop(tmp_path / f"{name}.db")
+        target = tmp_path / f"{name}.copy.db"
+        Base.metadata.create_all(create_engine(f"sqlite:///{target}"))
+        ends.append((name, source, target))
+    with contextlib.ExitStack() as stack:
+        for name, source, target in ends:
+            stack.enter_context(running(described(source.url, f"sqlite:///{target}", name=name)))
+        ends[0][1].add(1, 2)
+        ends[1][1].add(3)
+
+        def rows(path: Path) -> list[int]:
+            with sqlite3.connect(path) as connection:
+                return [row[0] for row in connection.execute("SELECT id FROM users ORDER BY 1")]
+
+        assert wait_until(lambda: len(rows(ends[0][2])) > 1 and len(rows(ends[1][2])) > 0, LONG_S)
+        ends[0][1].add(4)
+        assert wait_until(lambda: 4 in rows(ends[0][2]), LONG_S)
+    assert [rows(target) for _, _, target in ends] == [[1, 2, 4], [3]]

@@ -16,13 +16,19 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
+from blinker import Signal
 from sqlalchemy import Engine
 
 from stompkit.link import Link, LinkClosed
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset
 from stompkit.replication.feeder import Feeder, FeederClosed
-from stompkit.replication.jobs._settings import JobProblem, JobSettings, JobStatus
+from stompkit.replication.jobs._settings import (
+    JobProblem,
+    JobSettings,
+    JobStatus,
+    database_of,
+)
 from stompkit.replication.jobs._urls import (
     BROKERS,
     REDIS,
@@ -36,6 +42,7 @@ from stompkit.replication.jobs._urls import (
     name_of,
     scheme_of,
     secrets_of,
+    without_secret,
 )
 from stompkit.replication.offsets import FileOffsets
 from stompkit.replication.publication import Publication
@@ -101,8 +108,9 @@ class _SelectingSink:
 class _Counted:
     """Sends the signals of changesets, and counts them."""
 
-    def __init__(self, tables: Tables, stop: threading.Event) -> None:
+    def __init__(self, tables: Tables, stop: threading.Event, changesets: Signal) -> None:
         self._tables = tables
+        self._signal = changesets
         self._stop = stop
         self.changesets = self.changes = 0
         self.lag_s: float | None = None
@@ -111,7 +119,7 @@ class _Counted:
         """Send the signals of what is replicated of a changeset."""
         changeset = _selected(self._tables, changeset)
         try:
-            futures = emit(changeset)
+            futures = emit(changeset, changesets=self._signal)
         except (FeederClosed, LinkClosed):
             if not self._stop.is_set():
                 raise
@@ -171,6 +179,8 @@ class Job:
         self._last: JobStatus | None = None
         self._fill: _Fill = lambda status: None
         self._links: list[tuple[str, Link]] = []
+        #: By which the job's source tells its target, so that no other job of the process hears.
+        self._changesets = Signal()
         self._stop = threading.Event()
         self._stop_source: Callable[[], None] = lambda: None
         #: Have targets wait for nothing any more.
@@ -239,12 +249,14 @@ class Job:
         return status
 
     def without_secrets(self, text: str) -> str:
-        """A text without the URLs of the job, and without the passwords in them."""
+        """A text without the passwords of the job's URLs, wherever a text has them in a URL.
+
+        A password that is a word elsewhere in the text says nothing there, and stays.
+        """
         for url in (self._settings.source, self._settings.to):
             text = text.replace(url, masked(url))
-            for secret in secrets_of(url):
-                if secret:
-                    text = text.replace(secret, "***")
+            for secret in filter(None, secrets_of(url)):
+                text = without_secret(text, secret)
         return text
 
     def _run(self, source: _Source) -> None:
@@ -293,6 +305,7 @@ class Job:
             name=self.name,
             server=urlsplit(settings.source).hostname or "",
             tables=self._tables,
+            changesets=self._changesets,
         )
         make = self._postgres if self._source_scheme == "postgresql" else self._mysql
         publisher, fill_more = make(publication)
@@ -325,6 +338,7 @@ class Job:
             publication,
             slot=settings.slot,
             publication_name=settings.slot,
+            all_tables=settings.all_tables,
             snapshot=settings.snapshot,
             announce=True,
             blocking=not settings.once,
@@ -343,6 +357,8 @@ class Job:
             snapshot=settings.snapshot,
             announce=True,
             blocking=not settings.once,
+            needs_tables=bool(settings.tables),
+            needs_database=database_of(settings.source),
         )
 
         def fill(status: JobStatus) -> None:
@@ -371,6 +387,7 @@ class Job:
                 on_failure=self._tell,
                 on_applied=self._recover,
                 on_end=self._fail,
+                changesets=self._changesets,
             )
             stack.callback(feeder.close, _CLOSE_S)
             self._stop_targets.append(feeder.stop)
@@ -382,7 +399,7 @@ class Job:
         sink: Sink
         if self._to_scheme in (*BROKERS, "print"):
             self._hear(stack)
-            sink = signals = SignalSink()
+            sink = signals = SignalSink(self._changesets)
             self._stop_targets.append(signals.stop)
             applied = self._recover
         else:
@@ -425,7 +442,7 @@ class Job:
         self._hear(stack)
         engine = engine_of(self._settings.source.removeprefix("outbox+"))
         stack.callback(engine.dispose)
-        counted = _Counted(self._tables, self._stop)
+        counted = _Counted(self._tables, self._stop, self._changesets)
         relay = OutboxRelay(engine, counted.publish)
 
         def run() -> None:
@@ -462,11 +479,12 @@ class Job:
             receipts=not settings.no_receipts,
             partitions=settings.partitions,
             max_body_bytes=settings.max_frame_bytes,
+            changesets=self._changesets,
         )
 
     def _printer(self) -> Any:
         is_json = self._settings.to == "print:json"
-        return print_sub(None, format="json" if is_json else "text")
+        return print_sub(None, format="json" if is_json else "text", changesets=self._changesets)
 
     @contextmanager
     def _sink(self) -> Iterator[Sink]:
@@ -491,6 +509,7 @@ class Job:
                 table_map=settings.table_map,
                 create=settings.create,
                 evolve=settings.evolve,
+                foreign_keys=settings.foreign_keys,
             )
         try:
             yield sink

@@ -14,7 +14,7 @@ import msgspec
 
 from stompkit.replication.tables import Tables
 
-__all__ = ["JobProblem", "JobSettings", "JobStatus"]
+__all__ = ["JobProblem", "JobSettings", "JobStatus", "database_of"]
 
 #: What sinks, outboxes and offsets keep in a database is nobody else's business.
 _OWN_TABLES: Final = "stompkit_*"
@@ -45,6 +45,8 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
     once: bool = False
     #: Of PostgreSQL.
     slot: str = "stompkit"
+    #: Of PostgreSQL: a publication for all tables, in place of one that names them.
+    all_tables: bool = False
     #: Of MySQL and MariaDB: this reader's number, other than that of all servers; 0: a random one.
     server_id: int = 0
     #: To a broker: so many destinations, for so many consumers.
@@ -64,6 +66,8 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
     batch: int = 100
     create: bool = False
     evolve: bool = True
+    #: To SQL: when foreign keys of the target are looked at; see SqlSink.
+    foreign_keys: Literal["deferred", "enforced", "off"] = "deferred"
     #: To SQL: schemas and tables of the target by those of the source; by default the same tables,
     #: in the default schema.
     schema_map: dict[str, str] = {}
@@ -84,7 +88,7 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
 
         Of MySQL and MariaDB that is one database, where the URL names it, and nothing else is said.
         """
-        database = _database(self.source)
+        database = database_of(self.source)
         everything = [f"{escape(database)}.*"] if database else []
         try:
             return Tables(
@@ -97,7 +101,7 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
             raise JobProblem(str(error)) from None
 
 
-def _database(source: str) -> str:
+def database_of(source: str) -> str:
     """The database that a URL of MySQL names, if it does; a bad URL is somebody else's to tell."""
     try:
         url = urlsplit(source)

@@ -26,6 +26,7 @@ __all__ = [
     "name_of",
     "scheme_of",
     "secrets_of",
+    "without_secret",
 ]
 
 BROKERS: Final = ("stomp", "stomps")
@@ -43,6 +44,8 @@ _DRIVERS: Final = {
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
+#: A secret of so many characters that are not all letters is masked wherever it stands.
+_DISTINCT: Final = 6
 #: Of each URL, in the name of a job.
 _NAME_CHARACTERS: Final = 60
 #: ``HOST``, ``HOST:PORT`` and several of them: no part of a login.
@@ -76,6 +79,21 @@ def secrets_of(url: str) -> Iterator[str]:
     for each in found:
         yield each
         yield unquote(each)
+
+
+def without_secret(text: str, secret: str) -> str:
+    """A text without a secret where it stands as one: behind a user, or as a value of a key."""
+    found = re.escape(secret)
+    if len(secret) >= _DISTINCT and not secret.isalpha():
+        # It is no word of anything else.
+        text = re.sub(rf"(?<!\w){found}(?!\w)", "***", text)
+    # An at sign, or the end of a quoted URL, follows a password; a key comes before other secrets.
+    text = re.sub(rf"(://[^\s/@:]*:){found}(?=@)", r"\1***", text)
+    return re.sub(
+        rf"(?i)((?:passw\w*|passcode|secret|token|key)['\"]?\s*[=:]\s*['\"]?){found}(?![\w])",
+        r"\1***",
+        text,
+    )
 
 
 def is_source(scheme: str) -> bool:

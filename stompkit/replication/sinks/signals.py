@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import Any, Final
 
+from blinker import Signal
+
 from stompkit.replication.events import Changeset
-from stompkit.replication.signals import emit
+from stompkit.replication.signals import CHANGESET, emit
 
 __all__ = ["SignalSink", "SignalsStopped"]
 
@@ -28,8 +30,9 @@ class SignalSink:
     after a restart subscribers hear again what had not been acknowledged.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(self, changesets: Signal = CHANGESET) -> None:
+        """Begin with nothing; ``changesets`` is the signal that changesets are sent by."""
+        self._signal = changesets
         self._last: dict[str, int] = {}
         self._stop = threading.Event()
 
@@ -47,7 +50,7 @@ class SignalSink:
         try:
             for changeset in changesets:
                 if changeset.sequence > self._last.get(changeset.origin, 0):
-                    sent.append((changeset, emit(changeset)))
+                    sent.append((changeset, emit(changeset, changesets=self._signal)))
         finally:
             for changeset, futures in sent:
                 self._wait(futures)

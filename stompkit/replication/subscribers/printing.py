@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator
 from threading import Lock
 from typing import Any, Final, Literal, TextIO
 
+from blinker import Signal
+
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.signals import CHANGESET, row_signals
 from stompkit.replication.subscribers._choice import choose
@@ -24,6 +26,7 @@ def print_sub(
     *,
     file: TextIO | None = None,
     format: Literal["text", "json"] = "text",
+    changesets: Signal = CHANGESET,
 ) -> Printer:
     """Print what happens to the rows of ``tables``, by default to standard output.
 
@@ -34,13 +37,14 @@ def print_sub(
     whatever is in a row.
 
     ``tables`` are names with or without their schemas; ``None`` prints all tables, with their
-    schemas. What is printed goes on until the printer that is given back is closed, held or not.
+    schemas. ``changesets`` is the signal that is heard: that of one publisher, or of all. What is
+    printed goes on until the printer that is given back is closed, held or not.
     Raises ``ValueError`` for anything but a list, a tuple or a set, and for an unknown ``format``.
     """
     if format not in ("text", "json"):
         raise ValueError(f"format is 'text' or 'json', not {format!r}")
-    printer = Printer(tables, file, is_json=format == "json")
-    CHANGESET.connect(printer, weak=False)
+    printer = Printer(tables, file, is_json=format == "json", changesets=changesets)
+    changesets.connect(printer, weak=False)
     return printer
 
 
@@ -48,11 +52,17 @@ class Printer:
     """Prints changesets; the handle of :func:`print_sub`."""
 
     def __init__(
-        self, tables: Collection[str] | None, file: TextIO | None, *, is_json: bool
+        self,
+        tables: Collection[str] | None,
+        file: TextIO | None,
+        *,
+        is_json: bool,
+        changesets: Signal = CHANGESET,
     ) -> None:
         """Print to ``file``, or to what is standard output then; raises ``ValueError``."""
         self._name_of = choose(tables)
         self._file = file
+        self._signal = changesets
         self._lines = _json_lines if is_json else _text_lines
         # Publishers of several threads may print.
         self._lock = Lock()
@@ -87,7 +97,7 @@ class Printer:
     def close(self) -> None:
         """Print no more; what was given as a file stays open."""
         self.is_closed = True
-        CHANGESET.disconnect(self)
+        self._signal.disconnect(self)
 
 
 def _text_lines(changeset: Changeset, change: RowChange, name: str) -> Iterator[str]:

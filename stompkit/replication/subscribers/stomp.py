@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any, Final, Self
 
 import msgspec
+from blinker import Signal
 
 from stompkit.link import BrokerUrl, Link
 from stompkit.replication.events import Changeset, RowChange
@@ -35,6 +36,7 @@ def stomp_sub(
     partitions: int = 1,
     max_body_bytes: int = MAX_BODY_BYTES,
     persistent: bool = True,
+    changesets: Signal = CHANGESET,
     **settings: Any,
 ) -> StompSub:
     """Connect to a broker, and send it each changeset from now on.
@@ -52,7 +54,8 @@ def stomp_sub(
     ``receipts``, for brokers that have none, frames can be lost. ``max_body_bytes`` bounds a frame.
     ``persistent`` asks the broker to keep frames over a restart.
 
-    ``partitions`` is for several consumers, see :func:`partitioned`.
+    ``partitions`` is for several consumers, see :func:`partitioned`. ``changesets`` is the signal
+    that is heard: that of one publisher, or of all.
 
     Raises ``ValueError`` for what can't be understood, and where there is no destination.
     """
@@ -78,6 +81,7 @@ def stomp_sub(
         partitions=partitions,
         max_body_bytes=max_body_bytes,
         persistent=persistent,
+        changesets=changesets,
     )
 
 
@@ -93,6 +97,7 @@ class StompSub:
         partitions: int = 1,
         max_body_bytes: int = MAX_BODY_BYTES,
         persistent: bool = True,
+        changesets: Signal = CHANGESET,
     ) -> None:
         """Begin to hear; the arguments are those of :func:`stomp_sub`."""
         #: The connection, which :meth:`close` closes.
@@ -102,9 +107,10 @@ class StompSub:
         self._partitions = partitions
         self._max_body_bytes = max_body_bytes
         self._persistent = persistent
+        self._signal = changesets
         # Frames of two publishers in two threads may not come between each other's.
         self._lock = Lock()
-        CHANGESET.connect(self.send, weak=False)
+        self._signal.connect(self.send, weak=False)
 
     def __repr__(self) -> str:
         """Where to."""
@@ -148,7 +154,7 @@ class StompSub:
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Hear no more, wait for what was sent, at most ``timeout_s`` seconds, and disconnect."""
-        CHANGESET.disconnect(self.send)
+        self._signal.disconnect(self.send)
         self.link.close(timeout_s)
 
     def _packets(self, changeset: Changeset) -> Iterator[Packet]:

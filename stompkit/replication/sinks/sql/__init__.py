@@ -205,9 +205,7 @@ class SqlSink:
 
     def _apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
         refused = self._prepare_each(changeset)
-        if changeset.source.is_snapshot:
-            with self._database.transaction() as connection:
-                self._waiting.create(connection)
+        can_wait = changeset.source.is_snapshot and self._make_waiting()
         with self._database.transaction() as connection:
             last = self._offsets.lock(connection, [changeset.origin])[changeset.origin]
             if last is not None and last >= changeset.sequence:
@@ -216,7 +214,8 @@ class SqlSink:
             rows = [change for change in changeset.changes if change.action != "schema"]
             if changeset.source.is_snapshot:
                 refused += self._apply_each(connection, changeset, rows)
-                refused = self._keep_orphans(connection, changeset, refused)
+                if can_wait:
+                    refused = self._keep_orphans(connection, changeset, refused)
                 self._try_waiting(connection, changeset)
             else:
                 # What was there before comes first.
@@ -269,7 +268,9 @@ class SqlSink:
                 with self._database.transaction() as connection:
                     if not self._offsets.is_there(connection):
                         raise
-        with self._database.transaction() as connection:
+        # Who may not even look at the table has nothing waiting in it.
+        self._waits = {}
+        with suppress(SinkDenied), self._database.transaction() as connection:
             self._waits = self._waiting.counts(connection)
         self._is_open = True
 
@@ -371,6 +372,18 @@ class SqlSink:
             raise problem_with(*batch.cause, str(rejected)) from None
 
     # Rows that wait for others.
+
+    def _make_waiting(self) -> bool:
+        """Make the table for rows that wait; gives whether it is there, and the user may use it."""
+        try:
+            with self._database.transaction() as connection:
+                self._waiting.create(connection)
+        except Stale:
+            # Another sink has made it in between.
+            return True
+        except (Rejected, SinkDenied):
+            return False
+        return True
 
     def _keep_orphans(
         self, connection: Connection, changeset: Changeset, refused: list[Refused]

@@ -290,6 +290,10 @@ class SqlSink:
             self._catalog.forget()
             self._is_open = False
             raise
+        except Stale:
+            # The table of offsets may be what is gone.
+            self._is_open = False
+            raise
         except ApplyProblem:
             # What waits is as it was.
             self._is_open = not self._waits and self._is_open

@@ -49,7 +49,7 @@ def test_tables_that_are_named_later_are_those_that_are_published(
 ) -> None:
     pub.close()
     everything = sqlalchemy_pub(sessions, tables)
-    assert everything.tables is None
+    assert not everything.tables
     everything(["tags", "text_keys"])
     everything(["text_keys"])
     assert everything.tables == {"tags", "text_keys"}

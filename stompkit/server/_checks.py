@@ -124,6 +124,7 @@ def _check_destinations(settings: Settings, document: Document) -> None:
             continue
         _check_children(each, kind, document, place)
         _check_ignored(each, kind, document, place)
+        _check_without_effect(each, kind, settings, document, place)
 
 
 def _check_ignored(each: DestinationConfig, kind: Kind, document: Document, place: Place) -> None:
@@ -132,6 +133,33 @@ def _check_ignored(each: DestinationConfig, kind: Kind, document: Document, plac
         document.add(
             (*place, name), f'has no effect on "{each.name[:100]}": {why}. Leave this line out'
         )
+
+
+def _check_without_effect(
+    each: DestinationConfig, kind: Kind, settings: Settings, document: Document, place: Place
+) -> None:
+    """Note what destinations of the kind know, and what means nothing all the same."""
+    end = "Leave one of the two out"
+    if each.nack in ("requeue", "discard", "dead-letter") and each.max_deliveries is not None:
+        document.add((*place, "max_deliveries"), f'has no effect with nack = "{each.nack}". {end}')
+    if each.expired == "dead-letter" and each.dead_letters is False:
+        document.add((*place, "expired"), f"has no effect with dead_letters = false. {end}")
+    first = each.name[len(kind.value) :].partition(".")[0]
+    if kind in (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC) and first not in ("*", ">", "#"):
+        document.add(
+            (*place, "name"),
+            f'"{each.name[:100]}" matches nothing: the broker gives each temporary destination a'
+            f" name of its own. Write {kind.value}> for all of them",
+        )
+    if kind is Kind.FANOUT and is_pattern(each.name):
+        pattern = Pattern(each.name)
+        names = [other.name for other in settings.destinations if not is_pattern(other.name)]
+        if not any(map(pattern.matches, names)):
+            document.add(
+                (*place, "name"),
+                f'"{each.name[:100]}" matches no fan-out: there are those only that have a table'
+                " with children",
+            )
 
 
 def _check_children(each: DestinationConfig, kind: Kind, document: Document, place: Place) -> None:

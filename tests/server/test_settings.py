@@ -420,6 +420,26 @@ MISTAKES = {
         'line 4: [[destination]] #1 max_queue_bytes: has no effect on "/fanout/a": a fan-out keeps'
         " no messages: set it for its children. Leave this line out",
     ),
+    "deliveries that nobody counts": (
+        '[[destination]]\nname = "/queue/a"\nmax_deliveries = 3\nnack = "requeue"',
+        'line 3: [[destination]] #1 max_deliveries: has no effect with nack = "requeue". Leave one'
+        " of the two out",
+    ),
+    "dead letters of what has none": (
+        '[[destination]]\nname = "/queue/a"\nexpired = "dead-letter"\ndead_letters = false',
+        "line 3: [[destination]] #1 expired: has no effect with dead_letters = false. Leave one of"
+        " the two out",
+    ),
+    "a temporary queue by name": (
+        '[[destination]]\nname = "/temp-queue/a"\nprefetch = 3',
+        'line 2: [[destination]] #1 name: "/temp-queue/a" matches nothing: the broker gives each'
+        " temporary destination a name of its own. Write /temp-queue/> for all of them",
+    ),
+    "a pattern of no fan-out": (
+        '[[destination]]\nname = "/fanout/a.>"\nmessage_ttl_s = 3',
+        'line 2: [[destination]] #1 name: "/fanout/a.>" matches no fan-out: there are those only'
+        " that have a table with children",
+    ),
     "the size of another store's file": (
         '[store]\nurl = "sqlite:////tmp/x.sqlite"\nmax_octets = 2000000',
         "line 3: [store] max_octets: has no effect with sqlalchemy, whose database has its own"

@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig
+from stompkit.server._queues import Queue
 from stompkit.server._selectors import Selector
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
@@ -344,6 +345,7 @@ def test_what_a_connection_has_not_acknowledged_comes_back_in_parts_and_in_its_o
     assert other.take("RECEIPT") != []
     clock.is_busy = False
     queue = broker.destinations[QUEUE]
+    assert isinstance(queue, Queue)
     assert iterations(clock, lambda: not queue.returning) > 0
     for message in first:
         waiting.ack(message)

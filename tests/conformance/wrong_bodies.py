@@ -185,3 +185,23 @@ class TakesPiecesForFrames(Fault):
         if not self.pending.endswith(b"\0"):
             self.pending = b""
         super().fill(until)
+
+
+class StripsLineFeeds(Fault):
+    """Takes line feeds at the end of a body for the end of the frame."""
+
+    found_by = ("client/body/unchanged",)
+
+    def body(self, body: bytes) -> bytes:
+        """Strip them."""
+        return body.rstrip(b"\n")
+
+
+class ChangesLineEnds(Fault):
+    """Reads bodies as text files are read."""
+
+    found_by = ("client/body/unchanged",)
+
+    def body(self, body: bytes) -> bytes:
+        """Have each line end in LF."""
+        return body.replace(b"\r\n", b"\n")

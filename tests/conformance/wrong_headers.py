@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.conformance.minimal_frames import Lost
 from tests.conformance.wrong_clients import Fault
 
@@ -182,3 +184,76 @@ class DropsCarriageReturns(Fault):
     def lines(self, head: bytes) -> list[str]:
         """Take them away."""
         return super().lines(head.replace(b"\r", b""))
+
+
+class LowersNamesThatItReads(Fault):
+    """Reads names of the user's headers in lower case."""
+
+    found_by = ("client/header/letter-case",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Only those, which have no other meaning."""
+        read = super().headers(command, lines)
+        return {n.lower() if n.startswith("x-") else n: value for n, value in read.items()}
+
+
+class LowersNamesThatItWrites(Fault):
+    """Writes names of headers in lower case."""
+
+    found_by = ("client/header/letter-case",)
+
+    def line(self, command: str, name: str, value: str) -> str:
+        """All of them."""
+        return super().line(command, name.lower(), value)
+
+
+class LowersValues(Fault):
+    """Reads values of the user's headers in lower case."""
+
+    found_by = ("client/header/letter-case", "client/header/utf8")
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Only those, which have no other meaning."""
+        read = super().headers(command, lines)
+        return {n: value.lower() if n.startswith("x-") else value for n, value in read.items()}
+
+
+class CutsValuesThatItReads(Fault):
+    """Has room for 255 characters of a value."""
+
+    found_by = ("client/header/long",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Cut them."""
+        return {n: value[:255] for n, value in super().headers(command, lines).items()}
+
+
+class CutsValuesThatItWrites(Fault):
+    """Has room for 1,024 octets in a header line."""
+
+    found_by = ("client/header/long",)
+
+    def line(self, command: str, name: str, value: str) -> str:
+        """Cut it."""
+        return super().line(command, name, value)[:1_024]
+
+
+class ReplacesTabs(Fault):
+    """Takes a tab for a blank."""
+
+    found_by = ("client/header/blanks-inside",)
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Replace them."""
+        return {n: v.replace("\t", " ") for n, v in super().headers(command, lines).items()}
+
+
+class FoldsBlanks(Fault):
+    """Takes several blanks for one."""
+
+    found_by = ("client/header/blanks-inside", "client/header/spaces")
+
+    def headers(self, command: str, lines: list[str]) -> dict[str, str]:
+        """Fold them."""
+        read = super().headers(command, lines)
+        return {n: re.sub(" +", " ", value) for n, value in read.items()}

@@ -35,12 +35,21 @@ USERS = [
     User("\u00fc", "\u00fc\u20ac"),
     User(" me ", "x", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),
     User("me", " pad ", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),
-    User("me", "", (("stompkit", "stompkit lets nobody in without a passcode"),)),
+    User(
+        "me",
+        "",
+        (
+            ("stompkit", "stompkit lets nobody in without a passcode"),
+            ("rabbitmq", "RabbitMQ lets nobody in without a passcode"),
+        ),
+    ),
 ]
 
 
 @pytest.mark.parametrize("user", USERS, ids=[f"{each.login}/{each.passcode}" for each in USERS])
-@pytest.mark.parametrize("name", ["stompkit", "coilmq", in_matrix("activemq")])
+@pytest.mark.parametrize(
+    "name", ["stompkit", "coilmq", in_matrix("activemq"), in_matrix("rabbitmq")]
+)
 def test_user_can_log_in(name: str, user: User) -> None:
     """Or it is said at once that this broker can't have such a user."""
     config = LaunchConfig(name=require(name), login=user.login, passcode=user.passcode)

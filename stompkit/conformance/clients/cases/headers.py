@@ -222,6 +222,52 @@ def case_sensitive(client: Client) -> None:
 
 
 @client_case(
+    "client/header/letter-case",
+    "Names and values of headers keep their capitals.",
+    level="FACT",
+    section="STOMP Frames",
+    since="1.1",
+    covers=of(NEW, "frame/case-sensitive"),
+)
+def letter_case(client: Client) -> None:
+    """Have the client read and write a header with capitals in its name and value."""
+    caller = client.session()
+    caller.expect_read(b"x-Mixed-Case:Some Value", "x-Mixed-Case=Some Value")
+    caller.expect_written("x-Mixed-Case=Some Value", b"x-Mixed-Case:Some Value")
+
+
+@client_case(
+    "client/header/long",
+    "A long value of a header is read and written whole.",
+    level="FACT",
+    section="STOMP Frames",
+    since="1.1",
+    covers=["1.2/headers/user-headers-may"],
+)
+def long_value(client: Client) -> None:
+    """Have the client read and write a value of 3,000 characters."""
+    caller = client.session()
+    value = "0123456789" * 300
+    caller.expect_read(f"x-a:{value}".encode(), f"x-a={value}")
+    caller.expect_written(f"x-a={value}", f"x-a:{value}".encode())
+
+
+@client_case(
+    "client/header/blanks-inside",
+    "Tabs and several blanks inside a value stay as they are.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/never-trim-pad"),
+)
+def blanks_inside(client: Client) -> None:
+    """Have the client read and write a value with a tab and three blanks inside."""
+    caller = client.session()
+    caller.expect_read(b"x-a:1\t2   3", "x-a=1\t2   3")
+    caller.expect_written("x-a=1\t2   3", b"x-a:1\t2   3")
+
+
+@client_case(
     "client/header/carriage-return",
     "In 1.1 lines end in LF, and a carriage return is an octet like any other.",
     level="FACT",

@@ -15,6 +15,7 @@ from typing import Any, Final
 from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
 from stompkit.testing._launching.brokers._releases import Release, choose, explain_missing
 from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.errors import BrokerError
 from stompkit.testing._launching.fetched import Fetched
 
 __all__ = ["RabbitMQ"]
@@ -151,7 +152,11 @@ def _definitions(config: LaunchConfig) -> dict[str, Any]:
     """The users, the virtual hosts and who may do what there: everybody everything."""
     users = {_GUEST: _GUEST}
     if config.login is not None:
-        users[config.login] = config.passcode or ""
+        if not config.passcode:
+            raise BrokerError(
+                f"RabbitMQ lets nobody in without a passcode: give {config.login!r} one"
+            )
+        users[config.login] = config.passcode
     vhosts = sorted({"/", config.vhost or "/"})
     return {
         "users": [_user(name, password) for name, password in users.items()],

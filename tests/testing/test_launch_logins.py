@@ -52,7 +52,13 @@ USERS = [
 )
 def test_user_can_log_in(name: str, user: User) -> None:
     """Or it is said at once that this broker can't have such a user."""
-    config = LaunchConfig(name=require(name), login=user.login, passcode=user.passcode)
+    config = LaunchConfig(
+        name=require(name),
+        login=user.login,
+        passcode=user.passcode,
+        # On a busy machine a Java or Erlang machine takes its time.
+        start_timeout_s=120.0,
+    )
     problem = user.problem(name)
     if not problem:
         with launch(config) as broker, broker.client() as client:

@@ -52,7 +52,7 @@ def test_tables_that_are_named_later_are_those_that_are_published(
     assert not everything.tables
     everything(["tags", "text_keys"])
     everything(["text_keys"])
-    assert everything.tables == {"tags", "text_keys"}
+    assert sorted(everything.tables or ()) == ["tags", "text_keys"]
     with sessions.begin() as session:
         session.add_all([TextKey(key="a"), Author(id=1, name="x")])
     everything.close()

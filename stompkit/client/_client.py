@@ -260,7 +260,8 @@ class Client:
 
         ``headers`` are further ones of SUBSCRIBE; with an ``id`` among them that is the
         subscription's. ``prefetch`` is the most messages that the broker shall send ahead of
-        their acknowledgements, by the headers ``prefetch-count`` and ``activemq.prefetchSize``.
+        their acknowledgements, by the headers ``prefetch-count`` and ``activemq.prefetchSize``,
+        and for Artemis by ``consumer-window-size``, with 1 MiB for each message.
 
         Raises ``ValueError`` for arguments that don't fit, and an ``id`` that is in use.
         """

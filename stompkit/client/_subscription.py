@@ -26,6 +26,12 @@ _log: Final = Logger()
 Handler = Callable[[Message], Awaitable[Any] | None]
 
 
+_WINDOW: Final = "consumer-window-size"
+#: What Artemis counts for each message of a prefetch: more than most have.
+_OCTETS_OF_A_MESSAGE: Final = 1024 * 1024
+_WIDEST: Final = 2**31 - 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
     """What a subscription is made with; see :meth:`Client.subscribe`."""
@@ -62,7 +68,19 @@ class Terms:
             # Each broker looks at its own spelling.
             prefetch = str(self.prefetch)
             own |= {"prefetch-count": prefetch, "activemq.prefetchSize": prefetch}
+            return Frame("SUBSCRIBE", {_WINDOW: _window(self.prefetch), **self.headers, **own})
         return Frame("SUBSCRIBE", {**self.headers, **own})
+
+
+def _window(prefetch: int) -> str:
+    """The octets of a prefetch, for a broker that counts these and not messages.
+
+    Artemis takes ``activemq.prefetchSize`` for octets where this header is missing: after a message
+    or two it would wait for acknowledgements, for ever where the client needs several messages for
+    one. With a window of one octet there is one message at a time.
+    """
+    octets = 1 if prefetch == 1 else min(prefetch * _OCTETS_OF_A_MESSAGE, _WIDEST)
+    return str(octets)
 
 
 class Subscription:

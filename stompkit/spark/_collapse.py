@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -28,6 +29,8 @@ from stompkit.spark._states import (
     Step,
     TableRules,
 )
+from stompkit.spark._told import told_columns
+from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["Collapse", "collapse"]
 
@@ -61,7 +64,7 @@ class Collapse:
         self.changes = 0
         self.problems: list[Problem] = []
         #: What changes with the operation ``schema`` tell, by table.
-        self.schemas: dict[tuple[str, str], Document] = {}
+        self.schemas: dict[tuple[str, str], dict[str, NewColumn]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take changes; those that can't be understood are among the ``problems``."""
@@ -131,7 +134,16 @@ class Collapse:
         old_key: Document | None,
     ) -> None:
         if operation == "schema":
-            self.schemas[table.schema, table.name] = after or {}
+            columns = told_columns(after or {})
+            if names := table.key_names:
+                columns = {
+                    each.name: msgspec.structs.replace(each, key=each.name in names)
+                    for each in columns.values()
+                }
+            if self._choice.is_partial:
+                keys = [each.name for each in columns.values() if each.key]
+                columns = self._choice.reduced(columns, keys)
+            self.schemas[table.schema, table.name] = columns
             return
         if operation == "truncate":
             self._turn(table, deletes=True)

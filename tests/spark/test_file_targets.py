@@ -268,6 +268,22 @@ def test_columns_that_changes_bring_are_added(place: Place) -> None:
         place.pipeline(evolve=False).run(rows_of(write(1, c=1), first=3))
 
 
+def test_tables_are_made_of_the_types_that_the_source_tells(place: Place) -> None:
+    told = schema_change(
+        {"name": "id", "type": "int", "key": True},
+        {"name": "price", "type": "decimal", "precision": 12, "scale": 2},
+        {"name": "at", "type": "datetimez"},
+    )
+    made = place.pipeline()
+    made.run(rows_of(told))
+    held = made.target._open("t")
+    found = {each.name: each.type for each in held.schema}
+    expected = (pa.int64(), pa.decimal128(12, 2), pa.timestamp("us", "UTC"))
+    assert tuple(found[name] for name in ("id", "price", "at")) == expected
+    made.run(rows_of(write(1, price=7), first=1))
+    assert place.table("t", "id price at") == [(1, Decimal(7), None)]
+
+
 def test_a_table_that_is_missing_is_made_on_demand_only(place: Place) -> None:
     with pytest.raises(SchemaProblem, match=r"no table 't'\. To go on"):
         place.pipeline(create=False).run(rows_of(write(1)))

@@ -11,15 +11,19 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import inspect
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SinkUnavailable, SqlSink
+from stompkit.replication.sinks.sql._schema import _HOLDERS
 from stompkit.replication.sinks.sql.parts import SchemaProblem
 from stompkit.replication.values import from_json
+from stompkit.spark._states import Choice
 from stompkit.spark.targets import Committed, Job, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget
 from stompkit.spark.targets._postgres import LEAST_ROWS
@@ -418,6 +422,74 @@ def test_a_column_is_added_of_the_type_that_the_source_tells(
     )
     pipeline().run(rows_of(told, write(1, n=2)))
     assert float(target.table()[0][1]) == 2.0
+
+
+#: Columns of each type that sources tell, with digits and lengths.
+TOLD = [
+    {"name": "id", "type": "int", "key": True, "nullable": False},
+    {"name": "big", "type": "int", "precision": 20},
+    {"name": "price", "type": "decimal", "precision": 12, "scale": 2},
+    {"name": "any", "type": "decimal"},
+    {"name": "short", "type": "text", "length": 20},
+    *({"name": f"a_{each}", "type": each} for each in sorted(_HOLDERS)),
+]
+
+
+def described(target: Target, table: str) -> dict[str, str]:
+    """The types of a table's columns, as the database spells them."""
+    columns = inspect(target.engine).get_columns(table)
+    return {each["name"]: str(each["type"].compile(target.engine.dialect)) for each in columns}
+
+
+def test_tables_are_made_as_the_sink_makes_them(target: Target, pipeline: MakePipeline) -> None:
+    told = schema_change(*TOLD)
+    with closing(SqlSink(target.url, create=True, table_map={"t": "sink_t"})) as sink:
+        sink.last("origin")
+        sink.apply([changeset(1, told)])
+    made = pipeline(create=True)
+    # Without rows; and with one whose values look like another type.
+    made.run(rows_of(told))
+    made.run(rows_of(replaced(told, "u"), write(1, "u", price=7, a_float=1.0), first=1))
+    expected = described(target, "sink_t")
+    assert set(expected) == {each["name"] for each in TOLD}
+    assert described(target, "t") == described(target, "u") == expected
+
+
+def replaced(told: RowChange, table: str) -> RowChange:
+    """The same of another table."""
+    return msgspec.structs.replace(told, table=table)
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_columns_are_made_as_they_are_chosen(target: Target, pipeline: MakePipeline) -> None:
+    choice = Choice(keys={"t": ("short",)}, except_columns=frozenset({"price", "any"}))
+    pipeline(replace(JOB, choice=choice), create=True).run(rows_of(schema_change(*TOLD)))
+    assert {each["name"] for each in TOLD} - set(described(target, "t")) == {"price", "any"}
+    assert inspect(target.engine).get_pk_constraint("t")["constrained_columns"] == ["short"]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [{"name": "id", "type": "int"}, {"name": "n"}],
+        [{"name": "id", "type": "quaternion"}],
+        [["id", "int"]],
+        "id int",
+    ],
+)
+@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+def test_columns_that_cannot_be_read_are_an_error(
+    target: Target, pipeline: MakePipeline, columns: object
+) -> None:
+    target.execute(SIMPLE)
+    told = change("schema", {}, after={"columns": columns})
+    made = pipeline()
+    with pytest.raises(ApplyProblem, match=r"message 1 .*: schema of the table 't'.*: .*column"):
+        made.run(rows_of(write(1), told))
+    assert (target.table(), made.fence()) == ([], {})
+    made = pipeline(replace(JOB, dead_letters=True))
+    assert made.run(rows_of(write(1), told)).dead_letters == 1
+    assert made.fence() == {0: 1}
 
 
 def test_a_column_that_may_not_be_added_stops_with_what_to_do(

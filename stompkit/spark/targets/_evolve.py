@@ -17,11 +17,10 @@ from stompkit.replication.sinks.sql.parts import (
     make_columns,
     make_table,
 )
-from stompkit.spark._states import Document
 from stompkit.spark.targets._widen import Wider, statement_of
 from stompkit.spark.targets.base import Lacking, NewColumn
 
-__all__ = ["evolve", "merged", "told_columns", "type_of"]
+__all__ = ["evolve", "merged", "type_of"]
 
 #: What the one member of an object in place of a value says about the column.
 _TAGS: Final = {
@@ -69,20 +68,6 @@ def _wider(one: str, other: str) -> str:
     return one if (other, one) in _WIDER else "text"
 
 
-def told_columns(told: Document) -> dict[str, NewColumn]:
-    """The columns of a change with the operation ``schema``; none where they can't be read."""
-    try:
-        columns = msgspec.convert(told.get("columns") or [], list[SourceColumn])
-    except msgspec.ValidationError:
-        return {}
-    return {
-        each.name: NewColumn(
-            each.name, each.type, each.key, each.precision, each.scale, each.length
-        )
-        for each in columns
-    }
-
-
 def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColumn]]:
     """What is lacking in any part, in the type that holds the values of all."""
     made: dict[tuple[str, str], dict[str, NewColumn]] = {}
@@ -96,6 +81,10 @@ def merged(parts: Iterable[Lacking]) -> dict[tuple[str, str], dict[str, NewColum
 
 def _merged(known: NewColumn, column: NewColumn) -> NewColumn:
     """A column that holds what two do; what the source has told of it stays."""
+    if known.is_told != column.is_told:
+        # Values may look like less than the column holds, or like more.
+        kept = known if known.is_told else column
+        return msgspec.structs.replace(kept, key=known.key or column.key)
     wider = known.type if known.type == column.type else _wider(known.type, column.type)
     is_guess = not any(_numbers(column))
     kept = known if is_guess and wider == known.type else column
@@ -133,7 +122,7 @@ def evolve(
                     " or open the target with create=True,"
                     " or name in `tables` those that are to be applied"
                 )
-            if not any(column.key for column in new):
+            if not any(each.key or each.is_told for each in columns.values()):
                 raise SchemaProblem(
                     f"the table {name!r} can't be made: its changes tell no key."
                     " To go on, make it in the target"

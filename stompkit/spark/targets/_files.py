@@ -18,11 +18,10 @@ from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import Catalog, SchemaProblem, TargetTable
 from stompkit.spark._collapse import Collapse
-from stompkit.spark._states import Document, Problem, Step, TableRules
+from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
 from stompkit.spark.targets._arrow import BACKEND, arrow_type, described, field_of
 from stompkit.spark.targets._direct import Tally, problems_of
-from stompkit.spark.targets._evolve import told_columns
 from stompkit.spark.targets._overlay import Overlay, moved_keys
 from stompkit.spark.targets._plan import Op, Plan
 from stompkit.spark.targets._rewrite import File, Rewrite
@@ -355,13 +354,12 @@ class FileTarget(ABC):
         plan = Plan(self._table, BACKEND)
         for step in steps:
             plan.add(step)
-        for source, told in (collapse.schemas if collapse is not None else {}).items():
-            table, columns = self._table(*source), told_columns(told)
-            if self._is_wanted(table, columns):
+        for source, columns in (collapse.schemas if collapse is not None else {}).items():
+            if self._is_wanted(self._table(*source), columns):
                 plan.schemas[source] = columns
         return plan
 
-    def _is_wanted(self, table: TargetTable | None, columns: Document) -> bool:
+    def _is_wanted(self, table: TargetTable | None, columns: Mapping[str, NewColumn]) -> bool:
         if table is None:
             return self._settings["create"] and bool(columns)
         return self._settings["evolve"] and any(table.column(name) is None for name in columns)

@@ -22,7 +22,7 @@ from stompkit.replication.sinks.sql.parts import (
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Step, TableRules
 from stompkit.spark.targets._books import Books
-from stompkit.spark.targets._evolve import told_columns, type_of
+from stompkit.spark.targets._evolve import type_of
 from stompkit.spark.targets._plan import Op, Plan
 from stompkit.spark.targets.base import NewColumn
 
@@ -94,9 +94,8 @@ class Session:
         plan = Plan(lambda schema, table: self.find(connection, schema, table), self.backend)
         for step in steps:
             plan.add(step)
-        for source, told in collapse.schemas.items():
+        for source, columns in collapse.schemas.items():
             table = self.find(connection, *source)
-            columns = told_columns(told)
             if table is None:
                 is_wanted = self._settings["create"] and bool(columns)
             else:

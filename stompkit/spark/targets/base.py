@@ -44,6 +44,8 @@ class NewColumn(msgspec.Struct, frozen=True):
     precision: int | None = None
     scale: int | None = None
     length: int | None = None
+    #: Whether the source says so; else it is a guess, from values.
+    is_told: bool = False
 
 
 #: The columns that tables lack, by schema and name of the source.

@@ -8,6 +8,7 @@ from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
     SchemaProblem,
     SourceColumn,
+    columns_of,
     make_columns,
     make_table,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "TargetTable",
     "adapter",
     "apply_batch",
+    "columns_of",
     "groups_of",
     "make_columns",
     "make_table",

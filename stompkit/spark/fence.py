@@ -13,12 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Fence", "Ranges", "are_in_order", "beyond", "moved", "ranges_of", "sort_key"]
+__all__ = ["Fence", "Point", "Ranges", "are_in_order", "beyond", "moved", "ranges_of", "sort_key"]
 
 #: The ordinal of the last message that is applied, by partition.
 Fence = Mapping[int, int]
-#: The first and the last ordinal of each partition.
-Ranges = Mapping[int, tuple[int, int]]
+#: A change of a partition: the ordinal of its message, and its number in the changeset. One message
+#: can have more changes than are worked on together, so an ordinal alone tells no order.
+Point = tuple[int, int]
+#: The first and the last change of each partition.
+Ranges = Mapping[int, tuple[Point, Point]]
 
 
 def beyond(batch: pa.RecordBatch, fence: Fence) -> pa.RecordBatch:
@@ -35,12 +38,10 @@ def beyond(batch: pa.RecordBatch, fence: Fence) -> pa.RecordBatch:
     return batch if is_new.all() else batch.filter(pa.array(is_new))
 
 
-def ranges_of(batches: Iterable[pa.RecordBatch]) -> tuple[dict[int, tuple[int, int]], bool]:
-    """The ordinals that there are, and whether each partition's come in their order."""
-    ranges: dict[int, tuple[int, int]] = {}
+def ranges_of(batches: Iterable[pa.RecordBatch]) -> tuple[dict[int, tuple[Point, Point]], bool]:
+    """The changes that there are, and whether each partition's come in their order."""
+    ranges: dict[int, tuple[Point, Point]] = {}
     in_order = True
-    # The change of a changeset that came last, by partition.
-    changes: dict[int, int] = {}
     for batch in batches:
         partitions, ordinals = _places(batch)
         numbers = batch.column("change").to_numpy(zero_copy_only=False)
@@ -51,30 +52,27 @@ def ranges_of(batches: Iterable[pa.RecordBatch]) -> tuple[dict[int, tuple[int, i
             in_order = in_order and bool(
                 ((ahead > 0) | ((ahead == 0) & (np.diff(steps) > 0))).all()
             )
-            first, last = int(own.min()), int(own.max())
+            order = np.lexsort((steps, own)) if not in_order else (0, -1)
+            first, last = ((int(own[at]), int(steps[at])) for at in (order[0], order[-1]))
             if partition in ranges:
                 before = ranges[partition]
-                follows = first > before[1] or (
-                    first == before[1] and int(steps[0]) > changes[partition]
-                )
-                in_order = in_order and follows
+                in_order = in_order and first > before[1]
                 first, last = min(first, before[0]), max(last, before[1])
             ranges[partition] = (first, last)
-            changes[partition] = int(steps[-1])
     return ranges, in_order
 
 
-def sort_key(ranges: Ranges) -> list[tuple[int, int]]:
+def sort_key(ranges: Ranges) -> list[tuple[int, Point]]:
     """What parts of a batch are sorted by, before :func:`are_in_order` looks at them."""
     return sorted((partition, first) for partition, (first, _) in ranges.items())
 
 
 def are_in_order(parts: Sequence[Ranges]) -> bool:
     """Whether each part begins where no part before it has been, in every partition."""
-    lasts: dict[int, int] = {}
+    lasts: dict[int, Point] = {}
     for ranges in parts:
         for partition, (first, last) in ranges.items():
-            if first <= lasts.get(partition, -1):
+            if partition in lasts and first <= lasts[partition]:
                 return False
             lasts[partition] = last
     return True
@@ -84,7 +82,7 @@ def moved(fence: Fence, parts: Iterable[Ranges]) -> dict[int, int]:
     """The fence when all parts are applied."""
     made = dict(fence)
     for ranges in parts:
-        for partition, (_, last) in ranges.items():
+        for partition, (_, (last, _)) in ranges.items():
             made[partition] = max(last, made.get(partition, -1))
     return made
 

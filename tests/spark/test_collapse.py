@@ -268,14 +268,21 @@ def test_it_is_seen_whether_changes_come_in_order(
 
 def test_changes_of_one_message_come_in_the_order_of_their_numbers() -> None:
     rows = [row_of(write(1), 3, number) for number in (0, 1, 2)]
-    assert ranges_of([batch_of(rows)]) == ({0: (3, 3)}, True)
-    assert ranges_of([batch_of(rows[:1]), batch_of(rows[1:])]) == ({0: (3, 3)}, True)
-    assert ranges_of([batch_of(rows[::-1])]) == ({0: (3, 3)}, False)
+    whole = {0: ((3, 0), (3, 2))}
+    assert ranges_of([batch_of(rows)]) == (whole, True)
+    assert ranges_of([batch_of(rows[:1]), batch_of(rows[1:])]) == (whole, True)
+    assert ranges_of([batch_of(rows[::-1])]) == (whole, False)
+    # As where one message has more changes than are worked on together.
+    halves = [ranges_of([batch_of(some)])[0] for some in (rows[:1], rows[1:])]
+    assert are_in_order(halves)
+    assert not are_in_order(halves[::-1])
+    assert are_in_order(sorted(halves[::-1], key=sort_key))
+    assert moved({}, halves) == {0: 3}
 
 
 def test_parts_follow_each_other_or_are_sorted_first() -> None:
-    parts = [{0: (5, 9)}, {1: (0, 3)}, {0: (0, 4)}]
+    parts = [{0: ((5, 0), (9, 0))}, {1: ((0, 0), (3, 1))}, {0: ((0, 0), (4, 2))}]
     parts.sort(key=sort_key)
     assert are_in_order(parts)
-    assert not are_in_order([{0: (0, 4)}, {0: (4, 5)}])
+    assert not are_in_order([{0: ((0, 0), (4, 2))}, {0: ((4, 2), (5, 0))}])
     assert moved({0: 2, 3: 1}, parts) == {0: 9, 1: 3, 3: 1}

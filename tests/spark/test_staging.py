@@ -182,7 +182,7 @@ class Moving(SqlTarget):
     def commit(self, parts: Sequence[Staged], job: Job) -> Committed | None:
         """Move it."""
         last = job.fence.get(1, 0)
-        other = Staged({1: (last, last + 1)})
+        other = Staged({1: ((last + 1, 0), (last + 1, 0))})
         assert super().commit([other], job) is not None
         return super().commit(parts, job)
 

@@ -425,13 +425,13 @@ def test_a_column_is_added_of_the_type_that_the_source_tells(
 
 
 #: Columns of each type that sources tell, with digits and lengths.
-TOLD = [
+TOLD: list[dict[str, object]] = [
     {"name": "id", "type": "int", "key": True, "nullable": False},
     {"name": "big", "type": "int", "precision": 20},
     {"name": "price", "type": "decimal", "precision": 12, "scale": 2},
     {"name": "any", "type": "decimal"},
     {"name": "short", "type": "text", "length": 20},
-    *({"name": f"a_{each}", "type": each} for each in sorted(_HOLDERS)),
+    *[dict[str, object](name=f"a_{each}", type=each) for each in sorted(_HOLDERS)],
 ]
 
 

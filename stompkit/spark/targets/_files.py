@@ -291,7 +291,9 @@ class FileTarget(ABC):
         with self._exclusive():
             job = Job(pipeline, spool, fence=self.fence(pipeline, spool))
             new = [each for each in problems if each.place[1] > job.fence.get(each.place[0], -1)]
-            ends = moved(job.fence, [{each.place[0]: each.place[1:2] * 2} for each in new])
+            ends = moved(
+                job.fence, [{each.place[0]: (each.place[1:], each.place[1:])} for each in new]
+            )
             letters = letters_of(pipeline, spool, new, datetime.now(UTC))
             if new and not self._commit(job, {}, letters, ends):
                 raise ApplyProblem(f"somebody else writes the dead letters of {pipeline!r}")

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from stompkit.spark._states import Choice, Problem
-from stompkit.spark.fence import Fence
+from stompkit.spark.fence import Fence, Point
 
 __all__ = [
     "Committed",
@@ -82,8 +82,8 @@ class Job:
 class Staged:
     """What a task has made of some changes that follow each other."""
 
-    #: The first and the last ordinal of each partition.
-    ranges: dict[int, tuple[int, int]]
+    #: The first and the last change of each partition.
+    ranges: dict[int, tuple[Point, Point]]
     #: Whether the changes came in their order; nothing is made of others.
     in_order: bool = True
     rows: int = 0

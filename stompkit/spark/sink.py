@@ -10,8 +10,8 @@
 
 What the columns of the source have beside that is left out, and so are headers that are the
 broker's to give. A task ends when the broker has confirmed all of its messages. One that is tried
-again sends them again, with the same ``event-id``: of a stream by query, batch, task and row, of
-all else a digest of what is sent.
+again sends them again, with the same ``event-id``: of a stream by query, batch, task and row; of
+all else a digest of the write, task, row and what is sent. Another write of equal rows has others.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -91,9 +92,11 @@ class _Packet(NamedTuple):
 
 
 class _Names:
-    """Event ids, the same when a task is tried again."""
+    """Event ids, the same when a task is tried again, and of no other write."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: str) -> None:
+        """``write`` is unique to the write that a task belongs to."""
+        self._write = write
         context = TaskContext.get()
         self._row = -1
         self._task = 0 if context is None else context.partitionId()
@@ -108,16 +111,22 @@ class _Names:
         place = f"{self._task}-{self._row}"
         if self._stream:
             return f"{self._stream}-{place}"
-        told = repr((place, destination, sorted(headers.items()))).encode()
+        # With what is sent: a task that is tried again may get its rows in another order, and none
+        # of them is to be taken for another one.
+        told = repr((self._write, place, destination, sorted(headers.items()))).encode()
         return hashlib.sha256(told + body).hexdigest()[:32]
 
 
 class _Writer:
     """What both writers do."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`."""
+    def __init__(self, options: SinkOptions, schema: StructType, write: str) -> None:
+        """Check the columns; raises :class:`~stompkit.spark.session.SparkProblem`.
+
+        ``write`` is unique to the write; empty where each attempt of a task is one of its own.
+        """
         self._options: Final = options
+        self._write: Final = write
         kinds = {
             field.name: field.dataType for field in schema.fields if field.name not in _IGNORED
         }
@@ -139,7 +148,7 @@ class _Writer:
     def send(self, batches: Iterable[pa.RecordBatch]) -> Sent:
         """Send rows, and wait until they are confirmed; raises what sending has failed with."""
         sent = 0
-        names = _Names()
+        names = _Names(self._write or uuid4().hex)
         waiting: deque[Future[None]] = deque()
         link = self._options.broker.link(receipts=self._options.receipts)
         with link:
@@ -200,7 +209,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises :class:`~stompkit.spark.session.SparkProblem` for columns that can't be sent."""
-        self._writer: Final = _Writer(options, schema)
+        # Made once by the driver, and sent to all tasks and their further attempts.
+        self._writer: Final = _Writer(options, schema, uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of a task."""
@@ -212,7 +222,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises :class:`~stompkit.spark.session.SparkProblem` for columns that can't be sent."""
-        self._writer: Final = _Writer(options, schema)
+        # Without the names that Spark gives batches nothing is known to be the same in another
+        # attempt: better twice than not at all.
+        self._writer: Final = _Writer(options, schema, "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of a task."""

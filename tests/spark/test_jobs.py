@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -276,6 +277,33 @@ def test_a_lost_checkpoint_changes_nothing(spark: SparkSession, shop: Shop) -> N
         pipeline = shop.run(spark, "events")
         assert pipeline.progress().changes == (50 if state == "one" else 0)
     shop.check("events", 50)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "offsets",
+        pytest.param("commits", marks=pytest.mark.matrix),
+        pytest.param("metadata", marks=pytest.mark.matrix),
+    ],
+)
+def test_damaged_checkpoint_is_said_to_be_no_loss(
+    spark: SparkSession, shop: Shop, damaged: str
+) -> None:
+    spool = fill(shop.folder / "spool", orders(0, 50))
+    shop.describe({"spool": str(spool)})
+    shop.run(spark, "replicate")
+    fill(shop.folder / "spool", orders(50, 60))
+    checkpoint = shop.folder / "state/shop/replicate/checkpoint"
+    for path in (checkpoint / damaged, *(checkpoint / damaged).glob("*")):
+        if path.is_file():
+            path.write_text("{")
+            (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(PipelineProblem, match=r"replicate/checkpoint is damaged, remove it\. How"):
+        shop.run(spark, "replicate")
+    shutil.rmtree(checkpoint)
+    assert shop.run(spark, "replicate").progress().changes == 10
+    shop.check("replicate", 60)
 
 
 def test_what_a_target_lacks_is_told_in_the_words_of_the_file(

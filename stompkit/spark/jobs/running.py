@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
@@ -142,13 +142,22 @@ class Pipeline:
             if self._is_stopping:
                 return
             with self._heard(spark):
-                query = self._start(spark)
+                query = self._begin(spark)
                 try:
                     self._follow(query)
                 finally:
                     if query.isActive:
                         query.stop()
                 self._note_progress(query)
+
+    def _begin(self, spark: SparkSession) -> StreamingQuery:
+        """Start; raises PipelineProblem for what Spark finds wrong with its checkpoint."""
+        try:
+            return self._start(spark)
+        except PySparkException as error:
+            text = str(error)
+            reason = _quoted(text).rstrip(".") + self._advice(text)
+            raise PipelineProblem(self.settings.without_secrets(reason)) from error
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         settings = self.settings
@@ -287,7 +296,27 @@ class Pipeline:
         failure = self._failure
         if isinstance(failure, Exception):
             return self.settings.without_secrets(self._told(failure))
-        return self.settings.without_secrets(_quoted(str(error)))
+        return self.settings.without_secrets(
+            _quoted(str(error)).rstrip(".") + self._advice(str(error))
+        )
+
+    def _advice(self, told: str) -> str:
+        """What to do where Spark can't go on from its checkpoint."""
+        if self._progress.batches or _OURS.search(told) or "Python worker" in told:
+            # It has gone on, the source says itself what is the matter, or a process is missing.
+            return ""
+        where = self.settings.checkpoint_of(self.job)
+        if isinstance(self._work, Aggregating):
+            return (
+                f". If the checkpoint {where} is damaged, bring back a copy of it: it has what was"
+                " counted. Or remove it and the results, and the job counts again what the spool"
+                " has"
+            )
+        return (
+            f". If the checkpoint {where} is damaged, remove it. How far the job is stands in the"
+            " target: it reads the spool from the start and leaves out what is applied. Nothing is"
+            " lost or applied twice"
+        )
 
     def _told(self, error: Exception) -> str:
         if type(error).__module__.startswith("pyspark."):

@@ -92,6 +92,8 @@ RANGES: Final = Columns(
     ("_start", LongType()),
     ("_end", LongType()),
     ("_fail_on_data_loss", BooleanType()),
+    # Ordinals in JSON where they are not read in their order; else empty.
+    ("_order", StringType()),
 )
 #: Messages as they are.
 RAW: Final = Columns(

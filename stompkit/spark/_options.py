@@ -26,6 +26,9 @@ Bound = Literal["earliest", "latest"] | dict[int, int] | float
 #: What rows are: messages, changes, or what there is to read.
 Payload = Literal["raw", "changeset", "ranges"]
 
+#: What becomes of a gap among changesets that lasts.
+GapPolicy = Literal["stop", "wait", "skip"]
+
 _CONNECTION: Final = (
     "hosts",
     "login",
@@ -56,12 +59,17 @@ _SOURCE: Final = (
     "maxBytesPerTrigger",
     "payload",
     "reader",
+    "gap",
+    "gapTimeout",
+    "beginningWait",
     "pushFilters",
 )
 _SINK: Final = (*_CONNECTION, "destination")
 #: What Spark itself hands on to a sink.
 _OF_SPARK: Final = ("path", "checkpointLocation", "queryName", "outputMode")
 _DEFAULT_ROWS: Final = 100_000
+#: What tasks make of a batch comes to the driver, whose heap has 1 GB by default.
+_DEFAULT_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +96,16 @@ class SourceOptions:
     min_partitions: int = 1
     max_records: int = _DEFAULT_ROWS
     """Messages of one micro-batch."""
-    max_bytes: int | None = None
-    """Octets of one micro-batch."""
+    max_bytes: int = _DEFAULT_BYTES
+    """Octets of one micro-batch; a message that is larger is one alone."""
     payload: Payload = "raw"
     reader: str = ""
     """The name under which retention waits for this query; empty: it does not."""
+    gap: GapPolicy = "stop"
+    """What becomes of changesets that are missing: stop with an error, wait, or go on behind."""
+    gap_timeout_s: float = 30.0
+    beginning_wait_s: float = 2.0
+    """How long is waited for number 1 of an origin that is new."""
     push_filters: bool = False
 
     @classmethod
@@ -127,9 +140,12 @@ class SourceOptions:
             max_records=given.number(
                 "maxRecordsPerTrigger", given.number("maxOffsetsPerTrigger", _DEFAULT_ROWS)
             ),
-            max_bytes=given.number("maxBytesPerTrigger", 0) or None,
+            max_bytes=given.number("maxBytesPerTrigger", _DEFAULT_BYTES),
             payload=cast("Payload", given.choice("payload", ("raw", "changeset", "ranges"))),
             reader=given.text("reader"),
+            gap=cast("GapPolicy", given.choice("gap", ("stop", "wait", "skip"))),
+            gap_timeout_s=given.number("gapTimeout", 30),
+            beginning_wait_s=given.number("beginningWait", 2),
             push_filters=given.truth("pushFilters", default=False),
         )
 

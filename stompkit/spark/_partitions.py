@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from stompkit.spark._changes import change_batches
 from stompkit.spark._columns import RANGES, raw_batches
 from stompkit.spark._options import Bound, Payload, SourceOptions
+from stompkit.spark._order import Piece, Run
 from stompkit.spool import DataLost, SpoolProblem, SpoolReader
 
 __all__ = ["SpoolRange", "plan", "read", "resolve"]
@@ -25,9 +27,16 @@ class SpoolRange(InputPartition):
     """What one task reads: a range of a partition, but none of the messages."""
 
     def __init__(
-        self, reader: SpoolReader, partition: int, start: int, end: int, options: SourceOptions
+        self,
+        reader: SpoolReader,
+        partition: int,
+        start: int,
+        end: int,
+        options: SourceOptions,
+        *,
+        order: tuple[Run, ...] | None = None,
     ) -> None:
-        """From ``start`` on and before ``end``."""
+        """From ``start`` on and before ``end``; with ``order`` these runs of them instead."""
         super().__init__((partition, start, end))
         self.reader: Final = reader
         self.partition: Final = partition
@@ -35,6 +44,7 @@ class SpoolRange(InputPartition):
         self.end: Final = end
         self.payload: Final[Payload] = options.payload
         self.fail_on_data_loss: Final = options.fail_on_data_loss
+        self.order: Final = order
 
 
 def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
@@ -64,10 +74,15 @@ def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
 
 
 def plan(
-    reader: SpoolReader, start: Sequence[int], end: Sequence[int], options: SourceOptions
+    reader: SpoolReader,
+    start: Sequence[int],
+    end: Sequence[int],
+    options: SourceOptions,
+    pieces: Mapping[int, Sequence[Piece]] | None = None,
 ) -> list[SpoolRange]:
     """What tasks have to read; raises DataLost where something is not there any more.
 
+    ``pieces`` are those of partitions that are read in another order than the messages came in.
     With ``failOnDataLoss=false`` what is there is read, and the log tells what is not.
     """
     begin = [
@@ -83,10 +98,23 @@ def plan(
     )
     parts = max(options.min_partitions, -(-octets // _TASK_BYTES))
     ranges = reader.split(begin, end, parts)
-    return [
+    pieces = pieces or {}
+    made = [
         SpoolRange(reader, partition, first, last, options)
         for partition, first, last in _halved(ranges, options.min_partitions)
+        if partition not in pieces
     ]
+    for partition, some in pieces.items():
+        at = begin[partition]
+        for piece in some:
+            if at < piece.start:
+                made.append(SpoolRange(reader, partition, at, piece.start, options))
+            place = partition, piece.start, piece.end
+            made.append(SpoolRange(reader, *place, options, order=piece.runs))
+            at = piece.end
+        if at < end[partition]:
+            made.append(SpoolRange(reader, partition, at, end[partition], options))
+    return made
 
 
 def _halved(ranges: Sequence[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
@@ -138,7 +166,11 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if start >= end:
         return
     if partition.payload == "changeset":
-        yield from change_batches(reader, number, start, end, reader.blocks(number, start, end))
+        if partition.order is None:
+            blocks = reader.blocks(number, start, end)
+        else:
+            blocks = Piece(partition.start, end, partition.order).blocks(reader, number)
+        yield from change_batches(reader, number, start, end, blocks)
     else:
         yield from raw_batches(reader, number, start, end)
 
@@ -152,5 +184,6 @@ def _told(partition: SpoolRange) -> pa.RecordBatch:
         "_start": partition.start,
         "_end": partition.end,
         "_fail_on_data_loss": partition.fail_on_data_loss,
+        "_order": "" if partition.order is None else json.dumps(partition.order),
     }
     return pa.RecordBatch.from_pylist([row], schema=RANGES.arrow)

@@ -19,6 +19,7 @@ __all__ = [
     "Change",
     "Envelope",
     "Source",
+    "header_values",
     "read_envelope",
     "read_envelopes",
     "several_parts",
@@ -154,6 +155,17 @@ def several_parts(block: Block) -> Mapping[int, tuple[str, str]]:
     counts = _by_message(block, values, has_counts)
     numbers = _by_message(block, values, pc.equal(names, _NUMBER))
     return {row: (numbers.get(row, "1"), of) for row, of in counts.items() if of != "1"}
+
+
+def header_values(block: Block, name: str) -> tuple[np.ndarray, pa.Array]:
+    """The headers of one name: which messages of the block have them, and their values."""
+    headers = block.headers
+    places = np.flatnonzero(pc.equal(_array(headers.names, pa.string()), name))
+    rows = np.frombuffer(headers.rows, np.uint32)
+    owners = np.searchsorted(rows, places, side="right") - 1
+    # Of a block that was cut there are more headers than messages.
+    own = (owners >= 0) & (owners < block.count)
+    return owners[own], _array(headers.values, pa.string()).take(pa.array(places[own]))
 
 
 def _by_message(block: Block, values: pa.Array, are_wanted: pa.Array) -> dict[int, str]:

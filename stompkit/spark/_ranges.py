@@ -7,6 +7,7 @@ changes read the spool.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             )
             reader = SpoolReader(options.spool, expect_id=row["_spool"])
             place = row["_partition"], row["_start"], row["_end"]
-            yield from read(SpoolRange(reader, *place, options))
+            order = tuple(map(tuple, json.loads(row["_order"]))) if row["_order"] else None
+            yield from read(SpoolRange(reader, *place, options, order=order))
 
 
 def changes_of(df: DataFrame) -> DataFrame:

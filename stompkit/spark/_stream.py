@@ -1,11 +1,14 @@
 """Reading a spool as a stream.
 
 An offset is ``{"v": 1, "spool": ID, "p": {"0": ORDINAL, ...}}``: the id keeps a checkpoint from
-being used with another spool, whose ordinals mean other messages.
+being used with another spool, whose ordinals mean other messages. Where rows are changes, ``o`` has
+how far each origin is, by which changesets are brought into their order.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stompkit.spark._options import SourceOptions
+from stompkit.spark._order import Gap, Origins, Piece, check_late, scan
 from stompkit.spark._partitions import plan, read, resolve
 from stompkit.spool import OtherSpool, SpoolProblem, SpoolReader, readers
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamReader"]
 
+_log: Final = logging.getLogger(__name__)
 _FORMAT: Final = 1
 
 
@@ -44,6 +49,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Where a query that is to end when it has what there is ends.
         self._target: tuple[int, ...] | None = None
         self._is_registered = False
+        #: Since when changesets are missing, by origin and number; and when that was told last.
+        self._waits: dict[tuple[str, int], float] = {}
+        self._reminded = float("-inf")
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without checkpoint begins."""
@@ -53,8 +61,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Whether this is the first start can be told only by that.
             known = readers.listed(self._options.spool).get(name)
             if known is not None:
-                return _offset(reader, known.positions)
-        return _offset(reader, resolve(reader, starting))
+                return self._beginning(reader, known.positions)
+        return self._beginning(reader, resolve(reader, starting))
+
+    def _beginning(self, reader: SpoolReader, ordinals: Sequence[int]) -> dict[str, Any]:
+        """An offset before which no message was looked at."""
+        if self._options.payload == "raw":
+            return _offset(reader, ordinals)
+        return _offset(reader, ordinals, Origins(has_past=any(ordinals)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """How much a micro-batch has at most."""
@@ -90,12 +104,88 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # What was lost is no part of the bounds.
             floor = reader.floor()
             begin = tuple(max(pair) for pair in zip(begin, floor, strict=True))
-            if self._options.max_bytes is not None:
-                most = reader.bytes_limit(begin, self._options.max_bytes)
-                end = tuple(min(pair) for pair in zip(end, most, strict=True))
+            most = reader.bytes_limit(begin, self._options.max_bytes)
+            end = tuple(min(pair) for pair in zip(end, most, strict=True))
             if isinstance(limit, ReadMaxRows):
                 end = _fewer(begin, end, limit.max_rows)
-        return _offset(reader, end)
+        if self._options.payload == "raw":
+            return _offset(reader, end)
+        end, origins = self._ordered(reader, start, begin, end)
+        return start if end == _ordinals(reader, start) else _offset(reader, end, origins)
+
+    def _ordered(
+        self,
+        reader: SpoolReader,
+        start: Mapping[str, Any],
+        begin: tuple[int, ...],
+        end: tuple[int, ...],
+    ) -> tuple[tuple[int, ...], Origins]:
+        """Where the batch ends so that changesets are in their order; raises SpoolProblem."""
+        head = reader.head() if self._target is None else self._target
+        skips: dict[str, list[tuple[int, int]]] = {}
+        begins: dict[str, int] = {}
+        while True:
+            origins = _origins(start)
+            scans = [
+                scan(reader, number, *bounds, origins, skips=skips, begins=begins)
+                for number, bounds in enumerate(zip(begin, end, head, strict=True))
+            ]
+            ends = tuple(each.end for each in scans)
+            gaps = [gap for each in scans for gap in each.gaps]
+            if not self._decide(gaps, skips, begins, is_stuck=ends == begin):
+                break
+        late = [each for made in scans for each in made.late]
+        if self._options.gap != "skip":
+            check_late(late)
+        elif late:
+            _log.warning("left out %d changesets that came too late, as %s", len(late), late[0])
+        return ends, origins
+
+    def _decide(
+        self,
+        gaps: Sequence[Gap],
+        skips: dict[str, list[tuple[int, int]]],
+        begins: dict[str, int],
+        *,
+        is_stuck: bool,
+    ) -> bool:
+        """Decide what becomes of gaps; true where it is gone on behind some.
+
+        Raises SpoolProblem, but not before all that can be applied is.
+        """
+        options, now = self._options, time.monotonic()
+        self._waits = {
+            (gap.origin, gap.missing): self._waits.get((gap.origin, gap.missing), now)
+            for gap in gaps
+        }
+        goes_on = False
+        for gap in gaps:
+            waited_s = now - self._waits[gap.origin, gap.missing]
+            limit_s = options.beginning_wait_s if gap.is_beginning else options.gap_timeout_s
+            # Where it ends with what there is nothing more comes.
+            if self._target is None and waited_s < limit_s:
+                continue
+            if gap.is_beginning:
+                begins[gap.origin] = gap.found
+                goes_on = True
+            elif options.gap == "skip":
+                _log.warning("%s; it is passed over", gap)
+                skips.setdefault(gap.origin, []).append((gap.missing, gap.found - 1))
+                goes_on = True
+            elif is_stuck and (options.gap == "stop" or self._target is not None):
+                raise SpoolProblem(
+                    f"{gap}. When it has come the job goes on by itself, once it is started; to go"
+                    " on without it set the option gap to skip"
+                )
+            else:
+                self._remind(gap, now)
+        return goes_on
+
+    def _remind(self, gap: Gap, now: float) -> None:
+        """Tell of a gap, but not all the time."""
+        if now - self._reminded >= self._options.gap_timeout_s:
+            self._reminded = now
+            _log.warning("%s", gap)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The end of the spool: what is between that and the query's is its lag."""
@@ -107,7 +197,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = self._open()
         begin = _ordinals(reader, start)
         self._register(begin)
-        return list(plan(reader, begin, _ordinals(reader, end), self._options))
+        ends = _ordinals(reader, end)
+        pieces: dict[int, list[Piece]] = {}
+        if self._options.payload != "raw" and "o" in end:
+            origins, known = _origins(start), _origins(end).known
+            # What was decided when the end was found is decided now.
+            skips = {name: each.passed for name, each in known.items()}
+            begins = {name: each.begun for name, each in known.items()}
+            floor = reader.floor()
+            for number, last in enumerate(ends):
+                first = max(begin[number], floor[number])
+                bounds = (number, first, last, last)
+                made = scan(reader, *bounds, origins, skips=skips, begins=begins)
+                if made.pieces:
+                    pieces[number] = made.pieces
+        return list(plan(reader, begin, ends, self._options, pieces))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -144,9 +248,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._is_registered = True
 
 
-def _offset(reader: SpoolReader, ordinals: Sequence[int]) -> dict[str, Any]:
+def _offset(
+    reader: SpoolReader, ordinals: Sequence[int], origins: Origins | None = None
+) -> dict[str, Any]:
     positions = {str(number): ordinal for number, ordinal in enumerate(ordinals)}
-    return {"v": _FORMAT, "spool": reader.id, "p": positions}
+    made = {"v": _FORMAT, "spool": reader.id, "p": positions}
+    return made if origins is None else {**made, "o": origins.dump()}
+
+
+def _origins(offset: Mapping[str, Any]) -> Origins:
+    """How far origins are at an offset; one of an earlier version does not say it."""
+    return Origins.load(offset["o"]) if "o" in offset else Origins(has_past=True)
 
 
 def _ordinals(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ...]:

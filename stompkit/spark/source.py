@@ -22,10 +22,14 @@ rows. With ``spool`` something else fills it, such as ``stompkit spool``. With `
 ``failOnDataLoss``                      whether what retention has removed is an error: ``true``
 ``minPartitions``                       at least so many tasks
 ``maxRecordsPerTrigger``                messages of a micro-batch: 100000
-``maxBytesPerTrigger``                  octets of a micro-batch; no bound by default
+``maxBytesPerTrigger``                  octets of a micro-batch: 67108864, which are 64 MiB
 ``payload``                             ``raw``, ``changeset``: a row for each change, or
                                         ``ranges``, for ``apply_changes`` alone
 ``reader``                              a name, for which retention waits
+``gap``                                 changesets that are missing: ``stop`` with an error,
+                                        ``wait``, or ``skip`` them; not of ``raw``
+``gapTimeout``                          for how long they are waited for, in seconds: 30
+``beginningWait``                       how long number 1 of a new origin is waited for: 2
 ``pushFilters``                         of a batch: ``true`` where Spark's configuration has
                                         ``spark.sql.python.filterPushdown.enabled``, too
 ======================================  =========================================================

@@ -157,6 +157,10 @@ class Block:
             _cut(self.body, low, high),
         )
 
+    def moved(self, first: int) -> Block:
+        """The same messages with ordinals from ``first`` on."""
+        return Block(first, self.received, self._texts, self.headers, self.body)
+
     def _columns(self) -> Iterator[memoryview]:
         yield self.received
         yield self.headers.rows

@@ -19,7 +19,7 @@ def test_a_spool_is_all_that_a_source_needs() -> None:
         "latest",
         True,
     )
-    assert (options.max_records, options.max_bytes) == (100_000, None)
+    assert (options.max_records, options.max_bytes) == (100_000, 64 << 20)
 
 
 def test_names_of_options_are_known_in_any_case() -> None:

@@ -4,13 +4,17 @@ Text, whole numbers of 64 bits, finite floating-point numbers, truth values and 
 has for them. Everything else is an object with one member, whose name says what it is::
 
     {"$decimal": "10.50"}                      numeric; the digits are kept
-    {"$date": "2026-11-21"}
+    {"$date": "2026-11-21"}                    also what MySQL has for one: 0000-00-00, 2026-02-31
     {"$time": "12:00:00.25"}                   with an offset where it has a zone
     {"$datetime": "2026-11-21T12:00:00+01:00"} without an offset where it has no zone
-    {"$interval": -42000000}                   microseconds
+    {"$interval": -42000000}                   microseconds, of an interval of time only
+    {"$interval": "P1M2DT0.5S"}                an interval with months or days
     {"$bytes": "AAH/"}                         base64
     {"$uuid": "0f8fad5b-d9cb-469f-a165-70867728950e"}
-    {"$json": {...}}                           a document; also lists
+    {"$json": {...}}                           a document of JSON; also a list, text, a number,
+                                               true, false and JSON's null
+    {"$jsontext": "[0.10000000000000000001]"}  the text of a document that readers of JSON would
+                                               change: long numbers, a name that comes twice
     {"$set": ["a", "b"]}                       members in order
     {"$int": "18446744073709551616"}           beyond 64 bits
     {"$float": "nan"}                          also "inf" and "-inf"
@@ -29,7 +33,33 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
-__all__ = ["Row", "Value", "ValueProblem", "from_json", "row_from_json", "row_to_json", "to_json"]
+from stompkit.replication._documents import (
+    Json,
+    document,
+    document_in,
+    is_faithful,
+    same_document,
+)
+from stompkit.replication._intervals import Interval, interval
+from stompkit.replication._nodates import NoDate
+
+__all__ = [
+    "Interval",
+    "Json",
+    "NoDate",
+    "Row",
+    "Value",
+    "ValueProblem",
+    "document",
+    "from_json",
+    "interval",
+    "is_carried",
+    "portable",
+    "row_from_json",
+    "row_to_json",
+    "same_document",
+    "to_json",
+]
 
 #: What a column may hold: one of the types that the module's docstring names.
 Value = Any
@@ -56,8 +86,37 @@ def to_json(value: Value) -> object:
         return value if _LEAST <= value <= _MOST else {"$int": str(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": str(value)}
-    name, write = _EXACT.get(kind) or _derived(kind)
+    known = _EXACT.get(kind)
+    if known is None:
+        if kind is Json:
+            return {"$json": value.value} if is_faithful(value) else {"$jsontext": value.text}
+        if kind is NoDate:
+            return {"$date" if value.is_date else "$datetime": value.text}
+        known = _derived(kind)
+    name, write = known
     return {name: write(value)} if name else to_json(write(value))
+
+
+def portable(value: Value) -> Value:
+    """Return the value that all databases and programs have for one.
+
+    An interval without months is a ``timedelta`` with days of 24 hours, as Python has it.
+    """
+    if type(value) is Interval and value.time_us is not None:
+        try:
+            return timedelta(microseconds=value.time_us)
+        except OverflowError:
+            return value
+    return value
+
+
+def is_carried(value: Value) -> bool:
+    """Return whether a changeset can carry a value."""
+    try:
+        to_json(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _derived(kind: type) -> _Writer:
@@ -101,6 +160,7 @@ _WRITERS: Final[tuple[tuple[type, str, Callable[[Any], object]], ...]] = (
     (date, "$date", date.isoformat),
     (time, "$time", time.isoformat),
     (timedelta, "$interval", lambda value: value // _MICROSECOND),
+    (Interval, "$interval", str),
     (bytes, "$bytes", lambda value: base64.b64encode(value).decode()),
     (bytearray, "$bytes", lambda value: base64.b64encode(value).decode()),
     (memoryview, "$bytes", lambda value: base64.b64encode(value).decode()),
@@ -129,6 +189,9 @@ def from_json(value: object) -> Value:
     if len(value) != 1:
         raise ValueProblem(f"an object with {len(value)} members stands for no value")
     ((name, content),) = value.items()
+    if name == "$json":
+        # An object or a list is what it is; all else is marked, since it is no text or number.
+        return content if isinstance(content, (dict, list)) else document_in(content)
     read = _READERS.get(name)
     if read is None:
         raise ValueProblem(f"{name!r} names no type of a value")
@@ -147,6 +210,26 @@ def _set(names: list[object]) -> frozenset[str]:
     return frozenset(map(str, names))
 
 
+def _interval(content: int | str) -> timedelta | Interval:
+    if isinstance(content, int):
+        return timedelta(microseconds=content)
+    return Interval.parse(content)
+
+
+def _datetime(text: str) -> datetime | NoDate:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return NoDate.parse(text, is_date=False)
+
+
+def _date(text: str) -> date | NoDate:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return NoDate.parse(text, is_date=True)
+
+
 def _float(text: str) -> float:
     if text not in ("nan", "inf", "-inf"):
         raise ValueError("only what JSON has no number for")
@@ -155,14 +238,14 @@ def _float(text: str) -> float:
 
 _READERS: Final[dict[str, tuple[type | tuple[type, ...], Callable[[Any], Value]]]] = {
     "$decimal": (str, Decimal),
-    "$datetime": (str, datetime.fromisoformat),
-    "$date": (str, date.fromisoformat),
+    "$datetime": (str, _datetime),
+    "$date": (str, _date),
     "$time": (str, time.fromisoformat),
-    "$interval": (int, lambda content: timedelta(microseconds=content)),
+    "$interval": ((int, str), _interval),
     "$bytes": (str, lambda content: base64.b64decode(content, validate=True)),
     "$uuid": (str, UUID),
     "$set": (list, _set),
-    "$json": ((dict, list), lambda content: content),
+    "$jsontext": (str, document),
     "$int": (str, int),
     "$float": (str, _float),
 }

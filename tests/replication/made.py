@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, timedelta, timezone
+from functools import partial
 
 from hypothesis import strategies as st
 
 from stompkit.replication.events import Changeset, Revision, RowChange, Source
+from stompkit.replication.values import NoDate, document, interval
 
-__all__ = ["changes", "changesets", "rows", "values"]
+__all__ = ["changes", "changesets", "documents", "intervals", "rows", "values"]
 
 _ZONES = st.sampled_from(
     [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=8))]
@@ -22,6 +25,31 @@ _DOCUMENTS = st.recursive(
     | _TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
     max_leaves=6,
+)
+#: As a database writes them: some that readers of JSON would change are among them.
+_JSON_TEXTS = st.one_of(
+    _DOCUMENTS.map(partial(json.dumps, ensure_ascii=False)),
+    st.integers().map(str),
+    st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30).map(
+        "{:f}".format
+    ),
+    st.sampled_from(
+        [
+            '{"a":1,"a":2}',
+            '{"a":0.10000000000000000001}',
+            '"\\ud83d"',
+            "[1e400]",
+            "[" * 200 + "]" * 200,
+            '"null"',
+            "null",
+            "1.50",
+        ]
+    ),
+)
+documents = _JSON_TEXTS.map(document)
+_INT32 = st.integers(-(2**31), 2**31 - 1)
+intervals = st.builds(interval, _INT32, _INT32, st.integers(-(2**62), 2**62)) | st.builds(
+    interval, st.just(0), st.integers(-3, 3), st.integers(-(10**11), 10**11)
 )
 
 #: What a column may hold; not NaN, which is not equal to itself.
@@ -41,6 +69,9 @@ values = st.one_of(
     st.dictionaries(_TEXT, _DOCUMENTS, max_size=3),
     st.lists(_DOCUMENTS, max_size=3),
     st.frozensets(_TEXT, max_size=3),
+    documents,
+    intervals,
+    st.sampled_from([NoDate("0000-00-00"), NoDate("2026-02-31 23:59:59.000001")]),
 )
 rows = st.dictionaries(_TEXT, values, max_size=4)
 _OPTIONAL = st.none() | rows

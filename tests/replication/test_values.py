@@ -15,14 +15,19 @@ import pytest
 from hypothesis import given
 
 from stompkit.replication.values import (
+    Interval,
+    Json,
+    NoDate,
     Value,
     ValueProblem,
+    document,
     from_json,
+    interval,
     row_from_json,
     row_to_json,
     to_json,
 )
-from tests.replication.made import rows, values
+from tests.replication.made import documents, intervals, rows, values
 
 
 class Colour(StrEnum):
@@ -69,6 +74,19 @@ def test_row_comes_back_as_what_it_was(row: dict[str, Value]) -> None:
         ({"a": [1, None]}, {"$json": {"a": [1, None]}}),
         ([1, {"$int": "no type here"}], {"$json": [1, {"$int": "no type here"}]}),
         ((1, 2), {"$json": [1, 2]}),
+        (Json("null"), {"$json": None}),
+        (Json("true"), {"$json": True}),
+        (Json('"5"'), {"$json": "5"}),
+        (Json("1.5"), {"$json": 1.5}),
+        (Json("1.50"), {"$jsontext": "1.50"}),
+        (document("[0.10000000000000000001]"), {"$jsontext": "[0.10000000000000000001]"}),
+        (document('{"a":1,"a":2}'), {"$jsontext": '{"a":1,"a":2}'}),
+        (document(' {"a": [null]} '), {"$json": {"a": [None]}}),
+        (interval(14, -3, -500_000), {"$interval": "P1Y2M-3DT-0.5S"}),
+        (interval(0, 1, 0), {"$interval": "P1D"}),
+        (NoDate("0000-00-00"), {"$date": "0000-00-00"}),
+        (NoDate("2026-02-31 00:00:00.5"), {"$datetime": "2026-02-31 00:00:00.5"}),
+        (interval(0, 0, 86_400_000_000), {"$interval": 86_400_000_000}),
         ({"b", "a"}, {"$set": ["a", "b"]}),
     ],
 )
@@ -118,7 +136,11 @@ def test_value_without_a_form(value: Value, told: str) -> None:
         ({"$bytes": "A"}, "\\$bytes does not hold 'A'"),
         ({"$bytes": "!!!!"}, "\\$bytes does not hold"),
         ({"$uuid": "1"}, "\\$uuid does not hold '1'"),
-        ({"$json": "text"}, "\\$json does not hold 'text'"),
+        ({"$jsontext": "text"}, "\\$jsontext does not hold 'text'"),
+        ({"$interval": "1 month"}, "\\$interval does not hold '1 month'"),
+        ({"$date": "2026-02-31 00:00:00"}, "\\$date does not hold"),
+        ({"$datetime": "2026-13-00 00:00:00"}, "\\$datetime does not hold"),
+        ({"$interval": "P"}, "\\$interval does not hold 'P'"),
         ({"$set": [[]]}, "\\$set does not hold"),
     ],
 )
@@ -137,3 +159,32 @@ def test_problem_names_the_column() -> None:
 def test_missing_is_not_null() -> None:
     assert row_from_json(row_to_json({"a": None})) == {"a": None}
     assert row_from_json(row_to_json({})) == {}
+
+
+@given(documents)
+def test_document_is_told_apart_from_text_and_null(value: Value) -> None:
+    written = to_json(value)
+    assert isinstance(written, dict)
+    assert written.keys() <= {"$json", "$jsontext"}
+    assert from_json(json.loads(msgspec.json.encode(written))) == value
+
+
+@pytest.mark.parametrize("text", ["", "nul", "NaN", "[1", "01"])
+def test_text_that_is_no_document(text: str) -> None:
+    with pytest.raises(ValueError):
+        document(text)
+
+
+@given(intervals)
+def test_interval_is_what_its_text_says(value: timedelta | Interval) -> None:
+    if isinstance(value, Interval):
+        assert Interval.parse(str(value)) == value
+
+
+def test_what_older_versions_have_written_is_read() -> None:
+    assert from_json({"$interval": 86_400_000_000}) == timedelta(days=1)
+    assert from_json({"$json": {"a": 1}}) == {"a": 1}
+    assert from_json({"$json": [1]}) == [1]
+    # A document that was no object or list was text, as were months.
+    assert from_json("null") == "null"
+    assert from_json("P1M") == "P1M"

@@ -111,9 +111,9 @@ def _sql_type(kind: pa.DataType) -> tuple[types.TypeEngine[Any], str, set[type]]
     if _is_octets(kind):
         return types.LargeBinary(), BACKEND, {bytes}
     if pa.types.is_date(kind):
-        return types.Date(), "postgresql", set()
+        return types.Date(), BACKEND, set()
     if pa.types.is_timestamp(kind):
-        return types.DateTime(timezone=kind.tz is not None), "postgresql", set()
+        return types.DateTime(timezone=kind.tz is not None), BACKEND, set()
     return types.Text(), BACKEND, {str}
 
 

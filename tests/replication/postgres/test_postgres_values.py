@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from stompkit.replication.events import decode, encode
+from stompkit.replication.values import Interval, Json
 from tests.replication.postgres.postgres_made import Database
 
 _TYPES: list[tuple[str, str, Any]] = [
@@ -49,21 +50,30 @@ _TYPES: list[tuple[str, str, Any]] = [
     ("timestamptz", "'infinity'", "infinity"),
     ("timestamptz", "'294276-01-01Z'", "294276-01-01 00:00:00+00"),
     ("interval", "'0'", timedelta()),
-    ("interval", "'-1 day +02:03:04.5'", timedelta(days=-1, hours=2, minutes=3, seconds=4.5)),
+    ("interval", "'-1 day +02:03:04.5'", Interval(0, -1, 7_384_500_000)),
     ("interval", "'-00:00:00.000001'", timedelta(microseconds=-1)),
     ("interval", "'100 hours'", timedelta(hours=100)),
-    ("interval", "'1 year 2 mons 3 days'", "P1Y2M3D"),
+    ("interval", "'-00:00:00.5'", timedelta(microseconds=-500_000)),
+    ("interval", "'24:00:00'", timedelta(hours=24)),
+    ("interval", "'1 day'", Interval(days=1)),
+    ("interval", "'1 year 2 mons 3 days'", Interval(14, 3)),
+    ("interval", "'-1 mons 3 days -00:00:00.5'", Interval(-1, 3, -500_000)),
+    ("interval", "'178000000 years'", Interval(12 * 178_000_000)),
+    ("span", "'1 month'", Interval(1)),
     ("uuid", "'0f8fad5b-d9cb-469f-a165-70867728950e'", UUID("0f8fad5bd9cb469fa16570867728950e")),
     ("json", '\' {"a": [1, null, 0.5, "x"]}\'', {"a": [1, None, 0.5, "x"]}),
     ("json", '\'{"a": "\\ud83d\\ude00"}\'', {"a": "\U0001f600"}),
-    ("json", '\'{"a": "\\ud83d"}\'', '{"a": "\\ud83d"}'),
+    ("json", '\'{"a": "\\ud83d"}\'', Json('{"a": "\\ud83d"}')),
+    ("json", '\'{"a": 1, "a": 2}\'', Json('{"a": 1, "a": 2}')),
+    ("json", "' 1.50 '", Json("1.50")),
+    ("json", "'true'", Json("true")),
     ("jsonb", "'[]'", []),
-    ("jsonb", "'null'", "null"),
-    ("jsonb", "'\"text\"'", '"text"'),
-    ("jsonb", "'[1e400]'", f"[1{'0' * 400}]"),
-    ("jsonb", "'[0.12345678901234567890]'", "[0.12345678901234567890]"),
-    ("jsonb", "'[18446744073709551616]'", "[18446744073709551616]"),
-    ("jsonb", "(repeat('[', 500) || repeat(']', 500))::jsonb", "[" * 500 + "]" * 500),
+    ("jsonb", "'null'", Json("null")),
+    ("jsonb", "'\"text\"'", Json('"text"')),
+    ("jsonb", "'[1e400]'", Json(f"[1{'0' * 400}]")),
+    ("jsonb", "'[0.12345678901234567890]'", Json("[0.12345678901234567890]")),
+    ("jsonb", "'[18446744073709551616]'", Json("[18446744073709551616]")),
+    ("jsonb", "(repeat('[', 500) || repeat(']', 500))::jsonb", Json("[" * 500 + "]" * 500)),
     ("int[]", "'{1,NULL,3}'", "{1,NULL,3}"),
     ("text[]", "ARRAY['a,b', 'c']", '{"a,b",c}'),
     ("int4range", "'[1,5)'", "[1,5)"),
@@ -82,6 +92,7 @@ def test_values_of_all_types_are_what_they_were(database: Database) -> None:
         "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
         "CREATE DOMAIN amount AS numeric(8,2)",
         "CREATE DOMAIN price AS amount",
+        "CREATE DOMAIN span AS interval",
         f"CREATE TABLE t (id int PRIMARY KEY, {_columns()})",
     )
     database.begin()
@@ -124,7 +135,7 @@ def test_values_do_not_depend_on_how_the_database_is_set(database: Database) -> 
         "id": 1,
         "a": date(2026, 11, 21),
         "b": datetime(2026, 11, 21, 12, tzinfo=UTC),
-        "c": timedelta(days=1),
+        "c": Interval(days=1),
         "d": b"\xff",
         "e": 0.1,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ import pytest
 from stompkit.replication.events import RowChange
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SqlSink
+from stompkit.replication.values import Json
 from tests.replication.sinks.sql_targets import (
     Target,
     change,
@@ -120,6 +121,23 @@ TYPES: list[tuple[dict[str, object], Any]] = [
     ({"type": "uuid"}, UUID("0f8fad5b-d9cb-469f-a165-70867728950e")),
     ({"type": "json"}, {"a": [1, "ü"]}),
     ({"type": "set"}, frozenset(["a", "b"])),
+    ({"type": "int", "precision": 20, "unsigned": True}, 2**64 - 1),
+    ({"type": "decimal", "precision": 3, "scale": -2}, Decimal(12300)),
+    ({"type": "decimal", "precision": 2, "scale": 5}, Decimal("0.00012")),
+    ({"type": "decimal", "precision": 900, "scale": 50}, Decimal("1." + "0" * 49 + "1")),
+    ({"type": "decimal"}, Decimal("1" + "0" * 80)),
+    ({"type": "interval", "native": "time"}, timedelta(hours=-800, microseconds=-1)),
+    ({"type": "interval", "native": "interval"}, timedelta(hours=24)),
+    ({"type": "time", "native": "timetz"}, time(12, tzinfo=timezone(timedelta(hours=5.75)))),
+    ({"type": "json", "native": "json"}, Json("true")),
+    ({"type": "json", "native": "json"}, Json('{"a":1,"a":2}')),
+    ({"type": "json", "native": "jsonb"}, Json("1.50")),
+    ({"type": "text", "native": "inet"}, "10.0.0.1"),
+    ({"type": "text", "native": "int4[]"}, "{1,NULL,3}"),
+    ({"type": "text", "native": "interval[]"}, '{24:00:00,"1 day"}'),
+    ({"type": "text", "native": "int4range"}, "[1,5)"),
+    ({"type": "text", "native": "varbit"}, "1010"),
+    ({"type": "text", "native": "tsvector"}, "'a':1 'cat':3"),
 ]
 
 
@@ -166,6 +184,22 @@ def test_a_table_with_a_key_of_each_type_is_made(target: Target) -> None:
         assert target.table(f"t{at}") == []
 
 
+def test_a_type_of_another_database_is_no_statement(target: Target) -> None:
+    made = {"name": "v", "type": "text", "native": "int4[]); DROP TABLE t; --"}
+    apply(target, schema_change(ID, made), row(1, v="x"), create=True)
+    assert target.table() == [(1, "x")]
+
+
+def test_a_number_that_a_column_is_too_small_for_is_told_before(target: Target) -> None:
+    target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a BIGINT)")
+    sink = SqlSink(target.url)
+    wide = {"name": "a", "type": "int", "precision": 20, "unsigned": True}
+    found = sink.check([schema_change(ID, wide)])
+    sink.close()
+    assert len(found) == 1
+    assert "has numbers up to 2**64 - 1" in found[0]
+
+
 def test_a_table_is_only_made_where_that_is_wanted(target: Target) -> None:
     with pytest.raises(ApplyProblem, match=r"write of the table 't'.*: .*no such table"):
         apply(target, schema_change(ID, A), row(1))
@@ -180,6 +214,7 @@ def test_a_table_is_only_made_where_that_is_wanted(target: Target) -> None:
         {"name": "x", "type": "int); DROP TABLE t; --"},
         {"name": "x", "type": "decimal", "precision": "1); DROP TABLE t; --"},
         {"name": "x", "type": "decimal", "precision": -1},
+        {"name": "x", "type": "decimal", "precision": 5, "scale": -(10**9)},
         {"name": "", "type": "int"},
         {"name": "a\0b", "type": "int"},
         {"name": "\ud800", "type": "int"},

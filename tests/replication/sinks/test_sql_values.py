@@ -13,6 +13,7 @@ import pytest
 
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SqlSink
+from stompkit.replication.values import Interval, Json, NoDate
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
 from tests.servers import mariadb, postgresql
 
@@ -104,6 +105,53 @@ STORED: list[tuple[str, str, object, object]] = [
     (P, "INTERVAL", 5, timedelta(microseconds=5)),
     (P, "INTERVAL", time(1), timedelta(hours=1)),
     *[(kind, "BIGINT", timedelta(days=-1, microseconds=1), -86_399_999_999) for kind in ALL],
+    # Text of the server: two intervals or documents that are equal may look different.
+    (P, "INTERVAL AS TEXT", timedelta(hours=24), "24:00:00"),
+    (P, "INTERVAL AS TEXT", timedelta(microseconds=-500_000), "-00:00:00.5"),
+    (P, "INTERVAL AS TEXT", Interval(0, 1), "1 day"),
+    (P, "INTERVAL AS TEXT", Interval(-13, 3, -1), "-1 years -1 mons +3 days -00:00:00.000001"),
+    (P, "INTERVAL AS TEXT", "P1Y2M3DT1H", "1 year 2 mons 3 days 01:00:00"),
+    (P, "span AS TEXT", timedelta(hours=24), "24:00:00"),
+    (P, "DATE AS TEXT", "infinity", "infinity"),
+    (P, "DATE AS TEXT", "0044-03-15 BC", "0044-03-15 BC"),
+    (P, "DATE AS TEXT", "12026-11-21", "12026-11-21"),
+    (P, "TIMESTAMP AS TEXT", "-infinity", "-infinity"),
+    (P, "TIMESTAMP AS TEXT", "0001-01-01 00:00:00.5 BC", "0001-01-01 00:00:00.5 BC"),
+    (P, "TIMESTAMP AS TEXT", "0044-03-15 BC", "0044-03-15 00:00:00 BC"),
+    (P, "TIMESTAMP AS TEXT", "10000-01-01 00:00:00+00", "10000-01-01 00:00:00"),
+    (P, "TIMESTAMPTZ AS UTC", "10000-01-01 00:00:00", "10000-01-01 00:00:00"),
+    (P, "TIMESTAMPTZ AS UTC", "0001-01-01 00:00:00 BC", "0001-01-01 00:00:00 BC"),
+    (P, "TIME AS TEXT", "24:00:00", "24:00:00"),
+    (P, "TIME AS TEXT", timedelta(hours=24), "24:00:00"),
+    (P, "TIMETZ AS TEXT", "24:00:00+05:45", "24:00:00+05:45"),
+    (P, "TIMETZ AS TEXT", "24:00:00", "24:00:00+00"),
+    (M, "TIME", "24:00:00", timedelta(hours=24)),
+    *[(M, "DATE AS CHAR", text, text) for text in ("0000-00-00", "2026-00-11", "2026-02-31")],
+    (M, "DATETIME AS CHAR", "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
+    (M, "DATETIME(1) AS CHAR", "2026-02-31 01:02:03.5", "2026-02-31 01:02:03.5"),
+    (M, "DATE AS CHAR", NoDate("0000-00-00"), "0000-00-00"),
+    *[(kind, "VARCHAR(60)", NoDate("2026-02-31"), "2026-02-31") for kind in ALL],
+    *[(kind, "BIGINT", Interval(0, 1, 1), 86_400_000_001) for kind in ALL],
+    *[(kind, "VARCHAR(60)", Interval(1, 0, 1), "P1MT0.000001S") for kind in ALL],
+    (S, "DATETIME", timedelta(days=3), "1970-01-04 00:00:00.000000"),
+    (M, "DATETIME", timedelta(days=3), datetime(1970, 1, 4)),
+    (P, "TIMESTAMP", timedelta(days=-3), datetime(1969, 12, 29)),
+    *[(kind, "VARCHAR(60)", Decimal("1E-7"), "0.0000001") for kind in ALL],
+    *[
+        (kind, as_text, given, text)
+        for kind, as_text in ((P, "JSONB AS TEXT"), (P, "JSON AS TEXT"), (M, "JSON"), (S, "JSON"))
+        for given, text in (
+            (Json("null"), "null"),
+            (Json("true"), "true"),
+            (Json("1.50"), 1.5 if kind == S else "1.50"),
+            (Json('"text"'), '"text"'),
+            (Json('"{}"'), '"{}"'),
+            (Json("[0.10000000000000000001]"), "[0.10000000000000000001]"),
+        )
+    ],
+    *[(kind, "VARCHAR(60)", Json('"{}"'), '"{}"') for kind in ALL],
+    *[(kind, "INTEGER", Json("5"), 5) for kind in ALL],
+    (P, "NUMERIC", Json("1.50"), Decimal("1.50")),
     (P, "UUID", ID, ID),
     (P, "UUID", str(ID), ID),
     (M, "UUID", ID, str(ID)),
@@ -118,6 +166,7 @@ STORED: list[tuple[str, str, object, object]] = [
 
 
 def store(target: Target, kind: str, *values: object, **settings: Any) -> list[Any]:
+    kind, _, shown = kind.partition(" AS ")
     target.execute(f"CREATE TABLE t (id INT NOT NULL PRIMARY KEY, v {kind})")
     sink = SqlSink(target.url, **settings)
     rows = [change("write", {"id": at}, after={"id": at, "v": v}) for at, v in enumerate(values)]
@@ -125,13 +174,19 @@ def store(target: Target, kind: str, *values: object, **settings: Any) -> list[A
         sink.apply([changeset(1, *rows)])
     finally:
         sink.close()
-    return [row[1] for row in target.table()]
+    if not shown:
+        return [row[1] for row in target.table()]
+    found = "v AT TIME ZONE 'UTC'" if shown == "UTC" else "v"
+    shown = "CHAR" if shown == "CHAR" else "TEXT"
+    return [row[0] for row in target.rows(f"SELECT CAST({found} AS {shown}) FROM t ORDER BY id")]
 
 
 @pytest.mark.parametrize(("target", "kind", "value", "found"), STORED, indirect=["target"])
 def test_what_is_stored(target: Target, kind: str, value: object, found: object) -> None:
     if kind == "mood":
         target.execute("CREATE TYPE mood AS ENUM ('happy', 'sad')")
+    if kind.startswith("span"):
+        target.execute("CREATE DOMAIN lapse AS INTERVAL", "CREATE DOMAIN span AS lapse")
     given, nothing = store(target, kind, value, None)
     assert nothing is None
     if kind == "INET":
@@ -198,6 +253,21 @@ REFUSED: list[tuple[str, str, object, str]] = [
     (P, "mood", "angry", "mood"),
     (M, "ENUM('b', 'a')", "c", "truncated"),
     (P, "INTERVAL", "x", "not an interval"),
+    *[(P, "DATE", text, "not a date") for text in ("now", "epoch", "2026-11-21 12:00 BC")],
+    *[(P, "TIMESTAMPTZ", text, "not a time") for text in ("now", "today", "Infinity")],
+    (P, "TIMESTAMP", "10000-01-01 00:00:00+01", "has a zone"),
+    (P, "TIMESTAMP(1)", "10000-01-01 00:00:00.25", "1 digits of a second"),
+    (P, "TIME", "24:00:00+05:45", "not a time of a day"),
+    (S, "TIME", "24:00:00", "not a time of a day"),
+    *[(kind, "DATETIME", "infinity", "not a time") for kind in (M, S)],
+    *[(kind, "DATE", "0044-03-15 BC", "not a date") for kind in (M, S)],
+    *[(kind, "DATE", "0000-00-00", "not a date|out of range") for kind in (P, S)],
+    *[(kind, "BIGINT", Interval(1), "P1M has months") for kind in ALL],
+    (M, "TIME", Interval(1), "P1M has months"),
+    (P, "MONEY", timedelta(days=1), "not a value of its type"),
+    (S, "JSON", Json("0.10000000000000000001"), "as text"),
+    *[(kind, "INTEGER", Json('"x"'), "not a whole number") for kind in ALL],
+    *[(kind, "INTEGER", Json("null"), "not what the column holds") for kind in ALL],
     *[(kind, "INTEGER CHECK (v > 5)", 5, "(?i:check|constraint)") for kind in ALL],
     *[(kind, "INTEGER NOT NULL", None, "(?i:null)") for kind in ALL],
 ]

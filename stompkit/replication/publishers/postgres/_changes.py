@@ -76,7 +76,11 @@ class PublishedTable:
                     "nullable": column.name in nullable and not is_key,
                 }
             )
-        told = [self.columns, [[each.type_oid, each.modifier] for each in relation.columns]]
+        # Without names of types, which are known by their numbers: older versions told none.
+        columns = [
+            {name: said for name, said in each.items() if name != "native"} for each in self.columns
+        ]
+        told = [columns, [[each.type_oid, each.modifier] for each in relation.columns]]
         #: The same for the same columns.
         self.digest: Final = hashlib.blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
 

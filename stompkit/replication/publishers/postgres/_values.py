@@ -1,23 +1,19 @@
 """Values of columns, from the text that PostgreSQL writes them in.
 
 What Python or :mod:`stompkit.replication.values` has no value for stays that text: a date BC or
-``infinity``, an interval of months, a time of 24:00, arrays, ranges, enumerations and every type
-that is not named here; and a JSON document that is no object or list, or that has numbers which
-JSON in Python would round. Text that is not UTF-8, as a database in ``SQL_ASCII`` may hold, is
-bytes.
+``infinity``, a time of 24:00, arrays, ranges, enumerations and every type that is not named here.
+Text that is not UTF-8, as a database in ``SQL_ASCII`` may hold, is bytes.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from stompkit.replication.values import Value
+from stompkit.replication.values import Interval, Value, document
 
 __all__ = ["SETTINGS", "Convert", "converter", "described"]
 
@@ -34,17 +30,6 @@ SETTINGS: Final = (
     "SET statement_timeout = 0",
     "SET idle_in_transaction_session_timeout = 0",
 )
-
-#: Deeper documents stay text: readers of JSON give up at some depth.
-_MAX_DEPTH: Final = 100
-_INT64: Final = range(-(2**63), 2**63)
-_INTERVAL: Final = re.compile(
-    r"P(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,6}))?S)?)?"
-)
-
-
-class _Unfaithful(ValueError):
-    """A document that would not be the same in Python."""
 
 
 def _text(octets: bytes) -> Value:
@@ -89,16 +74,10 @@ def _or_text(read: Callable[[str], Value], text: str) -> Value:
 
 def _interval(octets: bytes) -> Value:
     text = octets.decode()
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
-        return text
-    days, hours, minutes, sign, seconds, fraction = found.groups(default="0")
-    small = timedelta(seconds=int(seconds), microseconds=int(fraction.ljust(6, "0")))
     try:
-        return timedelta(days=int(days), hours=int(hours), minutes=int(minutes)) + (
-            -small if sign == "-" else small
-        )
-    except OverflowError:
+        return Interval.parse(text)
+    except ValueError:
+        # It may be infinite.
         return text
 
 
@@ -107,48 +86,7 @@ def _uuid(octets: bytes) -> Value:
 
 
 def _json(octets: bytes) -> Value:
-    text = octets.decode()
-    # Otherwise a JSON null would be taken for NULL, and a JSON string for the text of a document.
-    if text.lstrip()[:1] not in ("{", "["):
-        return text
-    try:
-        document = json.loads(
-            text, parse_int=_whole, parse_float=_fractional, parse_constant=_refuse
-        )
-        if "\\ud" in text or "\\uD" in text:
-            # Half of a pair of surrogates is no character; the server does not mind.
-            json.dumps(document, ensure_ascii=False).encode()
-    except (_Unfaithful, RecursionError, UnicodeEncodeError):
-        return text
-    return document if _is_shallow(document, _MAX_DEPTH) else text
-
-
-def _whole(text: str) -> int:
-    # A number of thousands of digits is not even read.
-    if len(text) > 20 or (value := int(text)) not in _INT64:
-        raise _Unfaithful
-    return value
-
-
-def _fractional(text: str) -> float:
-    value = float(text)
-    if Decimal(text) != Decimal(repr(value)):
-        raise _Unfaithful
-    return value
-
-
-def _refuse(text: str) -> float:
-    raise _Unfaithful
-
-
-def _is_shallow(document: Any, depth: int) -> bool:
-    if isinstance(document, dict):
-        inner = list(document.values())
-    elif isinstance(document, list):
-        inner = document
-    else:
-        return True
-    return depth > 0 and all(_is_shallow(each, depth - 1) for each in inner)
+    return document(octets.decode())
 
 
 #: By the OIDs of types that are built in: what reads them, and their names in a schema.
@@ -186,6 +124,78 @@ def converter(type_oid: int) -> Convert:
     return _TYPES.get(type_oid, (_text, "text"))[0]
 
 
+#: By OID: the names of types that are more than the name in a schema says. Whoever makes a table in
+#: another PostgreSQL can give it the same ones. BIT(n) is read by VARBIT, which needs no number.
+_NATIVE: Final[dict[int, str]] = {
+    114: "json",
+    600: "point",
+    601: "lseg",
+    602: "path",
+    603: "box",
+    604: "polygon",
+    628: "line",
+    650: "cidr",
+    718: "circle",
+    774: "macaddr8",
+    829: "macaddr",
+    869: "inet",
+    1186: "interval",
+    1266: "timetz",
+    1560: "varbit",
+    1562: "varbit",
+    3220: "pg_lsn",
+    3614: "tsvector",
+    3615: "tsquery",
+    3802: "jsonb",
+    3904: "int4range",
+    3906: "numrange",
+    3908: "tsrange",
+    3910: "tstzrange",
+    3912: "daterange",
+    3926: "int8range",
+    4451: "int4multirange",
+    4532: "nummultirange",
+    4533: "tsmultirange",
+    4534: "tstzmultirange",
+    4535: "datemultirange",
+    4536: "int8multirange",
+    # Arrays.
+    199: "json[]",
+    1000: "bool[]",
+    1001: "bytea[]",
+    1005: "int2[]",
+    1007: "int4[]",
+    1009: "text[]",
+    1015: "varchar[]",
+    1016: "int8[]",
+    1017: "point[]",
+    1021: "float4[]",
+    1022: "float8[]",
+    1028: "oid[]",
+    1040: "macaddr[]",
+    1041: "inet[]",
+    651: "cidr[]",
+    1115: "timestamp[]",
+    1182: "date[]",
+    1183: "time[]",
+    1185: "timestamptz[]",
+    1187: "interval[]",
+    1231: "numeric[]",
+    1270: "timetz[]",
+    1561: "varbit[]",
+    1563: "varbit[]",
+    2951: "uuid[]",
+    3643: "tsvector[]",
+    3807: "jsonb[]",
+    3905: "int4range[]",
+    3907: "numrange[]",
+    3909: "tsrange[]",
+    3911: "tstzrange[]",
+    3913: "daterange[]",
+    3927: "int8range[]",
+}
+
+
 def described(type_oid: int, modifier: int) -> dict[str, str | int]:
     """The type of a column, as an action ``schema`` tells it."""
     told: dict[str, str | int] = {"type": _TYPES.get(type_oid, (_text, "text"))[1]}
@@ -197,4 +207,6 @@ def described(type_oid: int, modifier: int) -> dict[str, str | int]:
         told |= {"precision": size >> 16, "scale": scale}
     elif size >= 0 and type_oid in _WITH_LENGTH:
         told["length"] = size
+    if type_oid in _NATIVE:
+        told["native"] = _NATIVE[type_oid]
     return told

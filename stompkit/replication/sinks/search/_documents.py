@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from stompkit.replication.values import Row, Value, ValueProblem
+from stompkit.replication.values import Interval, Json, NoDate, Row, Value, ValueProblem
 
 __all__ = ["document", "encode"]
 
@@ -55,4 +55,13 @@ def _plain(value: Value) -> object:
             return sorted(map(str, value))
         case dict() | list() | tuple():
             return value
+        case Json():
+            # Numbers of many digits become what the index itself makes of them.
+            return value.value
+        case NoDate():
+            # A mapping of dates takes no other.
+            return None
+        case Interval():
+            found = value.time_us
+            return str(value) if found is None else found
     raise ValueProblem(f"a document can't hold {type(value).__qualname__}")

@@ -41,7 +41,9 @@ _CONNECT_S: Final = 10
 _BUSY_S: Final = 30.0
 
 #: Nothing is cut or rounded quietly, and a key of 0 is not replaced by the next number.
-_SQL_MODE: Final = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
+_SQL_MODE: Final = (
+    "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO,ALLOW_INVALID_DATES"
+)
 
 
 class SinkUnavailable(Exception):

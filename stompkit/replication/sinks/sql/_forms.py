@@ -10,7 +10,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 from uuid import UUID
 
-from stompkit.replication.values import Value
+from stompkit.replication._intervals import clock
+from stompkit.replication.values import Interval, Json, Value
 
 __all__ = [
     "INT64",
@@ -30,6 +31,8 @@ __all__ = [
 
 INT64: Final = range(-(2**63), 2**63)
 MICROSECOND: Final = timedelta(microseconds=1)
+#: Numbers of more digits than databases have are not written out.
+_MOST_TEXT: Final = 200_000
 #: More than a column for whole numbers has anywhere.
 _MOST_DIGITS: Final = 400
 
@@ -47,6 +50,8 @@ def shown(value: Value) -> str:
     """The beginning of a value."""
     if isinstance(value, int) and value not in INT64:
         return f"a number of {value.bit_length()} bits"
+    if isinstance(value, Json):
+        value = value.text
     said = repr(value) if isinstance(value, (str, bytes)) else str(value)
     return said if len(said) <= 40 else f"{said[:40]}..."
 
@@ -70,11 +75,8 @@ def whole_number(value: float | Decimal) -> Value:
 
 def mysql_time(value: timedelta) -> str:
     """An interval as MySQL reads it; PyMySQL writes negative ones wrongly."""
-    seconds, microseconds = divmod(abs(value) // MICROSECOND, 1_000_000)
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
     sign = "-" if value < timedelta() else ""
-    return f"{sign}{hours:02}:{minutes:02}:{seconds:02}.{microseconds:06}"
+    return f"{sign}{clock(abs(value) // MICROSECOND)}"
 
 
 def parsed(kind: type[datetime] | type[time], value: str, wanted: str) -> datetime | time:
@@ -122,7 +124,13 @@ def text_of(value: Value, length: int | None = None) -> str:
         return str.__str__(value)
     if isinstance(value, (int, Decimal)):
         # Python itself refuses to print whole numbers of very many digits.
-        return str(Decimal(value))
+        number = Decimal(value)
+        is_plain = number.is_finite() and abs(number.adjusted()) < _MOST_TEXT
+        return format(number, "f") if is_plain else str(number)
+    if isinstance(value, Json):
+        return value.text
+    if isinstance(value, Interval):
+        return str(value)
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, UUID):

@@ -26,6 +26,11 @@ OnMissing = Literal["error", "ignore"]
 
 #: Rows in one batch, at most.
 MOST_ROWS: Final = 1000
+#: For values that a column can't have.
+_WAYS_OUT: Final = (
+    ": make the target's column one that holds it, of text for example, or leave the column out"
+    " (--exclude-columns)"
+)
 #: How much of a key is shown in a message, in characters.
 _SHOWN: Final = 200
 
@@ -288,7 +293,7 @@ def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object
             value = image[name]
             values.append(value if type(value) in column.plain else column.adapt(value))
     except CannotStore as problem:
-        raise CannotStore(f"column {name!r}: {problem}") from None
+        raise CannotStore(f"column {name!r}: {problem}{_WAYS_OUT}") from None
     return tuple(values)
 
 

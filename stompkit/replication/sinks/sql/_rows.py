@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -10,6 +12,8 @@ from stompkit.replication.sinks.sql._plan import Batch
 from stompkit.replication.sinks.sql._statements import Statements
 
 __all__ = ["apply_batch"]
+
+_log: Final = logging.getLogger(__name__)
 
 Values = tuple[object, ...]
 
@@ -32,7 +36,12 @@ def apply_batch(connection: Connection, statements: Statements, batch: Batch) ->
             _run(connection, statements.truncate(table), [()])
         case "delete_one":
             for row in rows:
-                _run(connection, statements.delete_one(table, key), [row])
+                if not _run(connection, statements.delete_one(table, key), [row]):
+                    _log.warning(
+                        "%s has no row like one that the source has deleted; it has no key that"
+                        " tells which one it is",
+                        table.quoted,
+                    )
         case "update_one":
             for row in rows:
                 _update_one(connection, statements, batch, row)

@@ -33,6 +33,24 @@ _MYSQL_KEY: Final = 255
 #: How long a name may be: in octets, PostgreSQL cuts it off quietly; MySQL's are characters.
 _LONGEST_NAME: Final = 63
 
+#: Digits that MySQL's numbers have at most, and those behind the point.
+_MYSQL_DIGITS: Final = (65, 30)
+#: More than any database has, on either side of the point.
+_MOST_SCALE: Final = 20_000
+#: PostgreSQL's types whose values travel as its own text, which it reads again in any locale.
+_BASES: Final = (
+    "inet cidr macaddr macaddr8 varbit tsvector tsquery point line lseg box path polygon circle"
+    " pg_lsn int4range int8range numrange tsrange tstzrange daterange int4multirange"
+    " int8multirange nummultirange tsmultirange tstzmultirange datemultirange"
+).split()
+_ITEMS: Final = (
+    "bool bytea int2 int4 int8 text varchar json jsonb float4 float8 date time timetz timestamp"
+    " timestamptz interval numeric uuid oid"
+).split()
+_POSTGRESQL_OWN: Final = frozenset(
+    (*_BASES, "json", "jsonb", "timetz", *(f"{name}[]" for name in (*_BASES, *_ITEMS)))
+)
+
 #: What holds the values of a type without loss, beside text.
 _HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
     "bool": frozenset({"bool", "int"}),
@@ -45,7 +63,7 @@ _HOLDERS: Final[Mapping[str, frozenset[Family]]] = {
     "time": frozenset({"time", "interval"}),
     "datetime": frozenset({"datetime"}),
     "datetimez": frozenset({"datetime"}),
-    "interval": frozenset({"interval", "int", "time"}),
+    "interval": frozenset({"interval", "int", "time", "datetime"}),
     "uuid": frozenset({"uuid", "bytes"}),
     "json": frozenset({"json"}),
     "set": frozenset(),
@@ -66,6 +84,10 @@ class SourceColumn(msgspec.Struct, frozen=True):
     precision: int | None = None
     scale: int | None = None
     length: int | None = None
+    #: Whether numbers are not negative, and of up to 64 bits.
+    unsigned: bool = False
+    #: The source's own name for a type that is more than ``type`` says.
+    native: str = ""
 
 
 def columns_of(change: RowChange) -> list[SourceColumn]:
@@ -197,10 +219,16 @@ def differences(table: TargetTable, name: str, columns: Iterable[SourceColumn]) 
         theirs.add(own.name)
         if column.key:
             key.add(own.name)
-        if own.family not in _HOLDERS[column.type] | {"text", "other"}:
+        held = _HOLDERS[column.type] | {"text", "other"}
+        if own.family not in held and not (own.family == "array" and column.native[-2:] == "[]"):
             kind = own.type_.__visit_name__
             found.append(
                 f"{name}: column {column.name!r} is {column.type}, and {kind} in the target"
+            )
+        elif column.unsigned and own.family == "int" and not getattr(own.type_, "unsigned", False):
+            found.append(
+                f"{name}: column {column.name!r} has numbers up to 2**64 - 1, and"
+                f" {own.type_.__visit_name__} in the target is too small"
             )
         elif column.nullable and own.is_required:
             found.append(f"{name}: column {column.name!r} can be NULL, but not in the target")
@@ -251,29 +279,67 @@ def _refuse_equal_names(columns: Sequence[SourceColumn], backend: str) -> None:
 
 
 def _type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
-    """The type of a new column."""
-    numbers = (column.precision, column.scale, column.length)
-    if any(number is not None and not 0 <= number < 2**31 for number in numbers):
+    """The type of a new column, which holds every value of the source's as far as there is one."""
+    numbers = (column.precision, column.length)
+    if any(number is not None and not 0 <= number < 2**31 for number in numbers) or (
+        column.scale is not None and abs(column.scale) > _MOST_SCALE
+    ):
         raise SchemaProblem(f"the column {column.name!r} has digits or a length that can't be")
+    if backend == "postgresql" and column.native in _POSTGRESQL_OWN:
+        return _Own(column.native)
     match column.type:
         case "decimal":
             return _decimal(column, backend)
+        case "int" if column.unsigned and backend == "mysql":
+            return mysql.BIGINT(unsigned=True)
         case "int" if (column.precision or 0) > 19:
             return _decimal(msgspec.structs.replace(column, scale=0), backend)
         case "int" if backend == "sqlite":
             return types.INTEGER()
-        case "text" | "bytes" | "set" if backend == "mysql":
-            return _mysql_text(column)
+        case "time" if column.native == "timetz":
+            # Others have no times with a zone.
+            return _text(msgspec.structs.replace(column, type="text"), backend)
+        case "interval" if column.native == "time" and backend == "mysql":
+            return mysql.TIME(fsp=6)
+        case "text" | "bytes" | "set":
+            return _text(column, backend)
     return _TYPES[column.type].get(backend) or _TYPES[column.type][""]
+
+
+def _text(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
+    return _mysql_text(column) if backend == "mysql" else _TYPES[column.type][""]
 
 
 def _decimal(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
     if backend == "sqlite":
         # Its numbers have no more than 15 digits.
         return types.TEXT()
-    if column.precision is None:
-        return mysql.DECIMAL(65, 30) if backend == "mysql" else types.NUMERIC()
-    return types.NUMERIC(column.precision, column.scale or 0)
+    precision, scale = column.precision, column.scale or 0
+    if backend == "postgresql":
+        # Older servers know neither negative scales nor ones beyond the precision.
+        is_plain = precision is not None and 0 <= scale <= precision
+        return types.NUMERIC(precision, scale) if is_plain else types.NUMERIC()
+    most, most_scale = _MYSQL_DIGITS
+    if precision is not None:
+        precision, scale = max(precision, scale) - min(scale, 0), max(scale, 0)
+        if precision <= most and scale <= most_scale:
+            return mysql.DECIMAL(precision, scale)
+    # Text would tell apart keys that are equal as numbers.
+    is_key = column.key
+    return mysql.DECIMAL(most, most_scale) if is_key else mysql.LONGTEXT()
+
+
+class _Own(types.UserDefinedType[Any]):
+    """A type of PostgreSQL by its name."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: Any) -> str:
+        """What CREATE TABLE has for it."""
+        return self.name
 
 
 def _mysql_text(column: SourceColumn) -> types.TypeEngine[Any]:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.types import NullType
+
 from stompkit.replication.sinks.sql._tables import TargetColumn, TargetTable
 
 __all__ = ["Statements"]
 
+_POSTGRESQL: Final = postgresql.psycopg.dialect()  # type: ignore[no-untyped-call]
 #: How many statements are kept; each shape of a change has some.
 _CACHED: Final = 1000
 
@@ -103,27 +107,49 @@ class Statements:
         )
 
     def _same(self, column: TargetColumn) -> str:
-        """Whether a column has a value, NULL being one like any other."""
+        """Whether a column has a value, NULL being one like any other.
+
+        Not as a collation sees it, to which A may be a.
+        """
+        match self._backend:
+            case "sqlite":
+                collation = " COLLATE BINARY" if column.family == "text" else ""
+                return f"{column.quoted}{collation} IS {self._mark}"
+            case "mysql":
+                return self._same_in_mysql(column)
+        return self._same_in_postgresql(column)
+
+    def _same_in_mysql(self, column: TargetColumn) -> str:
         name, mark = column.quoted, self._mark
-        if self._backend == "sqlite":
-            return f"{name} IS {mark}"
-        if self._backend == "mysql":
-            # Not as the collation sees it, to which A may be a; and numbers of single precision
-            # are equal to no others.
-            if column.family == "text":
-                return f"BINARY {name} <=> {mark}"
-            if column.family == "json":
-                return f"{name} <=> CAST({mark} AS JSON)"
-            if column.type_.__visit_name__ == "FLOAT":
-                return f"{name} <=> CAST({mark} AS FLOAT)"
-            return f"{name} <=> {mark}"
-        # Some types have no equality: documents, points.
+        if column.family == "text":
+            # In one character set, whatever that of the column is.
+            return f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) <=> CAST({mark} AS BINARY)"
+        if column.family == "json":
+            return f"{name} <=> CAST({mark} AS JSON)"
+        if column.type_.__visit_name__ == "FLOAT":
+            # Numbers of single precision are equal to no others.
+            return f"{name} <=> CAST({mark} AS FLOAT)"
+        return f"{name} <=> {mark}"
+
+    def _same_in_postgresql(self, column: TargetColumn) -> str:
+        name, mark, kind = column.quoted, self._mark, column.type_
         if column.family == "json":
             return f"CAST({name} AS jsonb) IS NOT DISTINCT FROM CAST({mark} AS jsonb)"
-        if column.type_.__visit_name__ in ("FLOAT", "REAL"):
+        if kind.__visit_name__ in ("FLOAT", "REAL"):
             return f"{name} IS NOT DISTINCT FROM CAST({mark} AS {self._real(column)})"
-        if column.family == "other":
-            return f"CAST({name} AS text) IS NOT DISTINCT FROM CAST({mark} AS text)"
+        if kind.__visit_name__ in ("TEXT", "VARCHAR", "CITEXT"):
+            return f'CAST({name} AS text) COLLATE "C" IS NOT DISTINCT FROM CAST({mark} AS text)'
+        if column.family == "decimal" and getattr(kind, "precision", None) is None:
+            # 1.0 and 1.00 are equal, and two values.
+            return (
+                f"CAST({name} AS text) IS NOT DISTINCT FROM CAST(CAST({mark} AS numeric) AS text)"
+            )
+        if column.family in ("interval", "array", "other"):
+            # Some types have no equality: points. To others 24 hours are a day.
+            given = "text" if isinstance(kind, NullType) else kind.compile(dialect=_POSTGRESQL)
+            return (
+                f"CAST({name} AS text) IS NOT DISTINCT FROM CAST(CAST({mark} AS {given}) AS text)"
+            )
         return f"{name} IS NOT DISTINCT FROM {mark}"
 
     @staticmethod

@@ -13,7 +13,14 @@ from sqlalchemy.engine.reflection import Inspector
 from sqlalchemy.types import TypeEngine
 
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.replication.sinks.sql._values import Adapt, Family, adapter, family_of, plain_types
+from stompkit.replication.sinks.sql._values import (
+    Adapt,
+    Family,
+    adapter,
+    bare_type,
+    family_of,
+    plain_types,
+)
 
 __all__ = [
     "Catalog",
@@ -227,12 +234,13 @@ class Catalog:
     def _column(self, connection: Connection, column: ReflectedColumn) -> TargetColumn:
         gives_itself = column.get("autoincrement") is True or "identity" in column
         name = self._named(column["name"])
+        type_ = bare_type(column["type"])
         return TargetColumn(
             name,
             quote(connection, name),
-            column["type"],
-            adapter(column["type"], self._backend, lossy=self._is_lossy),
-            plain_types(column["type"], self._backend),
+            type_,
+            adapter(type_, self._backend, lossy=self._is_lossy),
+            plain_types(type_, self._backend),
             not column["nullable"] and column.get("default") is None and not gives_itself,
             "computed" in column,
         )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Literal
 from uuid import UUID
 
 from sqlalchemy import types
 from sqlalchemy.dialects import mysql, postgresql
 
+from stompkit.replication._intervals import clock
 from stompkit.replication.sinks.sql._forms import (
     INT64,
     MICROSECOND,
@@ -29,9 +32,16 @@ from stompkit.replication.sinks.sql._forms import (
     utf_8,
     whole_number,
 )
-from stompkit.replication.values import Value
+from stompkit.replication.sinks.sql._moments import (
+    END_OF_DAY,
+    mysql_moment,
+    postgresql_date,
+    postgresql_moment,
+    time_of_text,
+)
+from stompkit.replication.values import Interval, Json, NoDate, Value
 
-__all__ = ["Adapt", "CannotStore", "Family", "adapter", "family_of", "plain_types"]
+__all__ = ["Adapt", "CannotStore", "Family", "adapter", "bare_type", "family_of", "plain_types"]
 
 #: Makes what a driver is given of a value; raises :class:`CannotStore`.
 Adapt = Callable[[Value], object]
@@ -54,7 +64,13 @@ Family = Literal[
     "other",
 ]
 
-_DAY: Final = timedelta(days=1)
+_INFINITE: Final = ("infinity", "-infinity")
+#: Where SQLAlchemy counts intervals from in columns of times.
+_EPOCH: Final = datetime(1970, 1, 1)
+#: What numbers of JSON begin with.
+_NUMBER_BEGINS: Final = "-0123456789"
+#: What holds a document as its text.
+_TEXTUAL: Final[frozenset[Family]] = frozenset({"json", "text", "bytes", "other"})
 
 #: The first that a type is derived from tells its family: the order matters.
 _FAMILIES: Final[tuple[tuple[type[Any] | tuple[type[Any], ...], Family], ...]] = (
@@ -75,8 +91,16 @@ _FAMILIES: Final[tuple[tuple[type[Any] | tuple[type[Any], ...], Family], ...]] =
 )
 
 
+def bare_type(type_: types.TypeEngine[Any]) -> types.TypeEngine[Any]:
+    """Return the type that domains are built on; a type that is no domain is itself."""
+    while isinstance(type_, postgresql.DOMAIN):
+        type_ = type_.data_type
+    return type_
+
+
 def family_of(type_: types.TypeEngine[Any]) -> Family:
     """What a column of that type holds."""
+    type_ = bare_type(type_)
     return next((family for kinds, family in _FAMILIES if isinstance(type_, kinds)), "other")
 
 
@@ -91,7 +115,6 @@ _MORE_PLAIN: Final[Mapping[tuple[str, Family], frozenset[type]]] = {
     ("postgresql", "float"): frozenset({float}),
     ("postgresql", "date"): frozenset({date}),
     ("postgresql", "uuid"): frozenset({UUID}),
-    ("postgresql", "interval"): frozenset({timedelta}),
     ("mysql", "int"): frozenset({int}),
     ("mysql", "date"): frozenset({date}),
     ("sqlite", "text"): frozenset({str}),
@@ -131,8 +154,8 @@ class _Column:
         """A whole number; of an interval the microseconds."""
         if type(value) is int and value in INT64:
             return value
-        if isinstance(value, timedelta):
-            return value // MICROSECOND
+        if isinstance(value, (timedelta, Interval)):
+            return _time_us(value)
         if isinstance(value, str):
             value = number_in(value)
         if isinstance(value, (float, Decimal)):
@@ -205,6 +228,8 @@ class _Column:
             return bytes(value)
         if isinstance(value, UUID):
             return value.bytes
+        if isinstance(value, Json):
+            return utf_8(value.text)
         if isinstance(value, str):
             return utf_8(value)
         raise misfit(value, "octets")
@@ -212,6 +237,9 @@ class _Column:
     def to_date(self, value: Value) -> object:
         """A date; also a time of midnight."""
         if isinstance(value, str):
+            kept = self._kept_date(value)
+            if kept is not None:
+                return kept
             value = parsed(datetime, value, "a date")
         if isinstance(value, datetime):
             if value.time() != time() or value.tzinfo is not None:
@@ -221,15 +249,43 @@ class _Column:
             raise misfit(value, "a date")
         return value.isoformat() if self.backend == "sqlite" else value
 
+    def _kept_date(self, value: str) -> str | None:
+        """A date that Python has not, as the database reads it."""
+        with suppress(ValueError):
+            datetime.fromisoformat(value)
+            return None
+        if self.backend == "postgresql":
+            return postgresql_date(value)
+        # A time would be cut off.
+        return mysql_moment(value, None) if self.backend == "mysql" and " " not in value else None
+
+    def _kept_moment(self, value: str) -> str | None:
+        """A date and a time that Python has not, as the database reads them."""
+        with suppress(ValueError):
+            datetime.fromisoformat(value)
+            return None
+        digits = None if self.lossy else self.digits
+        if self.backend == "postgresql":
+            return postgresql_moment(value, has_zone=self.has_zone, digits=digits)
+        return mysql_moment(value, digits) if self.backend == "mysql" else None
+
     def to_time(self, value: Value) -> object:
         """A time of the day; MySQL's may be any interval."""
         if isinstance(value, str):
+            # Some versions of Python take it for midnight.
+            zone = time_of_text(value)
+            if zone is not None:
+                return self._end_of_day(value, zone)
             value = parsed(time, value, "a time")
+        if isinstance(value, Interval):
+            value = timedelta(microseconds=_time_us(value))
         if isinstance(value, timedelta):
             if self.backend == "mysql":
                 self._whole(value, value.microseconds)
                 return mysql_time(value)
-            if not timedelta() <= value < _DAY:
+            if value == END_OF_DAY:
+                return self._end_of_day("24:00:00", "")
+            if not timedelta() <= value < END_OF_DAY:
                 raise CannotStore(f"{value} is no time of a day")
             value = (datetime.min + value).time()
         if not isinstance(value, time):
@@ -242,10 +298,27 @@ class _Column:
         self._whole(value, value.microsecond)
         return value.isoformat("microseconds") if self.backend == "sqlite" else value
 
+    def _end_of_day(self, value: str, zone: str) -> object:
+        """The time 24:00, which is not the one of 0:00."""
+        is_zoned = bool(zone.strip("+-:0"))
+        if self.backend == "postgresql" and (self.has_zone or not is_zoned):
+            return f"24:00:00{zone or '+00'}" if self.has_zone else "24:00:00"
+        if self.backend == "mysql" and not is_zoned:
+            return mysql_time(END_OF_DAY)
+        raise misfit(value, "a time of a day")
+
     def to_datetime(self, value: Value) -> object:
-        """A time; UTC where the column has no zone, and taken as UTC where the value has none."""
+        """A time; UTC where the column has no zone, and taken as UTC where the value has none.
+
+        An interval is counted from 1970, as SQLAlchemy has it where there are no intervals.
+        """
         if isinstance(value, str):
+            kept = self._kept_moment(value)
+            if kept is not None:
+                return kept
             value = parsed(datetime, value, "a time")
+        if isinstance(value, (timedelta, Interval)):
+            value = _since_epoch(value)
         if not isinstance(value, datetime):
             if not isinstance(value, date):
                 raise misfit(value, "a time")
@@ -267,16 +340,25 @@ class _Column:
 
     def to_interval(self, value: Value) -> object:
         """An interval; also microseconds, or a time of the day."""
+        if isinstance(value, str):
+            if value in _INFINITE:
+                return value
+            with suppress(ValueError):
+                value = Interval.parse(value)
         if isinstance(value, time) and value.tzinfo is None:
-            return datetime.combine(date.min, value) - datetime.min
+            value = datetime.combine(date.min, value) - datetime.min
         if isinstance(value, int) and not isinstance(value, bool):
             try:
-                return timedelta(microseconds=value)
+                value = timedelta(microseconds=value)
             except OverflowError:
                 raise CannotStore(f"{value} microseconds are too many") from None
+        if isinstance(value, Interval):
+            return value.in_words
         if not isinstance(value, timedelta):
             raise misfit(value, "an interval")
-        return value
+        # The driver would write days of it, which are something else than 24 hours.
+        sign = "-" if value < timedelta() else ""
+        return f"{sign}{clock(abs(value) // MICROSECOND)}"
 
     def to_uuid(self, value: Value) -> object:
         """A UUID; also its text or its 16 octets."""
@@ -292,7 +374,15 @@ class _Column:
         return value if self.backend == "postgresql" else str(value)
 
     def to_json(self, value: Value) -> object:
-        """A document. Text that has the form of an object or of a list is one already."""
+        """A document. Text that has the form of an object or of a list is one already.
+
+        So older versions wrote what is a :class:`Json` now, and so columns of text come here.
+        """
+        if isinstance(value, Json):
+            if self.backend == "sqlite" and value.text[0] in _NUMBER_BEGINS:
+                # It takes what looks like a number for one.
+                sqlite_number(Decimal(value.text))
+            return value.text
         if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
             try:
                 json.loads(value)
@@ -313,11 +403,50 @@ class _Column:
         """What the driver takes: the database knows more of the type."""
         if isinstance(value, (int, float, bytes)):
             return self.to_float(value) if isinstance(value, float) else value
+        if isinstance(value, (timedelta, Interval)):
+            # A number would be taken for one of seconds, or of days.
+            raise misfit(value, "a value of its type")
         return self.to_text(value)
+
+
+def _time_us(value: timedelta | Interval) -> int:
+    """Microseconds, a day being 24 hours; raises :class:`CannotStore` where there are months."""
+    if isinstance(value, timedelta):
+        return value // MICROSECOND
+    found = value.time_us
+    if found is None:
+        raise CannotStore(f"{value} has months, which have no fixed length")
+    return found
+
+
+def _since_epoch(value: timedelta | Interval) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=_time_us(value))
+    except OverflowError:
+        raise CannotStore(f"the interval {value} is too long") from None
+
+
+def _members_text(places: Mapping[str, int], adapt: Adapt, value: Value) -> object:
+    """A set in the order of its column, in which the database writes it."""
+    if isinstance(value, (set, frozenset)) and value <= places.keys():
+        return ",".join(sorted(value, key=places.__getitem__))
+    return adapt(value)
+
+
+def _scalar(value: Json) -> Value:
+    """What a column that is none of documents may have of one."""
+    found = value.value
+    if isinstance(found, (bool, str)):
+        return found
+    if isinstance(found, (int, float)):
+        # As text, whose digits are all there.
+        return value.text
+    raise misfit(value, "what the column holds")
 
 
 def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt:
     """What adapts values to a column of that type; NULL is always NULL."""
+    type_ = bare_type(type_)
     digits = getattr(type_, "fsp", None)
     family = family_of(type_)
     if family == "decimal":
@@ -326,9 +455,7 @@ def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt
         digits = 0
     elif backend == "postgresql":
         digits = getattr(type_, "precision", None)
-    # An enumeration's length is something else.
-    is_choice = isinstance(type_, (types.Enum, mysql.SET))
-    length = None if is_choice else getattr(type_, "length", None)
+    length = getattr(type_, "length", None)
     column = _Column(
         backend,
         lossy,
@@ -337,14 +464,23 @@ def adapter(type_: types.TypeEngine[Any], backend: str, *, lossy: bool) -> Adapt
         if isinstance(length, int) and not isinstance(type_, (types.Enum, mysql.SET))
         else None,
         digits,
-        has_zone=bool(getattr(type_, "timezone", False)) and backend == "postgresql",
+        has_zone=bool(getattr(type_, "timezone", False)) and backend in ("postgresql", "arrow"),
     )
     adapt: Adapt = getattr(column, f"to_{family}")
+    if isinstance(type_, mysql.SET):
+        places = {name: place for place, name in enumerate(type_.values)}
+        adapt = partial(_members_text, places, adapt)
     if isinstance(type_, mysql.TEXT):
         # The length is one of octets, which the server sees to.
         adapt = _Column(backend, lossy).to_text
 
     def convert(value: Value) -> object:
+        if type(value) is Json and family not in _TEXTUAL:
+            value = _scalar(value)
+        elif type(value) is NoDate:
+            # Other databases have NULL for it.
+            is_kept = backend == "mysql" or family in _TEXTUAL
+            value = value.text if is_kept else None
         return None if value is None else adapt(value)
 
     return convert

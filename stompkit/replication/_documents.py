@@ -1,0 +1,132 @@
+"""Documents of JSON that are told apart from text, numbers and NULL, and kept as they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+__all__ = ["Json", "document", "document_in", "is_faithful", "same_document"]
+
+#: Deeper documents stay text: readers of JSON give up at some depth.
+_MAX_DEPTH: Final = 100
+_INT64: Final = range(-(2**63), 2**63)
+_BRACKETS: Final = ("{", "[")
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON document that is no object or list, or whose text Python would change.
+
+    Objects and lists that Python keeps as they are stand for themselves. ``Json("null")`` is the
+    JSON value, and ``None`` is NULL; ``Json('"5"')`` is JSON, and ``"5"`` is text.
+    """
+
+    #: As :func:`document` has made it.
+    text: str
+
+    @property
+    def value(self) -> Any:
+        """Return the document as Python has it; numbers may lose digits."""
+        return json.loads(self.text)
+
+
+class _Unfaithful(ValueError):
+    """A document that would not be the same in Python."""
+
+
+def document(text: str) -> Any:
+    """Return the value for a JSON document: a dict or a list where nothing is lost, or a Json.
+
+    Raises ``ValueError`` for text that is no JSON.
+    """
+    try:
+        found = _faithful(text)
+    except (_Unfaithful, RecursionError):
+        return Json(text.strip(" \t\r\n"))
+    if isinstance(found, (dict, list)):
+        return found
+    # Of a number, the digits count: 1.50 is not written as 1.5.
+    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
+    return Json(text.strip(" \t\r\n")) if is_number else document_in(found)
+
+
+def document_in(value: object) -> Json:
+    """Return the document that is a text, a number, a truth value or JSON's null.
+
+    Raises ``ValueError`` for a number that is not finite.
+    """
+    return Json(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def same_document(one: Json, other: Any) -> bool:
+    """Return whether two documents say the same; what is no :class:`Json` is what Python has."""
+    mine = json.loads(one.text, parse_float=Decimal)
+    theirs = json.loads(other.text, parse_float=Decimal) if type(other) is Json else other
+    return isinstance(mine, bool) is isinstance(theirs, bool) and bool(mine == theirs)
+
+
+def is_faithful(found: Json) -> bool:
+    """Return whether a document is what Python makes of its text, and has no objects or lists."""
+    if found.text[:1] in _BRACKETS:
+        return False
+    try:
+        return json.dumps(_faithful(found.text), ensure_ascii=False) == found.text
+    except ValueError:
+        return False
+
+
+def _faithful(text: str) -> Any:
+    """Read a document that Python keeps; raise :class:`_Unfaithful` for others."""
+    found = json.loads(
+        text,
+        parse_int=_whole,
+        parse_float=_fractional,
+        parse_constant=_refuse,
+        object_pairs_hook=_object,
+    )
+    if "\\ud" in text or "\\uD" in text:
+        try:
+            # Half of a pair of surrogates is no character; PostgreSQL does not mind.
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise _Unfaithful from None
+    if not _is_shallow(found, _MAX_DEPTH):
+        raise _Unfaithful
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise _Unfaithful
+    return made
+
+
+def _whole(text: str) -> int:
+    # A number of thousands of digits is not even read.
+    if text == "-0" or len(text) > 20 or (value := int(text)) not in _INT64:
+        raise _Unfaithful
+    return value
+
+
+def _fractional(text: str) -> float:
+    value = float(text)
+    if Decimal(text) != Decimal(repr(value)):
+        raise _Unfaithful
+    return value
+
+
+def _refuse(text: str) -> float:
+    raise json.JSONDecodeError("no number of JSON", text, 0)
+
+
+def _is_shallow(document: Any, depth: int) -> bool:
+    if isinstance(document, dict):
+        inner = list(document.values())
+    elif isinstance(document, list):
+        inner = document
+    else:
+        return True
+    return depth > 0 and all(_is_shallow(each, depth - 1) for each in inner)

@@ -191,7 +191,13 @@ class _Reader:
             type_coerce(column, _plain(column.type)) == value
             for column, value in zip(primary, values, strict=True)
         )
-        found = session.execute(select(table).where(and_(*same))).one_or_none()
+        dialect = session.get_bind(clause=table).dialect
+        converters = [self._converters.find(column.type, dialect) for column in table.columns]
+        columns = [
+            converter.expression(column)
+            for converter, column in zip(converters, table.columns, strict=True)
+        ]
+        found = session.execute(select(*columns).where(and_(*same))).one_or_none()
         # Names may be of a subclass of str that says how they are quoted.
         name, schema = str(table.name), str(table.schema or "")
         if found is None:
@@ -202,10 +208,9 @@ class _Reader:
             return RowChange(table=name, schema=schema, action="delete", key=old)
         if actions <= {"delete"}:
             return None
-        dialect = session.get_bind(clause=table).dialect
         row: dict[str, Value] = {
-            str(column.name): self._converters.find(column.type, dialect)(value)
-            for column, value in zip(table.columns, found, strict=True)
+            str(column.name): converter.read(value)
+            for column, converter, value in zip(table.columns, converters, found, strict=True)
         }
         return RowChange(
             table=name,

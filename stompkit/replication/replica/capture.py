@@ -25,6 +25,7 @@ from stompkit.replication.publishers.session._watch import SessionFactory, Watch
 from stompkit.replication.replica.applier import Applier
 from stompkit.replication.replica.nodes import known_node
 from stompkit.replication.replica.store import Store
+from stompkit.replication.values import Interval, portable
 
 __all__ = ["AUTHOR", "COMMENT", "Capture", "ReadOnlyReplica"]
 
@@ -111,7 +112,7 @@ class Capture:
         changes: dict[Engine | None, list[RowChange]] = {}
         for each in recording.pending:
             if each.change.name in self._names:
-                changes.setdefault(each.engine, []).append(_written(each.change))
+                changes.setdefault(each.engine, []).append(_portable(_written(each.change)))
         found = {
             connection: changes[connection.engine]
             for connection in recording.connections
@@ -236,6 +237,19 @@ def _roll_back(connection: Connection) -> None:
     transaction open, and commit it.
     """
     connection.dialect.do_rollback(connection.connection)
+
+
+def _portable(change: RowChange) -> RowChange:
+    """A change with values that all nodes have, whatever their databases are."""
+    images = (change.key, change.before, change.after, change.old_key)
+    if not any(type(value) is Interval for image in images if image for value in image.values()):
+        return change
+    key, before, after, old_key = (
+        image and {name: portable(value) for name, value in image.items()} for image in images
+    )
+    return msgspec.structs.replace(
+        change, key=key or {}, before=before, after=after, old_key=old_key
+    )
 
 
 def _written(change: RowChange) -> RowChange:

@@ -12,7 +12,7 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql import ClauseElement
 
-from stompkit.replication.publishers.session._values import Converters, name_of
+from stompkit.replication.publishers.session._values import UNKNOWN, Converters, name_of
 from stompkit.replication.values import Value
 
 __all__ = ["Image", "Images", "row_id"]
@@ -65,15 +65,21 @@ class Images:
         # ``instance_dict`` is the object's own: what was never loaded, or is expired, is not there.
         loaded = instance_dict(target)
         for name, column, attribute in self._layout(mapper, table):
-            convert = self._converters.find(column.type, dialect)
+            convert = self._converters.find(column.type, dialect).loaded
             if attribute in loaded and not _is_expression(loaded[attribute]):
-                image.after[name] = convert(loaded[attribute])
+                _note(image.after, name, convert(loaded[attribute]))
             history = get_history(target, attribute, PASSIVE_NO_INITIALIZE)
             if history.deleted:
-                image.changed[name] = convert(history.deleted[0])
+                _note(image.changed, name, convert(history.deleted[0]))
             elif history.unchanged and not _is_expression(history.unchanged[0]):
-                image.unchanged[name] = convert(history.unchanged[0])
+                _note(image.unchanged, name, convert(history.unchanged[0]))
         return image
+
+
+def _note(columns: dict[str, Value], name: str, value: Value) -> None:
+    """Tell a value, if it is known."""
+    if value is not UNKNOWN:
+        columns[name] = value
 
 
 def _is_expression(value: object) -> bool:

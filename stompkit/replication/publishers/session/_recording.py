@@ -245,10 +245,12 @@ class Recording:
             if equal is not None and set(equal) == set(primary) and not statement.kwargs:
                 bound = (bound_values(equal, row) for row in plan.rows)
                 keys = [[values[key] for key in primary] for values in bound]
-                columns = list(table.columns)
+                select_as = self._policy.rows.select_as(connection.dialect)
+                columns = [*primary, *map(select_as, table.columns)]
                 plan.found = rows_by_keys(connection, table, columns, keys, lock=True)
             else:
-                plan.found = rows_by_statement(connection, statement, table, plan.rows)
+                select_as = self._policy.rows.select_as(connection.dialect)
+                plan.found = rows_by_statement(connection, statement, table, plan.rows, select_as)
         return statement
 
     def _after(

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, Connection, Dialect, Table
+from sqlalchemy import BindParameter, Column, Connection, Dialect, Table, cast, literal, select
 
 from stompkit.replication.events import Action, RowChange
 from stompkit.replication.publishers.session._images import Image
 from stompkit.replication.publishers.session._statements import (
     Parameters,
+    SelectAs,
     UnseenChange,
     bound_values,
     rows_by_keys,
 )
-from stompkit.replication.publishers.session._values import Converters, name_of
+from stompkit.replication.publishers.session._values import UNKNOWN, Converters, name_of
 from stompkit.replication.values import Value
 
 __all__ = ["Plan", "Row", "Rows", "complete"]
@@ -58,7 +59,7 @@ class Plan:
 
     table: Table
     rows: Parameters
-    #: The rows as they were.
+    #: The rows as they were: the key as the program has it, and then all columns.
     found: list[tuple[Any, ...]] | None = None
     #: What columns have to be equal to; the unit of work sees itself that there is such a row.
     by_key: Mapping[Column[Any], BindParameter[Any]] | None = None
@@ -92,13 +93,15 @@ class Rows:
         postfetch = result.postfetch_cols()
         rows = []
         for parameters, values in zip(executions, keys, strict=True):
-            key = self._convert(primary, values, dialect)
+            key = self._key(connection, primary, values)
             if None in key.values():
                 raise UnseenChange(f"a row of {table.fullname} was inserted without a known key")
-            after = key | self._given(table, parameters, dialect)
-            generated = []
+            given, generated = self._given(table, parameters, dialect)
+            after = given | key
+            unknown = {*generated}
+            generated = [each for each in generated if not each.primary_key]
             for column in table.columns:
-                if name_of(column) in after:
+                if name_of(column) in after or column in unknown:
                     continue
                 if _has_default(column) or column in postfetch:
                     generated.append(column)
@@ -121,20 +124,26 @@ class Rows:
         rows = []
         for parameters, given in zip(executions, plan.rows, strict=True):
             values = bound_values(plan.by_key, given)
-            was = self._convert(values, values.values(), dialect)
+            was = self._was(connection, values)
             key = {name_of(column): was[name_of(column)] for column in table.primary_key}
             if not is_update:
                 raw = [values[column] for column in table.primary_key]
                 rows.append(Row(table, connection, "delete", key, raw, before=was))
                 continue
-            after = self._given(table, parameters, dialect, names)
+            after, unknown = self._given(table, parameters, dialect, names)
+            told = [
+                column
+                for column in table.primary_key
+                if name_of(column) in after or column in unknown
+            ]
+            after |= self._key(connection, told, [parameters[each.key] for each in told])
             new = {name: after.get(name, value) for name, value in key.items()}
             raw = [
-                values[column] if name_of(column) not in after else parameters[column.key]
+                parameters[column.key] if column in told else values[column]
                 for column in table.primary_key
             ]
             row = Row(table, connection, "update", new, raw, new | after, before=key)
-            row.generated = generated
+            row.generated = generated + [each for each in unknown if not each.primary_key]
             if new != key:
                 row.old_key = key
             rows.append(row)
@@ -151,9 +160,9 @@ class Rows:
         if count is not None and count != len(found):
             raise UnseenChange(f"{count} rows of {table.fullname} were changed, not {len(found)}")
         primary, columns = list(table.primary_key), list(table.columns)
-        places = [columns.index(column) for column in primary]
-        raw = [[row[place] for place in places] for row in found]
-        old = [self._convert(columns, row, dialect) for row in found]
+        size = len(primary)
+        raw = [list(row[:size]) for row in found]
+        old = [self._convert(columns, row[size:], dialect) for row in found]
         keys = [{name_of(column): row[name_of(column)] for column in primary} for row in old]
         if result.context.isdelete:
             return [
@@ -196,18 +205,25 @@ class Rows:
     ) -> dict[tuple[Any, ...], dict[str, Value]]:
         """Columns of rows by their keys."""
         primary = list(table.primary_key)
+        wanted = [*primary, *columns]
+        select_as = self.select_as(connection.dialect)
         found = {}
-        for values in rows_by_keys(connection, table, [*primary, *columns], keys):
-            row = self._convert([*primary, *columns], values, connection.dialect)
+        for values in rows_by_keys(connection, table, [*map(select_as, wanted)], keys):
+            row = self._convert(wanted, values, connection.dialect)
             found[tuple(row[name_of(column)] for column in primary)] = row
         return found
+
+    def select_as(self, dialect: Dialect) -> SelectAs:
+        """What to select in place of columns, so that :meth:`_convert` can read them."""
+        return lambda column: self._converters.find(column.type, dialect).expression(column)
 
     def _convert(
         self, columns: Iterable[Column[Any]], values: Iterable[Any], dialect: Dialect
     ) -> dict[str, Value]:
+        """The columns of a row as they were selected."""
         find = self._converters.find
         return {
-            name_of(column): find(column.type, dialect)(value)
+            name_of(column): find(column.type, dialect).read(value)
             for column, value in zip(columns, values, strict=True)
         }
 
@@ -217,14 +233,44 @@ class Rows:
         parameters: Mapping[str, Any],
         dialect: Dialect,
         without: Iterable[str] = (),
+    ) -> tuple[dict[str, Value], list[Column[Any]]]:
+        """The columns that a statement was given values for, and those that have to be read."""
+        told: dict[str, Value] = {}
+        unknown = []
+        for column in table.columns:
+            if column.key not in parameters or column.key in without:
+                continue
+            value = self._converters.find(column.type, dialect).given(parameters[column.key])
+            if value is UNKNOWN:
+                unknown.append(column)
+            else:
+                told[name_of(column)] = value
+        return told, unknown
+
+    def _key(
+        self, connection: Connection, columns: Iterable[Column[Any]], values: Iterable[Any]
     ) -> dict[str, Value]:
-        """The columns that a statement was given values for."""
-        given = [
-            column
-            for column in table.columns
-            if column.key in parameters and column.key not in without
-        ]
-        return self._convert(given, [parameters[column.key] for column in given], dialect)
+        """A key of what a program has for it; the database is asked where only it knows."""
+        key = {}
+        for column, value in zip(columns, values, strict=True):
+            found = self._converters.find(column.type, connection.dialect)
+            made = found.given(value)
+            if made is UNKNOWN:
+                asked = select(found.expression(cast(literal(value, column.type), column.type)))
+                made = found.read(connection.execute(asked).scalar_one())
+            key[name_of(column)] = made
+        return key
+
+    def _was(self, connection: Connection, values: Mapping[Column[Any], Any]) -> dict[str, Value]:
+        """What the condition of a statement says of its row: its key, and what else is known."""
+        keys = [column for column in values if column.primary_key]
+        told = self._key(connection, keys, [values[column] for column in keys])
+        for column, value in values.items():
+            if not column.primary_key:
+                made = self._converters.find(column.type, connection.dialect).given(value)
+                if made is not UNKNOWN:
+                    told[name_of(column)] = made
+        return told
 
 
 def _has_default(column: Column[Any]) -> bool:

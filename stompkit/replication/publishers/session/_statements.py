@@ -27,6 +27,7 @@ from sqlalchemy.sql.selectable import TextualSelect
 
 __all__ = [
     "Parameters",
+    "SelectAs",
     "UnseenChange",
     "bound_values",
     "equalities",
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 Parameters = Sequence[Mapping[str, Any]]
+#: What to select in place of a column.
+SelectAs = Callable[[ColumnElement[Any]], ColumnElement[Any]]
 
 #: Keys in one statement; SQLite once took no more than 999 parameters.
 _CHUNK: Final = 300
@@ -141,17 +144,25 @@ def _is_told(column: Column[Any], rows: Parameters) -> bool:
 
 
 def rows_by_statement(
-    connection: Connection, statement: Update | Delete, table: Table, rows: Parameters
+    connection: Connection,
+    statement: Update | Delete,
+    table: Table,
+    rows: Parameters,
+    select_as: SelectAs,
 ) -> list[tuple[Any, ...]]:
-    """The rows of a table that a statement is about to change, locked where that is possible."""
+    """The rows of a table that a statement is about to change, locked where that is possible.
+
+    Each is the values of its key, as the program has them, and then all columns.
+    """
     if statement.kwargs:
         raise UnseenChange(
             f"a statement with options of one database only changes {table.fullname}: which rows"
             " that are is not known"
         )
     target = statement.table
-    query = select(*target.columns).select_from(target)
-    query = query.with_for_update().order_by(*(target.columns[c.key] for c in table.primary_key))
+    primary = [target.columns[column.key] for column in table.primary_key]
+    query = select(*primary, *(select_as(each) for each in target.columns)).select_from(target)
+    query = query.with_for_update().order_by(*primary)
     condition = statement.whereclause
     if condition is None:
         return _distinct(connection.execute(query).all(), table)
@@ -165,16 +176,16 @@ def rows_by_statement(
 
 def _distinct(rows: Sequence[Any], table: Table) -> list[tuple[Any, ...]]:
     """Each row once, although a condition over several tables finds it more than once."""
-    places = [place for place, column in enumerate(table.columns) if column.primary_key]
-    if not places:
+    size = len(table.primary_key)
+    if not size:
         return [tuple(row) for row in rows]
-    return list({tuple(row[place] for place in places): tuple(row) for row in rows}.values())
+    return list({tuple(row[:size]): tuple(row) for row in rows}.values())
 
 
 def rows_by_keys(
     connection: Connection,
     table: Table,
-    columns: Sequence[Column[Any]],
+    columns: Sequence[ColumnElement[Any]],
     keys: Sequence[Sequence[Any]],
     *,
     lock: bool = False,

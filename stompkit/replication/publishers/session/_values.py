@@ -1,37 +1,91 @@
-"""Values of mapped columns as changesets have them: what the column's type gives the database."""
+"""Values of mapped columns as changesets have them: what the column's type gives the database.
+
+A value is known from what a program gives wherever the database stores just that. Where it does
+not, or where only the database knows the form of a type, the value is :data:`UNKNOWN` until it is
+read, as text in PostgreSQL and as the driver has it elsewhere. So no type is refused.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
     Boolean,
     Column,
+    ColumnElement,
+    Date,
+    DateTime,
     Dialect,
     Enum,
     Float,
     Integer,
     Interval,
+    LargeBinary,
     Numeric,
     PickleType,
+    String,
     Table,
+    Text,
+    Time,
     Uuid,
+    cast,
+    extract,
+    func,
+    type_coerce,
 )
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
-from stompkit.replication.values import Value
+from stompkit.replication.values import Interval as Lapse
+from stompkit.replication.values import Json, Value, document, interval, is_carried
 
-__all__ = ["Converter", "Converters", "name_of"]
+__all__ = ["UNKNOWN", "ColumnValues", "Converter", "Converters", "name_of"]
 
 Converter = Callable[[Any], Value]
 
+
+class _Unknown:
+    """The value of a column that has to be read."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+#: Stands for a value that only the database knows.
+UNKNOWN: Final = _Unknown()
+
+#: What is carried whatever it holds.
+_CARRIED: Final = frozenset(
+    (bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta, UUID, Json, Lapse)
+)
 #: What is not the program's own any more once it was changed: a copy is kept.
 _MUTABLE: Final = (dict, list, set, bytearray)
+_SECOND_US: Final = 1_000_000
+#: PostgreSQL's fields of an interval, in their order.
+_FIELDS: Final = ("year", "month", "day", "hour", "minute", "microseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """How the values of one type of column become those of changesets."""
+
+    #: Of what a program gives to the database; may give :data:`UNKNOWN`.
+    given: Converter
+    #: Of what an object holds, which may have been loaded; may give :data:`UNKNOWN`.
+    loaded: Converter
+    #: Of what :attr:`expression` selects.
+    read: Converter
+    #: What to select in place of a column, so that nothing is lost.
+    expression: Callable[[ColumnElement[Any]], ColumnElement[Any]]
 
 
 def name_of(named: Column[Any] | Table) -> str:
@@ -39,42 +93,15 @@ def name_of(named: Column[Any] | Table) -> str:
     return str(named.name)
 
 
-def _plain(value: Any) -> Value:
-    return deepcopy(value) if isinstance(value, _MUTABLE) else value
-
-
-def _document(value: Any) -> Value:
-    return None if value is JSON.NULL else _plain(value)
-
-
-def _integer(value: Any) -> Value:
-    # Also for truth values, which are integers to Python.
-    return int(value) if isinstance(value, (bool, float)) else value
-
-
-def _decimal(value: Any) -> Value:
-    return value if isinstance(value, Decimal) else Decimal(str(value))
-
-
-def _uuid(value: Any) -> Value:
-    return value if isinstance(value, UUID) else UUID(str(value))
-
-
-def _processor(kind: TypeEngine[Any], dialect: Dialect) -> Converter | None:
-    """What makes of a value the one that a driver is given."""
-    processor: Callable[[Dialect], Converter | None] = kind.bind_processor
-    return processor(dialect)
-
-
 class Converters:
-    """Finds the converters of types; an object of its own for each that watches."""
+    """Finds what converts the values of types; an object of its own for each that watches."""
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._known: dict[tuple[TypeEngine[Any], str], Converter] = {}
+        self._known: dict[tuple[TypeEngine[Any], str], ColumnValues] = {}
 
-    def find(self, kind: TypeEngine[Any], dialect: Dialect) -> Converter:
-        """What makes of a value of a program the value that a changeset has.
+    def find(self, kind: TypeEngine[Any], dialect: Dialect) -> ColumnValues:
+        """What makes values that changesets have of those of a program, and of the database.
 
         An enumeration is the text that is stored, and what a ``TypeDecorator`` has converted is
         what it has made of it. Numbers are of the kind that the database would give back.
@@ -85,32 +112,310 @@ class Converters:
             found = self._known[key] = self._make(kind, dialect)
         return found
 
-    def _make(self, kind: TypeEngine[Any], dialect: Dialect) -> Converter:
+    def _make(self, kind: TypeEngine[Any], dialect: Dialect) -> ColumnValues:
         if isinstance(kind, TypeDecorator) and not isinstance(kind, Interval):
             return self._of_decorator(kind, dialect)
-        convert: Converter = _plain
+        implementation = kind.dialect_impl(dialect)
         if isinstance(kind, Enum):
-            convert = _processor(kind, dialect) or _plain
-        elif isinstance(kind, Boolean):
-            convert = bool
-        elif isinstance(kind, Integer):
-            convert = _integer
-        elif isinstance(kind, (Numeric, Float)):
-            convert = _decimal if kind.asdecimal else float
-        elif isinstance(kind, Uuid):
-            convert = _uuid
-        elif isinstance(kind, JSON):
-            convert = _document
-        return lambda value: None if value is None else convert(value)
+            return _stored_as(_processor(kind, dialect) or _plain, String())
+        if isinstance(implementation, TypeDecorator) and not isinstance(kind, Interval):
+            # A variant for this database.
+            return self.find(implementation, dialect)
+        if isinstance(kind, JSON) or isinstance(implementation, JSON):
+            none_as_null = bool(getattr(kind, "none_as_null", False))
+            return _documents(dialect, none_as_null=none_as_null)
+        if isinstance(implementation, postgresql.INTERVAL):
+            return _lapses()
+        if isinstance(kind, mysql.TIME):
+            # SQLAlchemy would make a time of the day of what may be negative, or longer than one.
+            digits = kind.fsp or 0
+            return _stored_as(lambda value: _clock(value, digits), NullType())
+        convert = _converter(kind, implementation, dialect)
+        if convert is None:
+            return _read_only(dialect)
+        given = _careful(convert)
+        return ColumnValues(given, given, _found(given), _as_it_is)
 
-    def _of_decorator(self, kind: TypeDecorator[Any], dialect: Dialect) -> Converter:
+    def _of_decorator(self, kind: TypeDecorator[Any], dialect: Dialect) -> ColumnValues:
         own = type(kind)
         inner = self.find(kind.load_dialect_impl(dialect), dialect)
+        bare = kind.load_dialect_impl(dialect)
+        given: Converter
         if own.process_bind_param is not TypeDecorator.process_bind_param:
-            return lambda value: inner(kind.process_bind_param(value, dialect))
-        if isinstance(kind, PickleType):
+            given = lambda value: inner.given(kind.process_bind_param(value, dialect))  # noqa: E731
+        elif isinstance(kind, PickleType):
             dumps = kind.pickler.dumps
-            return lambda value: None if value is None else dumps(value, kind.protocol)
-        if own.bind_processor is not TypeDecorator.bind_processor:
-            return _processor(kind, dialect) or inner
-        return inner
+            given = lambda value: None if value is None else dumps(value, kind.protocol)  # noqa: E731
+        elif own.bind_processor is not TypeDecorator.bind_processor:
+            given = _careful(_processor(kind, dialect) or inner.given)
+        else:
+            given = inner.given
+        if kind._has_bind_expression:
+            # The statement makes something else of it.
+            given = _unknown
+        return ColumnValues(
+            given,
+            inner.loaded if given is inner.given else given,
+            inner.read,
+            lambda column: inner.expression(type_coerce(column, bare)),
+        )
+
+
+# What a program's value is.
+
+
+def _plain(value: Any) -> Value:
+    return deepcopy(value) if isinstance(value, _MUTABLE) else value
+
+
+def _as_it_is(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return column
+
+
+def _unknown(value: Any) -> Value:
+    return None if value is None else UNKNOWN
+
+
+def _careful(convert: Converter) -> Converter:
+    """A converter to which what it can't convert, or nobody can carry, is unknown."""
+
+    def careful(value: Any) -> Value:
+        if value is None:
+            return None
+        try:
+            made = convert(value)
+        except (TypeError, ValueError, ArithmeticError, AttributeError):
+            return UNKNOWN
+        is_known = type(made) in _CARRIED or made is None or made is UNKNOWN or is_carried(made)
+        return made if is_known else UNKNOWN
+
+    return careful
+
+
+def _found(given: Converter) -> Converter:
+    """A converter for what the database has, which is known whatever it is."""
+
+    def found(value: Any) -> Value:
+        made = given(value)
+        if made is not UNKNOWN:
+            return made
+        return value if is_carried(value) else str(value)
+
+    return found
+
+
+def _processor(kind: TypeEngine[Any], dialect: Dialect) -> Converter | None:
+    """What makes of a value the one that a driver is given."""
+    processor: Callable[[Dialect], Converter | None] = kind.bind_processor
+    return processor(dialect)
+
+
+def _stored_as(convert: Converter, kind: TypeEngine[Any]) -> ColumnValues:
+    """Values of a type that is stored as another one, which is read."""
+    given = _careful(convert)
+    return ColumnValues(
+        given, given, _found(_careful(_plain)), lambda column: type_coerce(column, kind)
+    )
+
+
+def _converter(
+    kind: TypeEngine[Any], implementation: TypeEngine[Any], dialect: Dialect
+) -> Converter | None:
+    """What makes of a program's value the one that is stored; none where that is not known."""
+    of = dialect.name if dialect.name != "mariadb" else "mysql"
+    if kind._has_bind_expression:
+        return None
+    if isinstance(kind, Boolean):
+        return bool
+    if isinstance(kind, Integer):
+        return _integer
+    if isinstance(kind, (Numeric, Float)):
+        return _number(kind, of)
+    if isinstance(kind, Uuid):
+        return lambda value: value if isinstance(value, UUID) else UUID(str(value))
+    if isinstance(kind, Interval):
+        return lambda value: _span(value, of)
+    if isinstance(kind, DateTime):
+        return lambda value: _moment(value, datetime, implementation, of)
+    if isinstance(kind, Date):
+        return _date
+    if isinstance(kind, Time):
+        return lambda value: _moment(value, time, implementation, of)
+    if isinstance(kind, mysql.SET):
+        return _plain
+    if isinstance(kind, String):
+        return lambda value: str.__str__(value) if isinstance(value, str) else UNKNOWN
+    if isinstance(kind, LargeBinary) or kind.__visit_name__ in ("BINARY", "VARBINARY"):
+        return _plain
+    if isinstance(kind, (mysql.BIT, mysql.YEAR)):
+        return lambda value: value if isinstance(value, int) else UNKNOWN
+    if isinstance(kind, ARRAY) and _is_plain_item(kind.item_type):
+        return lambda value: deepcopy(value) if isinstance(value, list) else UNKNOWN
+    return None
+
+
+def _is_plain_item(kind: TypeEngine[Any]) -> bool:
+    """Whether a list of such values is one that JSON has."""
+    return isinstance(kind, (Integer, Boolean)) or (
+        isinstance(kind, String) and not isinstance(kind, Enum)
+    )
+
+
+def _integer(value: Any) -> Value:
+    # Also for truth values, which are integers to Python.
+    return int(value) if isinstance(value, (bool, int, float)) else UNKNOWN
+
+
+def _number(kind: Numeric[Any] | Float[Any], of: str) -> Converter:
+    if not kind.asdecimal:
+        return float
+    scale = None if isinstance(kind, Float) or of == "sqlite" else kind.scale
+
+    def convert(value: Any) -> Value:
+        number = value if isinstance(value, Decimal) else Decimal(str(value))
+        if scale is not None and number.is_finite():
+            _, numerals, exponent = number.as_tuple()
+            assert isinstance(exponent, int)
+            beyond = -exponent - scale
+            if beyond > 0 and any(numerals[-beyond:]):
+                # The database rounds it, in a way of its own.
+                return UNKNOWN
+        return number
+
+    return convert
+
+
+def _clock(value: Any, digits: int) -> Value:
+    """A TIME of MySQL, whose seconds have so many digits."""
+    is_exact = isinstance(value, timedelta) and not value.microseconds % 10 ** (6 - digits)
+    return value if is_exact else UNKNOWN
+
+
+def _span(value: Any, of: str) -> Value:
+    """An interval in a column of times, whose seconds have no digits in MySQL."""
+    is_exact = isinstance(value, timedelta) and not (of == "mysql" and value.microseconds)
+    return value if is_exact else UNKNOWN
+
+
+def _date(value: Any) -> Value:
+    if isinstance(value, datetime):
+        return value.date() if value.tzinfo is None else UNKNOWN
+    return value if isinstance(value, date) else UNKNOWN
+
+
+def _moment(
+    value: Any, wanted: type[datetime] | type[time], implementation: TypeEngine[Any], of: str
+) -> Value:
+    """A time as it is stored: what the database makes of zones and of digits differs."""
+    if not isinstance(value, wanted):
+        return UNKNOWN
+    if of == "postgresql":
+        has_zone = bool(getattr(implementation, "timezone", False))
+        digits = getattr(implementation, "precision", None)
+        if has_zone is not (value.tzinfo is not None):
+            # The zone of the session counts.
+            return UNKNOWN
+    else:
+        digits = (getattr(implementation, "fsp", None) or 0) if of == "mysql" else None
+        # The driver leaves the zone out.
+        value = value.replace(tzinfo=None)
+    if digits is not None and value.microsecond % 10 ** (6 - digits):
+        return UNKNOWN
+    return value
+
+
+# Documents.
+
+
+def _documents(dialect: Dialect, *, none_as_null: bool) -> ColumnValues:
+    """JSON, whose ``null`` is ``None`` to programs, as NULL is."""
+    serialize = getattr(dialect, "_json_serializer", None) or json.dumps
+    null = document("null")
+
+    def text_of(value: Any) -> Value:
+        return document(serialize(value))
+
+    careful = _careful(text_of)
+
+    def given(value: Any) -> Value:
+        if value is JSON.NULL:
+            return null
+        if value is None:
+            return None if none_as_null else null
+        return careful(value)
+
+    def loaded(value: Any) -> Value:
+        return UNKNOWN if value is None else given(value)
+
+    def expression(column: ColumnElement[Any]) -> ColumnElement[Any]:
+        if dialect.name == "postgresql":
+            # The driver would read it, and has one form for both.
+            return cast(column, Text)
+        return type_coerce(column, NullType())
+
+    return ColumnValues(given, loaded, _document, expression)
+
+
+def _document(stored: Any) -> Value:
+    if stored is None:
+        return None
+    if isinstance(stored, (bytes, bytearray)):
+        stored = bytes(stored).decode()
+    try:
+        # SQLite takes what looks like a number for one.
+        return document(stored if isinstance(stored, str) else json.dumps(stored))
+    except ValueError:
+        # Nobody has checked what is in a column of text.
+        return str(stored)
+
+
+# What only the database knows.
+
+
+def _read_only(dialect: Dialect) -> ColumnValues:
+    """A type of which only the database knows the form."""
+
+    def expression(column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return (
+            cast(column, Text) if dialect.name == "postgresql" else type_coerce(column, NullType())
+        )
+
+    def read(value: Any) -> Value:
+        return value if is_carried(value) else str(value)
+
+    return ColumnValues(_unknown, _unknown, read, expression)
+
+
+def _lapses() -> ColumnValues:
+    """PostgreSQL's intervals, of which drivers make days what has months."""
+
+    def given(value: Any) -> Value:
+        if value is None:
+            return None
+        if not isinstance(value, timedelta):
+            return UNKNOWN
+        # So the drivers write it: days are not hours.
+        return interval(0, value.days, value.seconds * _SECOND_US + value.microseconds)
+
+    def loaded(value: Any) -> Value:
+        # It may have had months.
+        return UNKNOWN if isinstance(value, timedelta) and value.days else given(value)
+
+    def expression(column: ColumnElement[Any]) -> ColumnElement[Any]:
+        fields = (cast(extract(field, column), Text) for field in _FIELDS)
+        return func.concat_ws(" ", *fields, type_=Text())
+
+    return ColumnValues(given, loaded, _lapse, expression)
+
+
+def _lapse(stored: Any) -> Value:
+    """The interval whose fields were selected."""
+    if not stored:
+        return None
+    fields = str(stored).split()
+    if "Infinity" in fields[0]:
+        return fields[0].lower()
+    years, months, days, hours, minutes, microseconds = (int(Decimal(each)) for each in fields)
+    return interval(
+        12 * years + months, days, (60 * hours + minutes) * 60 * _SECOND_US + microseconds
+    )

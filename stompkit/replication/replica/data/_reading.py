@@ -29,7 +29,7 @@ from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.session._values import Converters, name_of
 from stompkit.replication.replica.data._schema import Source
 from stompkit.replication.tables import Tables
-from stompkit.replication.values import Value
+from stompkit.replication.values import Value, portable
 
 __all__ = ["TableReader"]
 
@@ -65,7 +65,12 @@ class TableReader:
         self._keys = [column for column in self._table.columns if column.name in keys]
         converters = Converters()
         self._converters = [
-            (name_of(column), name_of(column) in keys, converters.find(column.type, dialect))
+            (name_of(column), name_of(column) in keys, converters.find(column.type, dialect).read)
+            for column in self._table.columns
+        ]
+        #: What is selected of each column.
+        self._columns = [
+            converters.find(column.type, dialect).expression(column)
             for column in self._table.columns
         ]
 
@@ -73,7 +78,7 @@ class TableReader:
         self, connection: Connection, after: Mapping[str, Value] | None, limit: int
     ) -> list[Row]:
         """Rows in the order of their keys, behind the one with a key."""
-        query: Select[Any] = select(*self._table.columns).order_by(*self._keys).limit(limit)
+        query: Select[Any] = select(*self._columns).order_by(*self._keys).limit(limit)
         if after is not None:
             query = query.where(self._behind(after))
         return [self._row(values) for values in connection.execute(query)]
@@ -81,7 +86,7 @@ class TableReader:
     def find(self, connection: Connection, key: Mapping[str, Value]) -> dict[str, Value] | None:
         """The columns of a row beside its key; ``None`` where there is no such row."""
         same = (column == key[column.name] for column in self._keys)
-        query: Select[Any] = select(*self._table.columns).where(*same)
+        query: Select[Any] = select(*self._columns).where(*same)
         found = connection.execute(query).first()
         return None if found is None else self._row(found)[1]
 
@@ -109,9 +114,9 @@ class TableReader:
         others = {}
         for (name, is_key, convert), value in zip(self._converters, values, strict=True):
             if is_key:
-                key[name] = convert(value)
+                key[name] = portable(convert(value))
             else:
-                others[name] = convert(value)
+                others[name] = portable(convert(value))
         change = RowChange(
             table=self._source.name,
             schema=self._source.schema,

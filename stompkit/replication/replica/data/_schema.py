@@ -15,10 +15,12 @@ from stompkit.replication.replica.data._plan import RowFilter, Target
 from stompkit.replication.sinks.sql._tables import Catalog, TargetColumn, TargetTable
 from stompkit.replication.sinks.sql._values import CannotStore
 from stompkit.replication.tables import Tables
+from stompkit.replication.values import Interval as Lapse
 from stompkit.replication.values import Value
 
 __all__ = ["Detail", "Schema", "Source"]
 
+_MICROSECOND: Final = timedelta(microseconds=1)
 #: Where a type of times stands for intervals, they are counted from here: SQLAlchemy's way.
 _EPOCH: Final = datetime(1970, 1, 1)
 
@@ -139,6 +141,15 @@ class Schema:
 def _as_application(column: Column[Any], found: TargetColumn) -> TargetColumn:
     """A column that takes what an application has for it, where that is stored as another type."""
     adapt = found.adapt
+    if isinstance(column.type, Interval) and found.family == "interval":
+
+        def with_days(value: Value) -> object:
+            # As the application's own driver writes it, so that nodes have the same.
+            if isinstance(value, timedelta):
+                value = Lapse(0, value.days, (value - timedelta(value.days)) // _MICROSECOND)
+            return adapt(value)
+
+        return replace(found, adapt=with_days)
     if isinstance(column.type, Interval) and found.family == "datetime":
 
         def from_epoch(value: Value) -> object:

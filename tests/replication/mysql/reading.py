@@ -84,7 +84,11 @@ class Database:
 
     def end(self) -> tuple[str, int]:
         """Where the log ends."""
-        row = self.ask("SHOW MASTER STATUS")[0]
+        try:
+            row = self.ask("SHOW MASTER STATUS")[0]
+        except pymysql.ProgrammingError:
+            # MySQL calls it otherwise by now.
+            row = self.ask("SHOW BINARY LOG STATUS")[0]
         return str(row[0]), int(row[1])
 
     def login(self, user: str, password: str = "") -> str:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, Final
 
 import pymysql
 from pymysql.connections import Connection
 from pymysqlreplication.constants import FIELD_TYPE
 
+from stompkit.replication.publishers.mysql._charsets import decoder, is_told_by_server
 from stompkit.replication.publishers.mysql._server import text_of
-from stompkit.replication.publishers.mysql._tablemap import BINARY_COLLATION, TableMap
+from stompkit.replication.publishers.mysql._tablemap import (
+    BINARY_COLLATION,
+    TableMap,
+    is_hidden,
+)
 
 __all__ = ["Catalogue", "described"]
 
 _SPECIAL: Final = ("uuid", "inet4", "inet6")
+_CHOICES: Final = ("enum", "set")
 _TYPES: Final = {
     "tinyint": "int",
     "smallint": "int",
@@ -63,6 +70,16 @@ _LOG_TYPES: Final = {
     FIELD_TYPE.JSON: "json",
 }
 
+#: What the catalogue has as the precision of numbers that take all of 64 bits: digits, or bits.
+_UNSIGNED: Final = {False: 20, True: 64}
+#: Says so of a column.
+_WIDE: Final[Mapping[str, Any]] = {"precision": 20, "unsigned": True}
+#: Says of a type that it is more than an interval, or a document, of any database.
+_NATIVE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "interval": {"native": "time"},
+    "json": {"native": "json"},
+}
+
 #: A column as a change of the action ``schema`` has it.
 Described = dict[str, Any]
 
@@ -75,6 +92,8 @@ class Catalogue:
         self._connect = connect
         self._is_mariadb = is_mariadb
         self._connection: Connection[Any] | None = None
+        #: Gives what reads the text of a character set.
+        self.decoder: Final = cache(partial(decoder, ask=self.converted))
 
     def close(self) -> None:
         """End the connection."""
@@ -90,7 +109,15 @@ class Catalogue:
         """
         if not self._is_mariadb:
             return {}
-        found = {
+        # Columns of an application that are called as hidden ones are nothing special.
+        named = self._ask(
+            "SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS "
+            "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+            "AND COLUMN_NAME LIKE 'DB\\_ROW\\_HASH\\_%%'",
+            (schema, table),
+        )
+        found = {name: "" for (name,) in named}
+        found |= {
             name: kind
             for name, kind in self._ask(
                 "SELECT COLUMN_NAME, DATA_TYPE FROM INFORMATION_SCHEMA.COLUMNS "
@@ -105,6 +132,15 @@ class Catalogue:
             (schema, table),
         )
         return {**found, **{name: "json" for (name,) in documents}}
+
+    def converted(self, octets: bytes, charset: str) -> str:
+        """Octets in a character set as the server has them in Unicode."""
+        if not charset.isidentifier():
+            raise ValueError(f"the character set {charset!r} is none")
+        ((found,),) = self._ask(
+            f"SELECT CONVERT(CONVERT(%s USING {charset}) USING utf8mb4)", (octets,)
+        )
+        return str(found)
 
     def key(self, schema: str, table: str) -> tuple[str, ...]:
         """The columns of the key, in its order: the primary one, or the first that does for it."""
@@ -126,13 +162,16 @@ class Catalogue:
         specials = self.specials(schema, table)
         key = self.key(schema, table)
         found = []
-        for name, kind, precision, scale, length, nullable in self._ask(
+        for name, kind, precision, scale, length, nullable, charset in self._ask(
             "SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, "
-            "CHARACTER_MAXIMUM_LENGTH, IS_NULLABLE FROM INFORMATION_SCHEMA.COLUMNS "
+            "CHARACTER_MAXIMUM_LENGTH, IS_NULLABLE, CHARACTER_SET_NAME "
+            "FROM INFORMATION_SCHEMA.COLUMNS "
             "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
             (schema, table),
         ):
-            known = _TYPES.get(specials.get(name, kind), "bytes")
+            known = _TYPES.get(specials.get(name) or kind, "bytes")
+            if kind in _CHOICES and charset == "binary":
+                known = "bytes"
             column: Described = {
                 "name": name,
                 "type": "bool" if kind == "bit" and precision == "1" else known,
@@ -141,21 +180,26 @@ class Catalogue:
             }
             if known == "decimal":
                 column |= {"precision": int(precision), "scale": int(scale)}
+            elif known == "int" and int(precision or 0) >= _UNSIGNED[kind == "bit"]:
+                column |= _WIDE
             elif kind in ("char", "varchar", "binary", "varbinary"):
                 column["length"] = int(length)
+            column |= _NATIVE.get(known, {})
             found.append(column)
         return found
 
     def kinds(self, schema: str, table: str) -> dict[str, str]:
         """The types of the columns as of now, in their order: what MySQL calls them, or special.
 
-        A BIT of one place is ``bool``.
+        A BIT of one place is ``bool``, choices of octets are ``binary``, and text whose character
+        set the server tells is ``text:`` with its name.
         """
         specials = self.specials(schema, table)
         return {
-            name: "bool" if (kind, precision) == ("bit", "1") else specials.get(name, kind)
-            for name, kind, precision in self._ask(
-                "SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION FROM INFORMATION_SCHEMA.COLUMNS "
+            name: _kind(kind, precision, specials.get(name, ""), charset or "")
+            for name, kind, precision, charset in self._ask(
+                "SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION, CHARACTER_SET_NAME "
+                "FROM INFORMATION_SCHEMA.COLUMNS "
                 "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
                 (schema, table),
             )
@@ -208,16 +252,30 @@ class Catalogue:
         raise AssertionError
 
 
+def _kind(kind: str, precision: str | None, special: str, charset: str) -> str:
+    if (kind, precision) == ("bit", "1"):
+        return "bool"
+    if kind in _CHOICES:
+        return "binary" if charset == "binary" else kind
+    if not special and is_told_by_server(charset):
+        return f"text:{charset}"
+    return special or kind
+
+
 def described(mapped: TableMap, specials: Mapping[str, str]) -> list[Described]:
     """The columns of a table, as the log has them."""
     found = []
     for index, column in enumerate(mapped.columns):
+        if is_hidden(column, specials):
+            continue
         kind = _LOG_TYPES.get(column.type, "bytes")
         if column.type == FIELD_TYPE.BIT and column.size == 1:
             kind = "bool"
         elif kind == "bytes" and column.collation != BINARY_COLLATION:
             kind = "text"
-        if column.name in specials:
+        elif column.type in (FIELD_TYPE.ENUM, FIELD_TYPE.SET):
+            kind = "bytes" if column.collation == BINARY_COLLATION else kind
+        if specials.get(column.name):
             kind = _TYPES[specials[column.name]]
         one: Described = {
             "name": column.name,
@@ -227,5 +285,10 @@ def described(mapped: TableMap, specials: Mapping[str, str]) -> list[Described]:
         }
         if kind == "decimal":
             one |= {"precision": column.precision, "scale": column.scale}
+        elif (column.type == FIELD_TYPE.LONGLONG and column.is_unsigned) or (
+            column.type == FIELD_TYPE.BIT and column.size >= _UNSIGNED[True]
+        ):
+            one |= _WIDE
+        one |= _NATIVE.get(kind, {})
         found.append(one)
     return found

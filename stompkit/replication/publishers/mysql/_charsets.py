@@ -1,50 +1,33 @@
-"""MySQL's character sets, as Python reads them."""
+"""MySQL's character sets: those of Unicode as Python reads them, all others as the server does.
+
+What a code is in Unicode differs between Python and MySQL for some of the older sets, and Python
+lacks others. The server is asked once for all codes of a set that is met, so that text of the log
+is the same as that of a query.
+"""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import product
 from typing import Any, Final
 
 from pymysql.connections import Connection
 
-__all__ = ["Decode", "collations", "decoders"]
+from stompkit.replication.values import Value
 
-#: Makes text of octets; raises UnicodeDecodeError.
-Decode = Callable[[bytes], str]
+__all__ = ["Ask", "Decode", "collations", "decoder", "decoders", "is_told_by_server", "unreadable"]
+
+#: Makes text of octets. Octets that are no text in the character set stay octets.
+Decode = Callable[[bytes], Value]
+#: Has the server convert octets from a character set to Unicode.
+Ask = Callable[[bytes, str], str]
 
 _CODECS: Final = {
-    "armscii8": "",
     "ascii": "ascii",
-    "big5": "big5",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "cp850": "cp850",
-    "cp852": "cp852",
-    "cp866": "cp866",
-    "cp932": "cp932",
-    "eucjpms": "euc_jp",
-    "euckr": "cp949",
     "gb18030": "gb18030",
-    "gb2312": "gb2312",
-    "gbk": "gbk",
-    "greek": "iso8859-7",
-    "hebrew": "iso8859-8",
-    "hp8": "hp_roman8",
-    "koi8r": "koi8_r",
-    "koi8u": "koi8_u",
-    "latin2": "iso8859-2",
-    "latin5": "iso8859-9",
-    "latin7": "iso8859-13",
-    "macce": "mac_latin2",
-    "macroman": "mac_roman",
-    "sjis": "shift_jis",
-    "tis620": "tis_620",
     "ucs2": "utf-16-be",
-    "ujis": "euc_jp",
     "utf16": "utf-16-be",
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
@@ -52,6 +35,29 @@ _CODECS: Final = {
     "utf8mb3": "utf-8",
     "utf8mb4": "utf-8",
 }
+
+
+def _octets(*ranges: tuple[int, int]) -> bytes:
+    return bytes(octet for first, last in ranges for octet in range(first, last + 1))
+
+
+_HIGH: Final = _octets((0xA1, 0xFE))
+_SJIS: Final = (_octets((0x81, 0x9F), (0xE0, 0xFC)), _octets((0x40, 0x7E), (0x80, 0xFC)))
+_EUC_JP: Final = ((_HIGH, _HIGH), (b"\x8e", _octets((0xA1, 0xDF))), (b"\x8f", _HIGH, _HIGH))
+#: The octets of codes of more than one, by their places, of sets that have such codes.
+_LONG_CODES: Final[Mapping[str, tuple[tuple[bytes, ...], ...]]] = {
+    "big5": ((_octets((0xA1, 0xF9)), _octets((0x40, 0x7E), (0xA1, 0xFE))),),
+    "cp932": (_SJIS,),
+    "eucjpms": _EUC_JP,
+    "euckr": ((_octets((0x81, 0xFE)), _octets((0x41, 0x5A), (0x61, 0x7A), (0x81, 0xFE))),),
+    "gb2312": ((_octets((0xA1, 0xF7)), _HIGH),),
+    "gbk": ((_octets((0x81, 0xFE)), _octets((0x40, 0x7E), (0x80, 0xFE))),),
+    "sjis": (_SJIS,),
+    "ujis": _EUC_JP,
+}
+_ASCII: Final = bytes(range(128))
+#: What the server makes of a code that is no character.
+_NO_CHARACTER: Final = ("?", "\0", "")
 
 
 def _latin1_table() -> str:
@@ -65,18 +71,103 @@ def _latin1_table() -> str:
 _LATIN1: Final = _latin1_table()
 
 
-def _latin1(octets: bytes) -> str:
+def _latin1(octets: bytes) -> Value:
     return codecs.charmap_decode(octets, "strict", _LATIN1)[0]
 
 
-def _decoder(charset: str) -> Decode:
-    """What makes text of a character set; raises ``ValueError`` for one that Python has not."""
+def is_told_by_server(charset: str) -> bool:
+    """Return whether the server is asked for the codes of a character set."""
+    return charset not in _CODECS and charset not in ("", "binary", "latin1")
+
+
+def unreadable(longest: Mapping[str, int]) -> frozenset[str]:
+    """Return the names of those character sets whose text can't be read.
+
+    ``longest`` has the octets that the longest code of each set has.
+    """
+    return frozenset(
+        name
+        for name, octets in longest.items()
+        if octets > 1 and name not in _LONG_CODES and name not in _CODECS
+    )
+
+
+def decoder(charset: str, ask: Ask) -> Decode:
+    """What makes text of a character set; raises ``ValueError`` for one that nobody knows."""
     if charset == "latin1":
         return _latin1
     codec = _CODECS.get(charset)
-    if not codec:
-        raise ValueError(f"text in the character set {charset} can't be read: convert the column")
-    return lambda octets: str(octets, codec)
+    if codec:
+        return lambda octets: _by_codec(octets, codec)
+    return _Table(charset, ask)
+
+
+def _by_codec(octets: bytes, codec: str) -> Value:
+    try:
+        return str(octets, codec)
+    except UnicodeDecodeError:
+        return octets
+
+
+class _Table:
+    """Reads a character set by what the server has said of each code."""
+
+    def __init__(self, charset: str, ask: Ask) -> None:
+        """Ask the server when a text is read that is not plain ASCII."""
+        self._charset = charset
+        self._ask = ask
+        self._characters: dict[bytes, str] = {}
+        self._lengths = [1] * 256
+        self._is_ascii = False
+
+    def __call__(self, octets: bytes) -> Value:
+        """The text; the octets where they are none."""
+        if not self._characters:
+            self._fill()
+        if self._is_ascii and octets.isascii():
+            return octets.decode("ascii")
+        lengths, characters = self._lengths, self._characters
+        found = []
+        at = 0
+        while at < len(octets):
+            end = at + lengths[octets[at]]
+            character = characters.get(octets[at:end])
+            if character is None:
+                return octets
+            found.append(character)
+            at = end
+        return "".join(found)
+
+    def _fill(self) -> None:
+        single = [bytes((octet,)) for octet in range(256)]
+        long = _LONG_CODES.get(self._charset, ())
+        for places in long:
+            for lead in places[0]:
+                self._lengths[lead] = len(places)
+        single = [code for code in single if self._lengths[code[0]] == 1]
+        # Where codes are longer, other single octets need not be characters.
+        plain = [code for code in single if not long or code[0] < 0x80 or self._has_kana(code)]
+        self._learn(plain, b"")
+        codes = [bytes(code) for places in long for code in product(*places)]
+        if codes:
+            self._learn(codes, b"\n")
+        # A question mark stands for itself, too.
+        self._characters.setdefault(b"?", "?")
+        self._is_ascii = all(
+            self._characters.get(bytes((octet,))) == chr(octet) for octet in _ASCII if octet
+        )
+
+    def _has_kana(self, code: bytes) -> bool:
+        return self._charset in ("sjis", "cp932") and 0xA1 <= code[0] <= 0xDF
+
+    def _learn(self, codes: list[bytes], separator: bytes) -> None:
+        answer = self._ask(separator.join(codes), self._charset)
+        texts = answer.split("\n") if separator else list(answer)
+        if len(texts) != len(codes):
+            raise ValueError(f"text in the character set {self._charset} can't be read: convert it")
+        for code, text in zip(codes, texts, strict=True):
+            if text not in _NO_CHARACTER or code == text.encode():
+                self._characters[code] = text
 
 
 def collations(connection: Connection[Any]) -> Mapping[int, str]:
@@ -101,13 +192,18 @@ def collations(connection: Connection[Any]) -> Mapping[int, str]:
     return found
 
 
-def decoders(charsets: Mapping[int, str]) -> Callable[[int], Decode]:
-    """What makes text of collations, given their character sets; raises ``ValueError``."""
+def decoders(
+    charsets: Mapping[int, str], known: Callable[[str], Decode]
+) -> Callable[[int], Decode]:
+    """What makes text of collations, given their character sets; raises ``ValueError``.
+
+    ``known`` gives what reads a character set.
+    """
 
     @cache
     def decode(collation: int) -> Decode:
         if collation not in charsets:
             raise ValueError(f"its collation has the number {collation}, which is not known")
-        return _decoder(charsets[collation])
+        return known(charsets[collation])
 
     return decode

@@ -8,8 +8,10 @@ from typing import Final
 
 from stompkit.replication.values import Value
 
-__all__ = ["Read", "datetime_reader", "read_date", "time_reader", "timestamp_reader"]
+__all__ = ["Read", "Zero", "datetime_reader", "read_date", "time_reader", "timestamp_reader"]
 
+#: Makes a value of the text of a date that is none, such as 0000-00-00.
+Zero = Callable[[str], Value]
 #: Reads a value at an index of octets; gives the value and the index behind it.
 Read = Callable[[bytes, int], tuple[Value, int]]
 
@@ -17,14 +19,14 @@ Read = Callable[[bytes, int], tuple[Value, int]]
 _FRACTION: Final = (0, 1, 1, 2, 2, 3, 3)
 
 
-def read_date(data: bytes, at: int, *, zero_as_text: bool) -> tuple[Value, int]:
+def read_date(data: bytes, at: int, *, zero: Zero) -> tuple[Value, int]:
     """Read a DATE."""
     packed = int.from_bytes(data[at : at + 3], "little")
     year, month, day = packed >> 9, packed >> 5 & 15, packed & 31
     try:
         return date(year, month, day), at + 3
     except ValueError:
-        return (f"{year:04}-{month:02}-{day:02}" if zero_as_text else None), at + 3
+        return zero(f"{year:04}-{month:02}-{day:02}"), at + 3
 
 
 def _microseconds(octets: bytes) -> int:
@@ -32,7 +34,7 @@ def _microseconds(octets: bytes) -> int:
     return int.from_bytes(octets, "big") * (0, 10_000, 100, 1)[len(octets)]
 
 
-def datetime_reader(places: int, *, zero_as_text: bool) -> Read:
+def datetime_reader(places: int, *, zero: Zero) -> Read:
     """What reads a DATETIME with so many places after the second."""
     size = 5 + _FRACTION[places]
 
@@ -46,10 +48,8 @@ def datetime_reader(places: int, *, zero_as_text: bool) -> Read:
         try:
             return datetime(year, month, day, hour, minute, second, part), end
         except ValueError:
-            if not zero_as_text:
-                return None, end
             text = f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
-            return f"{text}{_fraction_text(part, places)}", end
+            return zero(f"{text}{_fraction_text(part, places)}"), end
 
     return read
 
@@ -58,17 +58,17 @@ def _fraction_text(microseconds: int, places: int) -> str:
     return f".{microseconds:06}"[: places + 1] if places else ""
 
 
-def timestamp_reader(places: int, *, zero_as_text: bool) -> Read:
+def timestamp_reader(places: int, *, zero: Zero) -> Read:
     """What reads a TIMESTAMP with so many places after the second."""
     size = 4 + _FRACTION[places]
-    zero = f"0000-00-00 00:00:00{_fraction_text(0, places)}" if zero_as_text else None
+    none = zero(f"0000-00-00 00:00:00{_fraction_text(0, places)}")
 
     def read(data: bytes, at: int) -> tuple[Value, int]:
         end = at + size
         seconds = int.from_bytes(data[at : at + 4], "big")
         part = _microseconds(data[at + 4 : end]) if size > 4 else 0
         if not seconds and not part:
-            return zero, end
+            return none, end
         moment = datetime.fromtimestamp(seconds, UTC)
         return (moment.replace(microsecond=part) if part else moment), end
 

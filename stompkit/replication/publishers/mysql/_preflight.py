@@ -10,6 +10,7 @@ from typing import Any, Final
 import pymysql
 from pymysql.connections import Connection
 
+from stompkit.replication.publishers.mysql._charsets import unreadable
 from stompkit.replication.publishers.mysql._server import Server, text_of
 
 __all__ = ["SYSTEM_SCHEMAS", "Findings", "examine"]
@@ -78,7 +79,29 @@ def examine(
             f"columns with the attribute COMPRESSED can't be read: leave {compressed} out, or "
             "change the columns"
         )
+    problems += _charsets(connection, wants)
     return Findings(tuple(problems), tuple(_warnings(connection, server, wants)))
+
+
+def _charsets(connection: Connection[Any], wants: Callable[[str, str], bool]) -> list[str]:
+    """Columns of text whose character set can't be read."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT CHARACTER_SET_NAME, MAXLEN FROM INFORMATION_SCHEMA.CHARACTER_SETS")
+        longest = {text_of(row[0]): int(row[1]) for row in cursor.fetchall()}
+        names = ", ".join(f"'{name}'" for name in unreadable(longest) if name.isidentifier())
+        if not names:
+            return []
+        cursor.execute(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME "
+            f"FROM INFORMATION_SCHEMA.COLUMNS WHERE CHARACTER_SET_NAME IN ({names})"
+        )
+        rows = [[text_of(each) for each in row] for row in cursor.fetchall()]
+    return [
+        f"the column {column} of {schema}.{table} has the character set {charset}, which can't be "
+        "read: convert the column, or leave the table out"
+        for schema, table, column, charset in rows
+        if wants(schema, table)
+    ]
 
 
 def _settings(server: Server) -> list[str]:
@@ -133,12 +156,17 @@ def _grants(connection: Connection[Any], *, with_snapshot: bool, is_mariadb: boo
 def _server_ids(connection: Connection[Any], server: Server, server_id: int) -> list[str]:
     if server_id == server.id:
         return [f"server_id {server_id} is the server's own: choose another for this publisher"]
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SHOW SLAVE HOSTS")
-            others = {int(row[0]) for row in cursor.fetchall()}
-    except pymysql.err.MySQLError:
-        # It takes more than reading does; a clash is found later then.
+    # MySQL has dropped the older name, and MariaDB lacks the newer one in older versions.
+    for question in ("SHOW REPLICAS", "SHOW SLAVE HOSTS"):
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(question)
+                others = {int(row[0]) for row in cursor.fetchall()}
+        except pymysql.err.MySQLError:
+            # It may take more than reading does; a clash is found later then.
+            continue
+        break
+    else:
         return []
     if server_id in others:
         return [f"server_id {server_id} is another reader's already: choose another"]

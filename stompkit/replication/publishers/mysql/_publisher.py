@@ -21,6 +21,7 @@ from stompkit.replication.publishers.mysql._charsets import collations, decoders
 from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
 from stompkit.replication.publishers.mysql._grouping import OnProblem, Transaction
+from stompkit.replication.publishers.mysql._moments import Zero
 from stompkit.replication.publishers.mysql._positions import Position
 from stompkit.replication.publishers.mysql._preflight import SYSTEM_SCHEMAS, Findings, examine
 from stompkit.replication.publishers.mysql._problems import (
@@ -53,6 +54,7 @@ from stompkit.replication.publishers.mysql._snapshot import (
 )
 from stompkit.replication.publishers.mysql._xa import Prepared
 from stompkit.replication.tables import Tables
+from stompkit.replication.values import NoDate
 
 __all__ = ["MysqlPublisher", "SnapshotMode"]
 
@@ -68,6 +70,10 @@ _RETRY_S: Final = (0.1, 10.0)
 _ADVANCE_S: Final = 0.5
 #: How long a stop waits for confirmations that are owed, in seconds.
 _FLUSH_S: Final = 5.0
+
+
+#: What becomes of dates that are none, such as 0000-00-00.
+_ZEROS: Final[Mapping[str, Zero]] = {"exact": NoDate, "text": str, "null": lambda text: None}
 
 
 class MysqlPublisher:
@@ -86,7 +92,7 @@ class MysqlPublisher:
         start: Start | None = None,
         same_server: bool = True,
         keys: Mapping[str, Sequence[str]] | None = None,
-        zero_dates: Literal["null", "text"] = "null",
+        zero_dates: Literal["exact", "null", "text"] = "exact",
         on_problem: OnProblem = "stop",
         heartbeat_s: float = 1.0,
         chunk_rows: int = 1000,
@@ -104,11 +110,11 @@ class MysqlPublisher:
         default as Meepo, with the file that is written now, but with a ``publication`` at the end
         of it. ``same_server=False`` goes on by GTID at another server of the same replication.
         ``keys``: columns that stand for the key, by ``schema.table`` or ``table``. ``zero_dates``:
-        dates that are none, as NULL or as their text. ``on_problem="skip"`` leaves out what can't
-        be read, with an error in the log. ``heartbeat_s``: how often the server says that nothing
-        is new, in seconds; :meth:`stop` takes about so long. ``chunk_rows``: how many rows of a
-        snapshot are in a changeset. With ``needs_tables``, or ``needs_database``, a first run is
-        refused where no table is there that is wanted, or no such database.
+        dates that are none, as such, as NULL or as their text. ``on_problem="skip"`` leaves out
+        what can't be read, with an error in the log. ``heartbeat_s``: how often the server says
+        that nothing is new, in seconds; :meth:`stop` takes about so long. ``chunk_rows``: how many
+        rows of a snapshot are in a changeset. With ``needs_tables``, or ``needs_database``, a first
+        run is refused where no table is there that is wanted, or no such database.
 
         Raises ``ValueError``.
         """
@@ -138,7 +144,7 @@ class MysqlPublisher:
         self._start: Start = start
         self._same_server = same_server
         self._keys = dict(keys or {})
-        self._zero_as_text = zero_dates == "text"
+        self._zero = _ZEROS[zero_dates]
         self._on_problem: OnProblem = on_problem
         self._heartbeat_s = heartbeat_s
         self._chunk_rows = chunk_rows
@@ -217,13 +223,14 @@ class MysqlPublisher:
                 _log.warning("%s: %s", self._dsn.server, warning)
             if findings.problems:
                 raise PreflightProblem(findings.problems)
-            decode = decoders(collations(connection))
+            charsets = collations(connection)
         catalogue = Catalogue(self._dsn.connect, is_mariadb=server.is_mariadb)
+        decode = decoders(charsets, catalogue.decoder)
         reading = LogReading(
             dsn=self._dsn,
             is_mariadb=server.is_mariadb,
             catalogue=catalogue,
-            decoding=Decoding(decode, self._zero_as_text, self._keys),
+            decoding=Decoding(decode, self._zero, self._keys),
             wants=self._wants,
             announce=self._announce,
             on_problem=self._on_problem,
@@ -275,7 +282,7 @@ class MysqlPublisher:
                     publication,
                     wants=self._wants,
                     keys=self._keys,
-                    zero_as_text=self._zero_as_text,
+                    zero=self._zero,
                     chunk_rows=self._chunk_rows,
                     announce=self._announce,
                     stop=self._stop,

@@ -30,6 +30,7 @@ from pymysqlreplication.row_event import (
 )
 
 from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._packets import LogConnection
 from stompkit.replication.publishers.mysql._positions import Position
 from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost, StreamProblem
 
@@ -230,4 +231,4 @@ class Stream:
         # The library has an older name for this than the driver.
         if "db" in settings:
             settings["database"] = settings.pop("db")
-        return pymysql.connect(**settings)
+        return LogConnection(**settings)

@@ -8,9 +8,10 @@ from typing import Final
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._charsets import Decode
-from stompkit.replication.publishers.mysql._tablemap import TableMap
+from stompkit.replication.publishers.mysql._moments import Zero
+from stompkit.replication.publishers.mysql._tablemap import TableMap, is_hidden
 from stompkit.replication.publishers.mysql._values import Read, reader
-from stompkit.replication.values import Value
+from stompkit.replication.values import NoDate, Value
 
 __all__ = ["Decoding", "RowReader", "TableRows"]
 
@@ -25,7 +26,7 @@ class Decoding:
 
     #: Character sets by the numbers of their collations.
     decode: Callable[[int], Decode]
-    zero_as_text: bool = False
+    zero: Zero = NoDate
     #: Columns that stand for the key, by table: ``shop.orders`` or ``orders``.
     keys: Mapping[str, Sequence[str]] | None = None
 
@@ -54,13 +55,16 @@ class TableRows:
                     column,
                     specials.get(column.name, ""),
                     decoding.decode,
-                    zero_as_text=decoding.zero_as_text,
+                    zero=decoding.zero,
                 )
             except ValueError as problem:
                 raise ValueError(
                     f"column {column.name} of {mapped.schema}.{mapped.table}: {problem}"
                 ) from None
             self._readers.append((column.name, read))
+        self._hidden = frozenset(
+            column.name for column in mapped.columns if is_hidden(column, specials)
+        )
         self.key: Final = self._key_columns(decoding.keys or {})
         self._images: dict[bytes, RowReader] = {}
 
@@ -142,8 +146,21 @@ class TableRows:
         if read is None:
             bits = int.from_bytes(present, "little")
             readers = [each for index, each in enumerate(self._readers) if bits >> index & 1]
-            read = self._images[present] = _row_reader(readers)
+            read = _row_reader(readers)
+            if not self._hidden.isdisjoint(name for name, _ in readers):
+                read = _without(self._hidden, read)
+            self._images[present] = read
         return read
+
+
+def _without(hidden: frozenset[str], read: RowReader) -> RowReader:
+    """What reads rows and leaves out some columns."""
+
+    def read_row(data: bytes, at: int) -> tuple[_Row, int]:
+        row, at = read(data, at)
+        return {name: value for name, value in row.items() if name not in hidden}, at
+
+    return read_row
 
 
 def _row_reader(columns: Sequence[tuple[str, Read]]) -> RowReader:

@@ -20,6 +20,7 @@ from stompkit.replication.publishers._order import parents_first
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._dsn import Dsn
+from stompkit.replication.publishers.mysql._moments import Zero
 from stompkit.replication.publishers.mysql._positions import Position
 from stompkit.replication.publishers.mysql._problems import MysqlProblem, OffsetLost
 from stompkit.replication.publishers.mysql._reader import Disconnected
@@ -72,7 +73,7 @@ class Snapshot:
         *,
         wants: Callable[[str, str], bool],
         keys: Mapping[str, Sequence[str]],
-        zero_as_text: bool,
+        zero: Zero,
         chunk_rows: int,
         announce: bool,
         stop: Event,
@@ -85,7 +86,7 @@ class Snapshot:
         self._publication = publication
         self._wants = wants
         self._keys = keys
-        self._zero_as_text = zero_as_text
+        self._zero = zero
         self._chunk_rows = chunk_rows
         self._announce = announce
         self._stop = stop
@@ -258,7 +259,7 @@ class Snapshot:
             name=name,
             select=selected(quoted, kind),
             order=order,
-            convert=converter(kind, zero_as_text=self._zero_as_text),
+            convert=converter(kind, zero=self._zero, decode=self._catalogue.decoder),
             is_number=order != quoted or kind.endswith("int"),
         )
 

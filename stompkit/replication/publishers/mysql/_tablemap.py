@@ -8,13 +8,21 @@ and not by the library, which reads the labels of ENUM as UTF-8 and a key in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from pymysqlreplication.constants import FIELD_TYPE
 
-__all__ = ["BINARY_COLLATION", "COMPRESSED", "MappedColumn", "TableMap", "parse_table_map"]
+__all__ = [
+    "BINARY_COLLATION",
+    "COMPRESSED",
+    "MappedColumn",
+    "TableMap",
+    "is_hidden",
+    "parse_table_map",
+]
 
 #: The collation of octets.
 BINARY_COLLATION: Final = 63
@@ -52,6 +60,7 @@ _ONE_OCTET: Final = frozenset(
     }
 )
 
+_HIDDEN: Final = re.compile(r"DB_ROW_HASH_\d+")
 _SEQUENCE: Final = (
     "next_not_cached_value",
     "minimum_value",
@@ -111,6 +120,19 @@ class TableMap:
     def has_names(self) -> bool:
         """Whether the log was written with ``binlog_row_metadata=FULL``."""
         return all(column.name for column in self.columns)
+
+
+def is_hidden(column: MappedColumn, specials: Mapping[str, str]) -> bool:
+    """Return whether a column is one that the server keeps for itself.
+
+    MariaDB has the hash of a long text that is unique in a column of that kind. ``specials`` names
+    the columns called so that are the application's.
+    """
+    return (
+        column.type == FIELD_TYPE.LONGLONG
+        and _HIDDEN.fullmatch(column.name) is not None
+        and column.name not in specials
+    )
 
 
 class _Octets:

@@ -10,6 +10,8 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
+from stompkit.replication.publishers.mysql._charsets import Decode
+from stompkit.replication.publishers.mysql._moments import Zero
 from stompkit.replication.publishers.mysql._values import document, inet4, inet6
 from stompkit.replication.values import Value
 
@@ -18,11 +20,18 @@ __all__ = ["Convert", "converter", "ordering", "selected"]
 #: Makes a value of what the server has sent, which is text or octets.
 Convert = Callable[[str | bytes], Value]
 
+#: Begins the kind of text that is selected as octets.
+_ENCODED: Final = "text:"
 _TIME: Final = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
 
 def selected(column: str, kind: str) -> str:
-    """What to select so that nothing is lost: a FLOAT is shown with fewer digits than it has."""
+    """What to select so that nothing is lost: a FLOAT is shown with fewer digits than it has.
+
+    Octets that are no text in their character set would be question marks.
+    """
+    if kind.startswith(_ENCODED) or kind == "vector":
+        return f"CAST({column} AS BINARY)"
     return f"CAST({column} AS DOUBLE)" if kind == "float" else column
 
 
@@ -31,8 +40,14 @@ def ordering(column: str, kind: str) -> str:
     return f"{column}+0" if kind in ("enum", "set", "bit", "bool") else column
 
 
-def converter(kind: str, *, zero_as_text: bool) -> Convert:
-    """What makes values of the text of a column's type; sessions have to be in UTC."""
+def converter(kind: str, *, zero: Zero, decode: Callable[[str], Decode] | None = None) -> Convert:
+    """What makes values of the text of a column's type; sessions have to be in UTC.
+
+    ``decode`` gives what reads a character set that the server tells.
+    """
+    if kind.startswith(_ENCODED) and decode is not None:
+        read = decode(kind.removeprefix(_ENCODED))
+        return lambda content: read(_octets(content))
     match kind:
         case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year":
             return int
@@ -45,11 +60,11 @@ def converter(kind: str, *, zero_as_text: bool) -> Convert:
         case "bit":
             return lambda octets: int.from_bytes(_octets(octets), "big")
         case "date":
-            return lambda text: _moment(_text(text), date.fromisoformat, zero_as_text)
+            return lambda text: _moment(_text(text), date.fromisoformat, zero)
         case "datetime":
-            return lambda text: _moment(_text(text), datetime.fromisoformat, zero_as_text)
+            return lambda text: _moment(_text(text), datetime.fromisoformat, zero)
         case "timestamp":
-            return lambda text: _moment(_text(text), _timestamp, zero_as_text)
+            return lambda text: _moment(_text(text), _timestamp, zero)
         case "time":
             return lambda text: _time(_text(text))
         case "set":
@@ -60,6 +75,8 @@ def converter(kind: str, *, zero_as_text: bool) -> Convert:
             return lambda text: UUID(_text(text))
         case "inet4":
             return lambda text: inet4(socket.inet_pton(socket.AF_INET, _text(text)))
+        case "vector":
+            return _octets
         case "inet6":
             return lambda text: inet6(socket.inet_pton(socket.AF_INET6, _text(text)))
     # The driver tells text from octets as the log does.
@@ -74,11 +91,11 @@ def _octets(content: str | bytes) -> bytes:
     return content if isinstance(content, bytes) else content.encode("latin-1")
 
 
-def _moment(text: str, read: Callable[[str], Value], zero_as_text: bool) -> Value:  # noqa: FBT001
+def _moment(text: str, read: Callable[[str], Value], zero: Zero) -> Value:
     try:
         return read(text)
     except ValueError:
-        return text if zero_as_text else None
+        return zero(text)
 
 
 def _timestamp(text: str) -> datetime:

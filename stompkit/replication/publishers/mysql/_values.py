@@ -12,8 +12,8 @@ SET                    ``frozenset``
 DATE, DATETIME         ``date``, ``datetime`` without a zone
 TIMESTAMP              ``datetime`` in UTC
 TIME                   ``timedelta``: it can be negative, and longer than a day
-JSON                   ``dict`` or ``list``; any other document is its JSON text. MariaDB's JSON
-                       is text with a check that it is ``json_valid``.
+JSON                   ``dict``, ``list`` or ``Json``. MariaDB's JSON is text with a check that it
+                       is ``json_valid``.
 UUID                   ``UUID``
 INET4, INET6           ``str``
 GEOMETRY               ``bytes``: the number of the reference system, then WKB
@@ -37,9 +37,11 @@ from uuid import UUID
 from pymysqlreplication.constants import FIELD_TYPE
 from pymysqlreplication.json_binary import parse_json
 
+from stompkit.replication import values
 from stompkit.replication.publishers.mysql._charsets import Decode
 from stompkit.replication.publishers.mysql._moments import (
     Read,
+    Zero,
     datetime_reader,
     read_date,
     time_reader,
@@ -61,16 +63,14 @@ _DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def document(text: str) -> Value:
-    """A JSON document: an object or an array as such, anything else as the text that it is.
+    """Return the value for a JSON document.
 
-    So text in a column of this kind is JSON, and JSON's null is not mistaken for NULL. Numbers have
-    the digits that a double has. What a session has put there without checks is its text, too.
+    What a session has put there without checks, and is no JSON, is the text that it is.
     """
     try:
-        found = json.loads(text)
+        return values.document(text)
     except ValueError:
         return text
-    return found if isinstance(found, (dict, list)) else text
 
 
 def inet4(octets: bytes) -> str:
@@ -92,7 +92,7 @@ _SPECIAL: Final[dict[str, tuple[int, Callable[[bytes], Value]]]] = {
 
 
 def reader(
-    column: MappedColumn, special: str, decode: Callable[[int], Decode], *, zero_as_text: bool
+    column: MappedColumn, special: str, decode: Callable[[int], Decode], *, zero: Zero
 ) -> Read:
     """What reads the values of a column.
 
@@ -117,15 +117,15 @@ def reader(
         case FIELD_TYPE.BIT:
             return _bit(column.size)
         case FIELD_TYPE.ENUM:
-            return _enum(column, decode(column.collation))
+            return _enum(column, _choice_decoder(column, decode))
         case FIELD_TYPE.SET:
-            return _set(column, decode(column.collation))
+            return _set(column, _choice_decoder(column, decode))
         case FIELD_TYPE.DATE:
-            return partial(read_date, zero_as_text=zero_as_text)
+            return partial(read_date, zero=zero)
         case FIELD_TYPE.DATETIME2:
-            return datetime_reader(column.size, zero_as_text=zero_as_text)
+            return datetime_reader(column.size, zero=zero)
         case FIELD_TYPE.TIMESTAMP2:
-            return timestamp_reader(column.size, zero_as_text=zero_as_text)
+            return timestamp_reader(column.size, zero=zero)
         case FIELD_TYPE.TIME2:
             return time_reader(column.size)
         case FIELD_TYPE.JSON:
@@ -199,9 +199,17 @@ def _bit(bits: int) -> Read:
 # Choices.
 
 
+def _choice_decoder(column: MappedColumn, decode: Callable[[int], Decode]) -> Decode:
+    """What makes text of labels; those of the character set ``binary`` stay octets."""
+    if column.collation == BINARY_COLLATION:
+        return lambda octets: octets
+    return decode(column.collation)
+
+
 def _enum(column: MappedColumn, decode: Decode) -> Read:
     # The number 0 stands for what was no choice and was taken all the same.
-    labels = ["", *map(decode, column.labels)]
+    none: Value = b"" if column.collation == BINARY_COLLATION else ""
+    labels = [none, *map(decode, column.labels)]
     if column.size == 1:
         return lambda data, at: (labels[data[at]], at + 1)
     return lambda data, at: (labels[int.from_bytes(data[at : at + 2], "little")], at + 2)
@@ -210,14 +218,19 @@ def _enum(column: MappedColumn, decode: Decode) -> Read:
 def _set(column: MappedColumn, decode: Decode) -> Read:
     size = column.size
     labels = [decode(label) for label in column.labels]
-    known: dict[bytes, frozenset[str]] = {}
+    known: dict[bytes, Value] = {}
+    is_text = all(isinstance(label, str) for label in labels)
 
-    def read(data: bytes, at: int) -> tuple[frozenset[str], int]:
+    def read(data: bytes, at: int) -> tuple[Value, int]:
         mask = data[at : at + size]
         found = known.get(mask)
         if found is None:
             bits = int.from_bytes(mask, "little")
-            found = frozenset(label for bit, label in enumerate(labels) if bits >> bit & 1)
+            present = [bit for bit in range(len(labels)) if bits >> bit & 1]
+            if is_text:
+                found = frozenset(labels[bit] for bit in present)
+            else:
+                found = b",".join(column.labels[bit] for bit in present)
             known[mask] = found
         return found, at + size
 
@@ -249,7 +262,7 @@ def _text(column: MappedColumn, special: str, decode: Callable[[int], Decode]) -
     if column.collation != BINARY_COLLATION:
         to_text = decode(column.collation)
         if special == "json":
-            return _sized(width, lambda octets: document(to_text(octets)))
+            return _sized(width, lambda octets: _document_of(to_text(octets)))
         return _sized(width, to_text)
     if column.type != FIELD_TYPE.STRING:
         return _sized(width, None)
@@ -261,20 +274,27 @@ def _text(column: MappedColumn, special: str, decode: Callable[[int], Decode]) -
     return _sized(width, lambda octets: octets.ljust(size, b"\0"))
 
 
-def _binary_document(octets: bytes) -> Any:
+def _document_of(text: Value) -> Value:
+    return document(text) if isinstance(text, str) else text
+
+
+def _binary_document(octets: bytes) -> Value:
     """MySQL's binary form of JSON; no octets at all stand for JSON's null."""
     if not octets:
-        return "null"
-    found = _plain(parse_json(octets[0], octets[1:]))
-    return found if isinstance(found, (dict, list)) else json.dumps(found)
+        return values.document("null")
+    return values.document(_json_text(parse_json(octets[0], octets[1:])))
 
 
-def _plain(found: Any) -> Any:
-    """What the library has made of a document, with text where it leaves octets."""
+def _json_text(found: Any) -> str:
+    """The text of what the library has made of a document; numbers keep their digits."""
     if isinstance(found, dict):
-        return {_plain(name): _plain(value) for name, value in found.items()}
+        members = (f"{_json_text(name)}:{_json_text(each)}" for name, each in found.items())
+        return f"{{{','.join(members)}}}"
     if isinstance(found, list):
-        return [_plain(value) for value in found]
+        return f"[{','.join(map(_json_text, found))}]"
+    if isinstance(found, Decimal):
+        return format(found, "f")
     if isinstance(found, (bytes, bytearray)):
-        return found.decode()
-    return found if isinstance(found, (str, int, float, bool, type(None))) else str(found)
+        found = found.decode()
+    is_plain = found is None or isinstance(found, (str, int, float))
+    return json.dumps(found if is_plain else str(found), ensure_ascii=False)

@@ -80,6 +80,7 @@ def seeded(count: int) -> tuple[list[Record], list[Fact]]:
     records: list[Record] = []
     facts: list[Fact] = []
     unreadable = iter(plain(0, count))
+    sequences = itertools.count()
     for number in range(count):
         received = BEGIN + timedelta(seconds=2 * number, milliseconds=chance.randrange(1000))
         received_s = received.timestamp()
@@ -114,7 +115,7 @@ def seeded(count: int) -> tuple[list[Record], list[Fact]]:
             facts.append(Fact(number, name, action, told, received_s, committed.timestamp()))
         source = Source(kind="postgresql", position=f"0/{number:X}", transaction=f"t-{number}")
         made = make_changeset(
-            "shop", number, changes, source, id=f"c-{number}", timestamp=committed
+            "shop", next(sequences), changes, source, id=f"c-{number}", timestamp=committed
         )
         [record] = records_of([made])
         records.append(record._replace(received_us=round(received_s * 1e6)))

@@ -276,7 +276,9 @@ def test_tables_are_made_of_the_types_that_the_source_tells(place: Place) -> Non
     )
     made = place.pipeline()
     made.run(rows_of(told))
+    assert isinstance(made.target, FileTarget)
     held = made.target._open("t")
+    assert held is not None
     found = {each.name: each.type for each in held.schema}
     expected = (pa.int64(), pa.decimal128(12, 2), pa.timestamp("us", "UTC"))
     assert tuple(found[name] for name in ("id", "price", "at")) == expected

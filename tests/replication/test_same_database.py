@@ -146,7 +146,8 @@ _MARIADB: Final[_Types] = [
     ),
     ("TIME(6)", _one("'838:59:59'", "'-838:59:58.999999'", "'24:00:00'", "'-00:00:00.5'")),
     ("JSON", _json_texts()),
-    ("UUID", st.uuids().map(_quoted)),
+    # It refuses UUIDs of versions that there are not.
+    ("UUID", st.uuids(version=4).map(_quoted)),
     ("INET6", _one("'2001:db8::'", "'::ffff:192.0.2.1'")),
 ]
 

@@ -155,12 +155,16 @@ class Copier:
                 )
             head = []
             done += len(found)
-            self._chunks += 1
-            if self._chunks % _UNCONFIRMED == 0:
-                publication.flush()
-            if self._on_progress is not None:
-                self._on_progress(table.full_name, done, max(table.rows, done))
+            self._count_chunk(table, done)
         return state
+
+    def _count_chunk(self, table: CatalogueTable, done_rows: int) -> None:
+        """Wait for confirmations now and then, and tell how many rows of a table are published."""
+        self._chunks += 1
+        if self._chunks % _UNCONFIRMED == 0:
+            self._publication.flush()
+        if self._on_progress is not None:
+            self._on_progress(table.full_name, done_rows, max(table.rows, done_rows))
 
     def pass_used_numbers(self) -> None:
         """Publish nothing, so often as numbers may stand for other chunks at some consumers."""
@@ -238,11 +242,7 @@ class Copier:
                 )
             else:
                 publication.advance(publication.position, state)
-            self._chunks += 1
-            if self._chunks % _UNCONFIRMED == 0:
-                publication.flush()
-            if self._on_progress is not None:
-                self._on_progress(name, done_rows, max(table.rows, done_rows))
+            self._count_chunk(table, done_rows)
         return state
 
 

@@ -207,6 +207,11 @@ class Caller(Peer):
         if read != header.encode():
             raise Failed(f"the client reads {shown(line)} as {shown(read)}")
 
+    def expect_kept(self, line: bytes, header: str) -> None:
+        """Have the client read a header line as ``header``, and send that as the same line."""
+        self.expect_read(line, header)
+        self.expect_written(header, line)
+
     def expect_written(self, header: str, line: bytes) -> None:
         """Have the client send a header, and look at its line as it comes.
 

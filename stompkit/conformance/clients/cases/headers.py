@@ -19,9 +19,7 @@ ENCODING = "Value Encoding"
 )
 def left_alone(client: Client) -> None:
     """Have the client read and write a value with both on 1.0; it stays as it is."""
-    caller = client.session()
-    caller.expect_read(rb"x-a:1\c2\n3\\4:5", r"x-a=1\c2\n3\\4:5")
-    caller.expect_written(r"x-a=1\c2\n3\\4:5", rb"x-a:1\c2\n3\\4:5")
+    client.session().expect_kept(rb"x-a:1\c2\n3\\4:5", r"x-a=1\c2\n3\\4:5")
 
 
 @client_case(
@@ -102,9 +100,7 @@ def writes_backslash(client: Client) -> None:
 )
 def names(client: Client) -> None:
     """Have the client read and write a header with a backslash in its name."""
-    caller = client.session()
-    caller.expect_read(rb"x-\\a:1", r"x-\a=1")
-    caller.expect_written(r"x-\a=1", rb"x-\\a:1")
+    client.session().expect_kept(rb"x-\\a:1", r"x-\a=1")
 
 
 @client_case(
@@ -138,10 +134,8 @@ def undefined(client: Client) -> None:
 )
 def utf8(client: Client) -> None:
     """Have the client read and write a header with characters of one to four octets."""
-    caller = client.session()
     text = "Gr\u00fc\u00dfe, \u4e16\u754c \U0001f680"
-    caller.expect_read(f"x-a:{text}".encode(), f"x-a={text}")
-    caller.expect_written(f"x-a={text}", f"x-a:{text}".encode())
+    client.session().expect_kept(f"x-a:{text}".encode(), f"x-a={text}")
 
 
 @client_case(
@@ -154,9 +148,7 @@ def utf8(client: Client) -> None:
 )
 def spaces(client: Client) -> None:
     """Have the client read and write a value with spaces around it."""
-    caller = client.session()
-    caller.expect_read(b"x-a:  two  ", "x-a=  two  ")
-    caller.expect_written("x-a=  two  ", b"x-a:  two  ")
+    client.session().expect_kept(b"x-a:  two  ", "x-a=  two  ")
 
 
 @client_case(
@@ -169,9 +161,7 @@ def spaces(client: Client) -> None:
 )
 def empty(client: Client) -> None:
     """Have the client read and write a header without a value."""
-    caller = client.session()
-    caller.expect_read(b"x-a:", "x-a=")
-    caller.expect_written("x-a=", b"x-a:")
+    client.session().expect_kept(b"x-a:", "x-a=")
 
 
 @client_case(
@@ -231,9 +221,7 @@ def case_sensitive(client: Client) -> None:
 )
 def letter_case(client: Client) -> None:
     """Have the client read and write a header with capitals in its name and value."""
-    caller = client.session()
-    caller.expect_read(b"x-Mixed-Case:Some Value", "x-Mixed-Case=Some Value")
-    caller.expect_written("x-Mixed-Case=Some Value", b"x-Mixed-Case:Some Value")
+    client.session().expect_kept(b"x-Mixed-Case:Some Value", "x-Mixed-Case=Some Value")
 
 
 @client_case(
@@ -246,10 +234,8 @@ def letter_case(client: Client) -> None:
 )
 def long_value(client: Client) -> None:
     """Have the client read and write a value of 3,000 characters."""
-    caller = client.session()
     value = "0123456789" * 300
-    caller.expect_read(f"x-a:{value}".encode(), f"x-a={value}")
-    caller.expect_written(f"x-a={value}", f"x-a:{value}".encode())
+    client.session().expect_kept(f"x-a:{value}".encode(), f"x-a={value}")
 
 
 @client_case(
@@ -262,9 +248,7 @@ def long_value(client: Client) -> None:
 )
 def blanks_inside(client: Client) -> None:
     """Have the client read and write a value with a tab and three blanks inside."""
-    caller = client.session()
-    caller.expect_read(b"x-a:1\t2   3", "x-a=1\t2   3")
-    caller.expect_written("x-a=1\t2   3", b"x-a:1\t2   3")
+    client.session().expect_kept(b"x-a:1\t2   3", "x-a=1\t2   3")
 
 
 @client_case(

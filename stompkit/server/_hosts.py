@@ -908,9 +908,8 @@ class VirtualHost:
     @staticmethod
     def _keeps_letters(home: Destination) -> bool:
         """Return whether what dies in a queue becomes a dead letter."""
-        return not (
-            not home.policy.dead_letters or home.name.startswith(DEAD_LETTERS) or home.owner
-        )
+        is_of_letters = home.name.startswith(DEAD_LETTERS)
+        return home.policy.dead_letters and not is_of_letters and not home.owner
 
 
 def _is_below(pattern: str, other: str) -> bool:

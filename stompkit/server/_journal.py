@@ -51,11 +51,10 @@ class Unit:
     """Operations that are done together, and what depends on them.
 
     ``puts`` are the entries that can be delivered once the unit is done, whether they are stored or
-    in memory; ``taken`` those that a
-    transaction has settled, and that go back to their queues if it can't be done. ``sender`` is
-    the connection to tell, with the receipt that it wants, and ``done`` what else to call;
-    ``undo`` is called only if the unit can't be done, which is not tried again then, and ``kept``
-    only if it is done.
+    in memory; ``taken`` those that a transaction has settled, and that go back to their queues if
+    it can't be done. ``sender`` is the connection to tell, with the receipt that it wants, and
+    ``done`` what else to call; ``undo`` is called only if the unit can't be done, which is not
+    tried again then, and ``kept`` only if it is done.
     """
 
     __slots__ = (

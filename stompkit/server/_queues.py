@@ -477,17 +477,22 @@ class Queue(Destination):
         if self._ttl_s and not message.expires:
             message.expires = max(now, message.due) + self._ttl_s
         is_delayed = message.due > now
+        is_persistent = self.is_persistent
         # What is in memory waits for what it is part of, and for what came before it.
-        waits = self.host.arriving is not None or (self.following > 0 and not is_delayed)
-        if self.is_persistent or waits:
+        waits = not is_persistent and (
+            self.host.arriving is not None or (self.following > 0 and not is_delayed)
+        )
+        if is_persistent or waits:
             self.incoming += 1
             self.incoming_octets += message.size
-        if waits and not self.is_persistent:
+        if waits:
             self._arrive(self._delays.arriving(message) if is_delayed else self._entry(message))
         elif is_delayed:
             self._delays.put(message)
-        else:
+        elif is_persistent:
             self.enqueue(message)
+        else:
+            self.take_in(self._entry(message))
 
     def _arrive(self, entry: Entry) -> None:
         """Have a message in memory wait for the rest of its unit."""

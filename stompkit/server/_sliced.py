@@ -22,22 +22,51 @@ _TURN_S: Final = 0.005
 _STEP: Final = 32
 
 
+class _Turns:
+    """Takes one step after the other: now, as far as there is time for it, and then later."""
+
+    def __init__(self, broker: Broker, take_step: Callable[[], bool], *, steps: int) -> None:
+        """Do nothing yet; *take_step* returns True if there is more to do.
+
+        The clock is looked at after so many *steps*.
+        """
+        self._broker = broker
+        self._take_step = take_step
+        self._steps = steps
+        self._is_busy = False
+
+    def go_on(self) -> None:
+        """Take steps, unless that is going on already: a step may lead to others."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._work()
+
+    def _work(self) -> None:
+        clock = self._broker.clock
+        began = clock.seconds()
+        while True:
+            for _ in range(self._steps):
+                if not self._take_step():
+                    self._is_busy = False
+                    return
+            if clock.seconds() - began > _TURN_S:
+                self._broker.later(0.0, self._work)
+                return
+
+
 class Slices(Generic[_T]):
     """Does one thing with each of many, in their order: now, as far as there is time for it."""
 
     def __init__(self, broker: Broker, act: Callable[[_T], None], *, step: int = _STEP) -> None:
         """Begin with nothing to do; the clock is looked at after each *step* things."""
-        self._broker = broker
         self._act = act
-        self._step = step
         self._left: deque[_T] = deque()
-        self._is_scheduled = False
+        self._turns = _Turns(broker, self._take_step, steps=step)
 
     def add(self, things: Iterable[_T]) -> None:
         """Have it done with these as well."""
         self._left.extend(things)
-        if not self._is_scheduled:
-            self._work()
+        self._turns.go_on()
 
     def finish(self) -> None:
         """Do all that is left, however long it takes."""
@@ -48,18 +77,10 @@ class Slices(Generic[_T]):
         """Do nothing of what is left."""
         self._left.clear()
 
-    def _work(self) -> None:
-        # What is done can lead to more of it.
-        self._is_scheduled = True
-        clock = self._broker.clock
-        began = clock.seconds()
-        while self._left:
-            for _ in range(min(self._step, len(self._left))):
-                self._act(self._left.popleft())
-            if self._left and clock.seconds() - began > _TURN_S:
-                self._broker.later(0.0, self._work)
-                return
-        self._is_scheduled = False
+    def _take_step(self) -> bool:
+        if self._left:
+            self._act(self._left.popleft())
+        return bool(self._left)
 
 
 class PatternWork:
@@ -75,40 +96,25 @@ class PatternWork:
         self._ending: deque[Subscription] = deque()
         #: What the first that begins has not been added to.
         self._left: list[Destination] | None = None
-        self._is_scheduled = False
+        self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
 
     def begin(self, subscription: Subscription, done: Callable[[None], None]) -> None:
         """Add a subscription to all destinations that there are; ``done`` is called at the end."""
         self._beginning.append((subscription, done))
-        self._work()
+        self._turns.go_on()
 
     def end(self, subscription: Subscription) -> None:
         """Remove a subscription from all destinations."""
         subscription.is_over = True
         self._ending.append(subscription)
-        self._work()
+        self._turns.go_on()
 
-    def _work(self) -> None:
-        if self._is_scheduled:
-            return
-        # Whoever is told of an end may begin with another subscription.
-        self._is_scheduled = True
-        broker = self._host.broker
-        began = broker.clock.seconds()
-        while self._beginning or self._ending:
-            for _ in range(_STEP):
-                if self._ending:
-                    self._remove_one(self._ending[0])
-                elif self._beginning:
-                    self._add_one(*self._beginning[0])
-            if broker.clock.seconds() - began > _TURN_S:
-                broker.later(0.0, self._go_on)
-                return
-        self._is_scheduled = False
-
-    def _go_on(self) -> None:
-        self._is_scheduled = False
-        self._work()
+    def _take_step(self) -> bool:
+        if self._ending:
+            self._remove_one(self._ending[0])
+        elif self._beginning:
+            self._add_one(*self._beginning[0])
+        return bool(self._beginning or self._ending)
 
     def _remove_one(self, subscription: Subscription) -> None:
         home = next(iter(reversed(subscription.homes)), None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from stompkit.testing._launching.ports import Ports
 
-__all__ = ["free_ports"]
+__all__ = ["free_ports", "free_range"]
 
 
 @contextmanager
@@ -21,3 +22,26 @@ def free_ports(count: int = 1) -> Iterator[list[int]]:
         yield [ports.take() for _ in range(count)]
     finally:
         ports.close()
+
+
+@contextmanager
+def free_range(count: int) -> Iterator[int]:
+    """The first of so many ports in a row; they are kept as those of :func:`free_ports` are."""
+    with ExitStack() as stack:
+        while (first := _take_range(stack, count)) is None:
+            pass
+        yield first
+
+
+def _take_range(stack: ExitStack, count: int) -> int | None:
+    first = 0
+    for offset in range(count):
+        held = stack.enter_context(socket.socket())
+        try:
+            held.bind(("127.0.0.1", first and first + offset))
+        except (OSError, OverflowError):
+            return None
+        first = first or held.getsockname()[1]
+        # Only now: nobody else may have the port, but a server may listen there.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return first

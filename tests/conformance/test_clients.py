@@ -25,6 +25,7 @@ from stompkit.conformance.report import schema
 from tests.conformance.command import BOUND_S, ROOT, environment, interruptible, read_report
 from tests.conformance.conftest import Suite
 from tests.conformance.minimal_client import Agent
+from tests.ports import free_range
 
 PYTHON = shlex.quote(sys.executable)
 AGENT = f"{PYTHON} -m tests.conformance.minimal_client {{host}} {{port}} {{case}}"
@@ -350,28 +351,13 @@ def test_cases_that_nobody_came_for_are_missing(serving: Callable[..., Serving])
 
 
 def test_ports_follow_the_first_one(suite: Suite, serving: Callable[..., Serving]) -> None:
-    first = free_ports(4)
-    server = serving("--port", str(first), *QUICK, "client/failover/refused")
-    ports = [port for some in server.ports.values() for port in some]
-    assert ports == list(range(first, first + 5))
-    again = suite("--serve", "--port", first, *QUICK)
-    assert again.status == 2, again.told
-    assert "--port: can't have the ports" in again.err
-
-
-def free_ports(number: int) -> int:
-    """A port that is free, and as many after it."""
-    while True:
-        with ExitStack() as stack:
-            try:
-                found: list[int] = []
-                for offset in range(number + 1):
-                    wanted = found[0] + offset if found else 0
-                    made = stack.enter_context(socket.create_server(("127.0.0.1", wanted)))
-                    found.append(made.getsockname()[1])
-            except OSError:
-                continue
-            return found[0]
+    with free_range(5) as first:
+        server = serving("--port", str(first), *QUICK, "client/failover/refused")
+        ports = [port for some in server.ports.values() for port in some]
+        assert ports == list(range(first, first + 5))
+        again = suite("--serve", "--port", first, *QUICK)
+        assert again.status == 2, again.told
+        assert "--port: can't have the ports" in again.err
 
 
 # The guide.

@@ -86,7 +86,7 @@ COVERED: Final[dict[str, str]] = {
         "mysql/test_stream.py::test_a_key_of_prefixes_is_the_whole_columns"
     ),
     "what can not be decoded is skipped": (
-        "mysql/test_values.py::test_a_character_set_that_cannot_be_read_stops_reading_and_says_so"
+        "mysql/test_charsets.py::test_octets_that_are_no_text_are_carried_as_octets"
     ),
     "rows beside one that is not decoded are lost": (
         "mysql/test_stream.py::test_a_row_that_cannot_be_read_does_not_take_others_with_it"
@@ -402,7 +402,7 @@ COVERED: Final[dict[str, str]] = {
     "zeros at the end are cut, TIME is wrong below zero, types": (
         "mysql/test_values.py::test_values_of_the_log_are_those_of_the_database"
     ),
-    "dates of zeros": "mysql/test_values.py::test_dates_that_are_none_are_null_or_text",
+    "dates of zeros": "mysql/test_values.py::test_dates_that_are_none_are_what_they_are_or_null_or_text",
     "the time of the log is taken for now": (
         "test_meepo_bugs.py::test_the_lag_is_the_age_of_the_newest_transaction"
     ),

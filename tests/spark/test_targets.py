@@ -27,6 +27,7 @@ from stompkit.spark._states import Choice
 from stompkit.spark.targets import Committed, Job, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget
 from stompkit.spark.targets._postgres import LEAST_ROWS
+from stompkit.spark.targets.base import StagingLost
 from tests.replication.sinks.sql_targets import (
     Target,
     change,
@@ -835,7 +836,7 @@ def test_tables_that_a_crash_has_left_are_swept(
     made.target.prepare()
     assert target.rows(query) == []
     monkeypatch.undo()
-    with pytest.raises(SinkUnavailable):
+    with pytest.raises(StagingLost):
         made.target.commit(left, made.begin())
     made.run(rows)
     assert target.rows(query) == []

@@ -249,7 +249,6 @@ def test_the_factory_can_not_shape_a_given_broker(
         "::1:61613",
         "[::1]",
         "[]:61613",
-        "stomp://localhost:61613",
         "a:1,b:2,",
     ],
 )

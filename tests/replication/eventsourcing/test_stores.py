@@ -219,7 +219,8 @@ def test_a_key_of_several_namespaces_is_replayed_once(make_store: MakeStore) -> 
     assert store.replay("t_write", with_ts=True) == [(2, 6), (1, 5 + DAY_S)]
     assert store.replay("t_write", end_ts=10) == [1, 2]
     assert store.query("t_write", 1) == 5 + DAY_S
-    assert store.query("t_write", 1, ts=7) == 5
+    assert store.query("t_write", 1, ts=4) == 5
+    assert store.query("t_write", 1, ts=7) is None
 
 
 def test_one_namespace_can_be_cleared(make_store: MakeStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedForeignKeyConstraint
 from sqlalchemy.engine.reflection import Inspector
+from sqlalchemy.exc import SAWarning
 from sqlalchemy.types import TypeEngine
 
 from stompkit.replication.sinks import ApplyProblem
@@ -190,11 +192,13 @@ class Catalog:
     def _describe(
         self, connection: Connection, inspector: Inspector, schema: str | None, name: str
     ) -> TargetTable:
+        with warnings.catch_warnings():
+            # MySQL's dialect does not know all types of MariaDB; text is written for them.
+            warnings.filterwarnings("ignore", "Did not recognize type", SAWarning)
+            found_columns = inspector.get_columns(name, schema)
         columns = {
             column.name: column
-            for column in (
-                self._column(connection, each) for each in inspector.get_columns(name, schema)
-            )
+            for column in (self._column(connection, each) for each in found_columns)
         }
         key = inspector.get_pk_constraint(name, schema)["constrained_columns"]
         primary_key = tuple(map(self._named, key))

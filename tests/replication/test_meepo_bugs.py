@@ -402,7 +402,9 @@ COVERED: Final[dict[str, str]] = {
     "zeros at the end are cut, TIME is wrong below zero, types": (
         "mysql/test_values.py::test_values_of_the_log_are_those_of_the_database"
     ),
-    "dates of zeros": "mysql/test_values.py::test_dates_that_are_none_are_what_they_are_or_null_or_text",
+    "dates of zeros": (
+        "mysql/test_values.py::test_dates_that_are_none_are_what_they_are_or_null_or_text"
+    ),
     "the time of the log is taken for now": (
         "test_meepo_bugs.py::test_the_lag_is_the_age_of_the_newest_transaction"
     ),

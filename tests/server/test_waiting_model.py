@@ -326,7 +326,10 @@ class WaitingMachine(RuleBasedStateMachine):
     )
     def reload(self, most: int, when_full: str, exclusive: bool, is_letter: bool) -> None:  # noqa: FBT001
         own = self.settings
-        expired: Expired = "dead-letter" if is_letter and self.all_in_memory else "discard"
+        if is_letter and self.all_in_memory:
+            expired: Expired = "dead-letter"
+        else:
+            expired = self.first_expired
         own.most, own.when_full, own.exclusive, own.expired = most, when_full, exclusive, expired
         self.broker.broker.reload(
             self.broker.broker.config.changed(
@@ -388,7 +391,7 @@ class WaitingMachine(RuleBasedStateMachine):
 
 
 class LettersMachine(WaitingMachine):
-    """The same, where what expires waits for room among the dead letters from the beginning."""
+    """The same, where what expires waits for room among the dead letters all the time."""
 
     first_expired: Expired = "dead-letter"
     most_letters = 1
@@ -496,7 +499,7 @@ def test_the_model_finds_a_broker_that_forgets_to_wake_somebody(
 ) -> None:
     spoil(monkeypatch)
     wanted = settings(
-        _settings(2_000),
+        _settings(10_000),
         database=None,
         derandomize=True,
         phases=[Phase.generate],

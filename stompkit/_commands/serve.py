@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
-from twisted.internet.interfaces import IReactorCore, IReactorTime
+from twisted.internet.interfaces import IReactorCore
 from twisted.logger import (
     FilteringLogObserver,
     ILogObserver,
@@ -117,8 +117,7 @@ def _serve(options: Options) -> int:
     try:
         _begin_log(options)
         service = makeService(options)
-        # In a turn of the reactor: by then a signal ends it in good order.
-        service.lifecycle.when_listening = lambda: _greet_soon(service)
+        service.lifecycle.when_listening = lambda: _greet(service, sys.stdout)
         service.startService()
     except SystemExit as end:
         return _said(end, 1)
@@ -140,12 +139,6 @@ def _begin_log(options: Options) -> None:
 
 
 # What it says.
-
-
-def _greet_soon(service: BrokerService) -> None:
-    from twisted.internet import reactor
-
-    cast("IReactorTime", reactor).callLater(0, _greet, service, sys.stdout)
 
 
 def _greet(service: BrokerService, to: TextIO) -> None:

@@ -242,10 +242,28 @@ class Lifecycle:
             raise _StartError(str(error)) from error
         self._is_listening = True
         if self._announce is not None:
+            self._prepare_announcement(_partial(self._announce))
+        # In a turn of the reactor: who hears of it may send a signal, which ends the process in
+        # good order by then.
+        self._reactor.callLater(0, self._tell)
+
+    def _prepare_announcement(self, partial: Path) -> None:
+        try:
+            partial.write_text(json.dumps(self.announcement()) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _StartError(f"can't write the announce file: {error}") from error
+
+    def _tell(self) -> None:
+        """Tell whoever wants to know that it listens."""
+        if self._is_stopping:
+            return
+        if self._announce is not None:
             try:
-                _write_whole(self._announce, json.dumps(self.announcement()))
+                # Nobody ever reads half of it.
+                _partial(self._announce).replace(self._announce)
             except OSError as error:
-                raise _StartError(f"can't write the announce file: {error}") from error
+                self._end_process(f"can't write the announce file: {error}")
+                return
         self.notifier.ready(self.state)
         if self.when_listening is not None:
             self.when_listening()
@@ -306,6 +324,7 @@ class Lifecycle:
         self._stop_waiting()
         if self._announce is not None:
             self._announce.unlink(missing_ok=True)
+            _partial(self._announce).unlink(missing_ok=True)
         await self._listeners.stop()
         await self._disconnect()
         await self.access.close()
@@ -355,8 +374,6 @@ def _exit_with_failure() -> None:
     os._exit(1)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever reads half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+def _partial(path: Path) -> Path:
+    """Return the name of a file while it is not what its readers may see."""
+    return path.with_name(f".{path.name}.{os.getpid()}")

@@ -68,7 +68,8 @@ class Model:
             for (name, known, text), (time, _) in self._times.items()
             if known == event and text == key_to_text(key) and names in (None, name)
         ]
-        return max(found, default=None)
+        newest = max(found, default=None)
+        return None if newest is None or (ts is not None and newest < ts) else newest
 
     def clear(self, event: str, ts: float | None) -> int:
         """What the store does."""

@@ -559,6 +559,10 @@ class Connection:
     def end_transaction(self, transaction: Transaction) -> None:
         """Give up what a transaction holds, for ABORT or ahead of COMMIT."""
         transaction.release()
+        self.stop_timer(transaction)
+
+    def stop_timer(self, transaction: Transaction) -> None:
+        """Let a transaction be open for as long as it takes."""
         if transaction.timer is not None:
             self.broker.cancel(transaction.timer)
             transaction.timer = None

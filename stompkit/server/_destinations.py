@@ -73,8 +73,9 @@ class Destination:
         self.expired = 0
         #: Whether an operator has stopped deliveries, for as long as the broker runs.
         self.is_paused = False
-        #: Whether an operator works on its messages, so that it must not be forgotten.
-        self.is_held = False
+        #: Those who count on it being there, so that it must not be forgotten: operators who work
+        #: on its messages, and transactions that are about to send to it.
+        self.holds = 0
         #: Whether it is still busy with messages that were sent before.
         self.is_busy = False
         #: Connections that have ended, and whose messages are still being given back to it.

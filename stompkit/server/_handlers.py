@@ -14,6 +14,7 @@ from stompkit.server._errors import Refused
 from stompkit.server._headers import flag
 from stompkit.server._messages import Message
 from stompkit.server._resolving import TEMPORARY, resolve, with_right
+from stompkit.server._sliced import Prepared
 from stompkit.server._subscribing import on_subscribe, on_unsubscribe, with_reply_to
 from stompkit.server._transactions import Settlement, Transaction
 from stompkit.server.interfaces import Action, Credentials, User
@@ -218,13 +219,37 @@ def _limit_time(connection: Connection, transaction: Transaction, timeout_s: flo
 
 def on_commit(connection: Connection, frame: Frame) -> None:
     """Apply a transaction, whole or not at all."""
-    transaction = _ended(connection, frame)
+    transaction = _named(connection, frame)
+    host = connection.host
+    names = host.names_to_make(transaction.messages)
+    if not names:
+        _commit(connection, transaction)
+        return
+    # Nobody is to say that it has been open for too long while it waits for others.
+    connection.stop_timer(transaction)
+
+    def begin(done: Callable[[Prepared], None]) -> None:
+        host.commit_work.begin(names, connection, done)
+
+    def then(prepared: Prepared) -> None:
+        try:
+            if prepared.refused is not None:
+                raise prepared.refused
+            _commit(connection, transaction)
+        finally:
+            host.commit_work.let_go(prepared.kept)
+
+    connection.ask(frame, begin, then)
+
+
+def _commit(connection: Connection, transaction: Transaction) -> None:
+    _end(connection, transaction)
     connection.host.commit(transaction.messages, transaction.settlements, connection)
 
 
 def on_abort(connection: Connection, frame: Frame) -> None:
     """Drop a transaction."""
-    _ended(connection, frame)
+    _end(connection, _named(connection, frame))
 
 
 def _transaction(connection: Connection, frame: Frame) -> Transaction | None:
@@ -237,12 +262,15 @@ def _transaction(connection: Connection, frame: Frame) -> Transaction | None:
     return transaction
 
 
-def _ended(connection: Connection, frame: Frame) -> Transaction:
+def _named(connection: Connection, frame: Frame) -> Transaction:
     transaction = _transaction(connection, frame)
     assert transaction is not None  # the session has checked that the frame names one
+    return transaction
+
+
+def _end(connection: Connection, transaction: Transaction) -> None:
     del connection.transactions[transaction.name]
     connection.end_transaction(transaction)
-    return transaction
 
 
 # DISCONNECT.

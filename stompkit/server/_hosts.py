@@ -37,7 +37,7 @@ from stompkit.server._records import (
     MakerRecord,
     packed,
 )
-from stompkit.server._sliced import PatternWork, Slices
+from stompkit.server._sliced import CommitWork, PatternWork, Slices
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Fanout, Topic
 from stompkit.server.interfaces import DropLane, LaneState, SetRecord
@@ -55,6 +55,8 @@ _EXPIRY_CHECK_S: Final = 60.0
 _RESERVED: Final = 10
 #: Seconds between two looks for destinations that could make room for another.
 _EVICTION_PAUSE_S: Final = 1.0
+#: Destinations that a transaction makes in one turn.
+_FEW_MADE: Final = 32
 #: Settings of destinations that are remembered.
 _MOST_POLICIES: Final = 10_000
 
@@ -118,6 +120,7 @@ class VirtualHost:
         self._expected: dict[str, dict[Puller, None]] = {}
         self._evicted_at = float("-inf")
         self._pattern_work = PatternWork(self)
+        self.commit_work = CommitWork(self)
         #: Settings that several destinations have, by the tables from which they come.
         self._policies: dict[tuple[int, ...], Policy] = {}
         #: Destinations that still go by the settings before.
@@ -173,6 +176,7 @@ class VirtualHost:
         self._replaced.clear()
         self._durable_patterns.clear()
         self._pattern_work = PatternWork(self)
+        self.commit_work = CommitWork(self)
         self._unconfigured = Slices(self.broker, self._configure_one)
         self._evicted_at = float("-inf")
         self._is_checking = False
@@ -707,6 +711,13 @@ class VirtualHost:
         destination.check_room(1, message.size)
         destination.put(message)
         self.broker.touch(destination)
+
+    def names_to_make(self, messages: Sequence[Message]) -> Iterable[str]:
+        """The destinations of messages, where so many are to be made that it takes a while."""
+        if len(messages) <= _FEW_MADE:
+            return ()
+        names = dict.fromkeys(each.destination for each in messages)
+        return names if len(names.keys() - self.destinations.keys()) > _FEW_MADE else ()
 
     def commit(
         self,

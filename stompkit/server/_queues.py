@@ -181,7 +181,7 @@ class Queue(Destination):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue has neither messages nor subscribers, and no operator minds it."""
+        """Whether the queue has neither messages nor subscribers, and nobody else minds it."""
         return not (
             self.messages
             or self.subscriptions
@@ -189,7 +189,7 @@ class Queue(Destination):
             or self.blocked
             or self.pullers
             or self.is_paused
-            or self.is_held
+            or self.holds
             or self.in_doubt
         )
 
@@ -202,7 +202,7 @@ class Queue(Destination):
     def is_disposable(self) -> bool:
         """Whether it has no messages, and no subscribers but by patterns."""
         is_used = self.messages or self.browsers or self.blocked or self.pullers
-        is_kept = self.is_paused or self.is_held or self.in_doubt
+        is_kept = self.is_paused or self.holds or self.in_doubt
         return not (is_used or is_kept) and all(
             subscription.pattern is not None for subscription in self.subscriptions
         )

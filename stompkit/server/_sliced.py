@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from stompkit.server._errors import Refused
 
 if TYPE_CHECKING:
     from stompkit.server._broker import Broker
+    from stompkit.server._connection import Connection
     from stompkit.server._destinations import Destination
     from stompkit.server._hosts import VirtualHost
     from stompkit.server._subscriptions import Subscription
 
-__all__ = ["PatternWork", "Slices"]
+__all__ = ["CommitWork", "PatternWork", "Prepared", "Slices"]
 
 _T = TypeVar("_T")
 
@@ -147,3 +150,78 @@ class PatternWork:
         ):
             destination.add(subscription)
             destination.offer_to(subscription)
+
+
+class _Commit:
+    """A transaction that waits for the destinations that it sends to."""
+
+    __slots__ = ("done", "kept", "maker", "names")
+
+    def __init__(
+        self, names: list[str], maker: Connection, done: Callable[[Prepared], None]
+    ) -> None:
+        """Begin with none of them."""
+        self.names = names
+        self.maker = maker
+        self.done = done
+        self.kept: list[Destination] = []
+
+
+class Prepared(NamedTuple):
+    """Destinations that stay until :meth:`CommitWork.let_go`, and what kept others from it."""
+
+    kept: list[Destination]
+    refused: Refused | None
+
+
+class CommitWork:
+    """Makes the destinations that transactions send to, and keeps them until these are over.
+
+    Transactions take turns, so that a small one does not wait for a large one.
+    """
+
+    def __init__(self, host: VirtualHost) -> None:
+        """Begin with nothing to do."""
+        self._host = host
+        self._left: deque[_Commit] = deque()
+        self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
+        self._over: Slices[Destination] = Slices(host.broker, self._let_go_one)
+
+    def begin(
+        self, names: Iterable[str], maker: Connection, done: Callable[[Prepared], None]
+    ) -> None:
+        """Have destinations there for a client; ``done`` is not called if that ends meanwhile."""
+        self._left.append(_Commit(list(reversed(list(names))), maker, done))
+        self._turns.go_on()
+
+    def let_go(self, kept: Iterable[Destination]) -> None:
+        """Keep destinations no longer: those that nobody needs are forgotten."""
+        self._over.add(kept)
+
+    def _let_go_one(self, destination: Destination) -> None:
+        destination.holds -= 1
+        self._host.broker.touch(destination)
+
+    def _take_step(self) -> bool:
+        work = self._left.popleft()
+        if work.maker.is_closing:
+            self.let_go(work.kept)
+            return bool(self._left)
+        refused = None
+        if work.names:
+            try:
+                self._keep(work, work.names.pop())
+            except Refused as error:
+                refused = error
+        if work.names and refused is None:
+            self._left.append(work)
+        else:
+            work.done(Prepared(work.kept, refused))
+        return bool(self._left)
+
+    def _keep(self, work: _Commit, name: str) -> None:
+        # What is sent to a temporary destination that is gone is dropped later.
+        if not self._host.is_gone(name):
+            destination = self._host.destination(name, work.maker)
+            destination.holds += 1
+            work.kept.append(destination)

@@ -103,7 +103,7 @@ class Topic(Destination):
     @property
     def is_idle(self) -> bool:
         """Whether nobody listens and nothing waits for its time."""
-        is_used = self.subscriptions or self.durables or self._rest or self.blocked
+        is_used = self.subscriptions or self.durables or self._rest or self.blocked or self.holds
         return not is_used and self._delays.is_empty
 
     @property
@@ -111,7 +111,7 @@ class Topic(Destination):
         """Whether nobody listens but by patterns."""
         return (
             self._delays.is_empty
-            and not (self._rest or self.blocked)
+            and not (self._rest or self.blocked or self.holds)
             and all(each.pattern is not None for each in self.subscriptions)
             and all(each.pattern is not None for each in self.durables)
         )

@@ -128,7 +128,7 @@ class Sweep:
 
     def start(self) -> None:
         """Begin, in a turn to come; the queue is not forgotten before the end."""
-        self._queue.is_held = True
+        self._queue.holds += 1
         self._broker.later(0.0, self._step)
 
     def _step(self) -> None:
@@ -278,7 +278,7 @@ class Sweep:
     def _finish(self) -> None:
         self._unlock()
         queue = self._queue
-        queue.is_held = False
+        queue.holds -= 1
         for lane in queue.lanes:
             queue.refill(lane)
         self._broker.touch(queue)

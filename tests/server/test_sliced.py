@@ -408,3 +408,133 @@ def test_settings_of_many_destinations_change_in_parts(
         return {each.policy.max_queue_messages for each in broker.destinations.values()} == {2}
 
     assert iterations(clock, is_over) > 0
+
+
+# Transactions.
+
+
+def begun(client: MemoryClient, names: list[str]) -> None:
+    """Have a client send to destinations in a transaction."""
+    client.send("BEGIN", transaction="t")
+    for name in names:
+        client.send("SEND", destination=name, transaction="t")
+
+
+def test_a_commit_makes_many_destinations_a_part_at_a_time(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    sender, reader, other = (broker.client() for _ in range(3))
+    names = [f"/queue/{number}" for number in range(600)]
+    begun(sender, names)
+    clock.is_busy = True
+    sender.write(
+        frames(
+            ("COMMIT", {"transaction": "t", "receipt": "commit"}),
+            ("SEND", {"destination": names[-1], "receipt": "behind"}),
+        )
+    )
+    assert receipts(sender) == []
+    answered: list[str] = []
+
+    def is_over() -> bool:
+        assert is_served(other)
+        answered.extend(receipts(sender))
+        if not answered:
+            assert {each.received for each in broker.destinations.values()} == {0}
+        return len(answered) == 2
+
+    assert iterations(clock, is_over) > 1
+    assert answered == ["commit", "behind"]
+    clock.is_busy = False
+    reader.subscribe("/queue/*")
+    assert len(reader.bodies()) == 601
+    reader.close()
+    iterations(clock, lambda: not broker.destinations)
+
+
+def test_a_small_commit_does_not_wait_for_a_large_one(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    large, small = broker.client(), broker.client()
+    begun(large, [f"/queue/{number}" for number in range(2_000)])
+    begun(small, [f"/queue/small/{number}" for number in range(40)])
+    clock.is_busy = True
+    for client in (large, small):
+        client.send("COMMIT", transaction="t", receipt="r")
+    iterations(clock, lambda: receipts(small))
+    assert receipts(large) == []
+    iterations(clock, lambda: receipts(large))
+
+
+@pytest.mark.parametrize("why", ["limit", "message", "cut", "reset"])
+def test_what_was_made_for_a_commit_goes_again_where_that_is_not_done(
+    broker: MemoryBroker, clock: BusyClock, why: str
+) -> None:
+    broker.broker.reload(
+        broker.broker.config.changed(
+            max_destinations=500 if why == "limit" else 10_000,
+            max_queue_messages=1,
+        )
+    )
+    sender, other = broker.client(), broker.client()
+    other.publish("/queue/full", b"kept")
+    other.publish(QUEUE, b"kept")
+    sender.subscribe(QUEUE, ack="client-individual")
+    [message] = sender.take("MESSAGE")
+    begun(sender, [f"/queue/{number}" for number in range(600)])
+    sender.send("ACK", id=message.headers["ack"], transaction="t")
+    if why == "message":
+        sender.send("SEND", destination="/queue/full", transaction="t")
+    clock.is_busy = True
+    sender.send("COMMIT", transaction="t", receipt="r")
+    assert receipts(sender) == []
+    if why == "cut":
+        sender.drop()
+    elif why == "reset":
+        broker.broker.reset()
+    left = {"/queue/full", QUEUE} if why != "reset" else set()
+    iterations(clock, lambda: broker.destinations.keys() == left)
+    assert receipts(sender) == []
+    codes = {"limit": "too-many-destinations", "message": "queue-full", "reset": "reset"}
+    if why in codes:
+        assert refusal(sender) == codes[why]
+    clock.is_busy = False
+    reader = broker.client()
+    reader.subscribe(QUEUE)
+    assert reader.bodies() == ([] if why == "reset" else [b"kept"])
+    # The next one is done.
+    sender = broker.client()
+    begun(sender, [f"/queue/{number}" for number in range(400)])
+    sender.send("COMMIT", transaction="t", receipt="r")
+    assert receipts(sender) == ["r"]
+
+
+def test_a_commit_that_takes_its_time_is_not_one_that_is_open_for_too_long(
+    clock: BusyClock,
+) -> None:
+    broker = MemoryBroker(BrokerConfig(transaction_timeout_s=0.3), clock=clock)
+    sender = broker.client()
+    begun(sender, [f"/queue/{number}" for number in range(10_000)])
+    clock.is_busy = True
+    sender.send("COMMIT", transaction="t", receipt="r")
+    began = clock.rightNow
+    iterations(clock, lambda: receipts(sender))
+    assert clock.rightNow > began + 0.3
+    assert refusal(sender) is None
+
+
+def test_a_destination_that_a_commit_needs_stays_until_then(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    sender, other = broker.client(), broker.client()
+    names = [f"/{kind}/{number}" for number in range(300) for kind in ("queue", "topic")]
+    begun(sender, names)
+    clock.is_busy = True
+    sender.send("COMMIT", transaction="t", receipt="r")
+    first = broker.destinations[names[0]]
+    other.subscribe(names[0], id="1")
+    other.send("UNSUBSCRIBE", id="1")
+    assert broker.destinations[names[0]] is first
+    iterations(clock, lambda: receipts(sender))
+    assert broker.destinations[names[0]] is first
+    iterations(clock, lambda: not any(name in broker.destinations for name in names[1::2]))

@@ -130,13 +130,13 @@ def _sweep(
         refuse(429, "busy", "too many queues are being worked on: try again later")
     busy |= concerned
     if target is not None:
-        target.is_held = True
+        target.holds += 1
     done: Deferred[_T] = Deferred()
 
     def told(outcome: Outcome) -> None:
         busy.difference_update(concerned)
         if target is not None:
-            target.is_held = False
+            target.holds -= 1
             context.broker.touch(target)
         if outcome.failure is not None:
             text = f"the store has failed after {outcome.done} messages: {outcome.failure}"

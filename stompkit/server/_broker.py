@@ -34,6 +34,7 @@ from stompkit.server._selector_time import SelectorTime
 from stompkit.server._sliced import Slices
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._subscriptions import Subscription
+from stompkit.server._transactions import Settlement
 from stompkit.server.interfaces import (
     Authenticator,
     Authoriser,
@@ -47,7 +48,6 @@ from stompkit.server.interfaces import (
 
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
-    from stompkit.server._transactions import Settlement
 
 __all__ = ["Broker"]
 
@@ -60,6 +60,8 @@ _QUEUES_FED: Final = 32
 _MOST_WRITTEN: Final = 50
 #: Messages that come back to their queue at a time where a connection had many.
 _MOST_RETURNED: Final = 250
+#: Messages that one ACK or NACK settles at a time.
+_MOST_SETTLED: Final = 500
 
 
 class _Returned(NamedTuple):
@@ -68,6 +70,14 @@ class _Returned(NamedTuple):
     destination: Destination
     entries: list[Entry]
     is_last: bool
+
+
+class _Settled(NamedTuple):
+    """A part of what an ACK or NACK speaks of; with the last one the sender can go on."""
+
+    settlement: Settlement
+    sender: Connection
+    done: Callable[[None], None] | None
 
 
 class Broker:
@@ -136,6 +146,7 @@ class Broker:
         self.is_checking = False
         self.selector_time = SelectorTime(self)
         self._returns: Slices[_Returned] = Slices(self, self._return, step=1)
+        self._settled: Slices[_Settled] = Slices(self, self._settle_part, step=1)
         self.hosts: dict[str, VirtualHost] = {}
         for name in self.config.hosts or ("",):
             self.hosts[name] = VirtualHost(name, self)
@@ -195,6 +206,7 @@ class Broker:
         """Take what is not acknowledged back, and wait until the store has everything."""
         for connection in list(self.connections):
             connection.lost()
+        self._settled.finish()
         self._returns.finish()
         self.flush()
         self._cancel_timers()
@@ -224,6 +236,7 @@ class Broker:
             connection.lost()
         self._cancel_timers()
         self._returns = Slices(self, self._return, step=1)
+        self._settled = Slices(self, self._settle_part, step=1)
         if self.journal is not None:
             self.journal.abandon()
         self.journal = journal = self._new_journal()
@@ -349,6 +362,38 @@ class Broker:
             return host.reject(settlement.entries, requeue=settlement.requeue, reason="rejected")
         return []
 
+    def is_large(self, settlement: Settlement) -> bool:
+        """Whether an ACK or NACK is for so many messages that it takes a while."""
+        return len(settlement.entries) > _MOST_SETTLED
+
+    def settle_in_parts(
+        self, settlement: Settlement, sender: Connection, done: Callable[[None], None]
+    ) -> None:
+        """Apply an ACK or NACK, and have others served meanwhile; ``done`` is called at the end.
+
+        All of it is done whatever becomes of the sender: it may have left after its last frame.
+        """
+        entries = settlement.entries
+        for entry in entries:
+            entry.holder = settlement
+        parts: list[_Settled] = []
+        for begin in range(0, len(entries), _MOST_SETTLED):
+            end = begin + _MOST_SETTLED
+            part = Settlement(
+                entries[begin:end], accepted=settlement.accepted, requeue=settlement.requeue
+            )
+            parts.append(_Settled(part, sender, None if end < len(entries) else done))
+        self._settled.add(parts)
+
+    def _settle_part(self, part: _Settled) -> None:
+        if self.journal is not None:
+            self.journal.cut()
+        self.settle(part.settlement)
+        if part.done is not None:
+            part.done(None)
+        else:
+            part.sender.did_part()
+
     def take_away(self, entry: Entry) -> None:
         """Take a message back that has not been acknowledged in time."""
         subscription = entry.subscription
@@ -364,6 +409,10 @@ class Broker:
     def _release(self, entry: Entry) -> None:
         subscription = entry.subscription
         assert subscription is not None  # only delivered entries are settled
+        if not entry.key:
+            # Its connection has ended meanwhile.
+            self._dirty[entry.home] = None
+            return
         ledger = subscription.connection.ledger
         if ledger.is_full:
             # Others of its subscriptions may have waited for that.

@@ -192,6 +192,12 @@ class Connection:
         elif receipt is not None:
             self._send_receipt(receipt)
 
+    def did_part(self) -> None:
+        """Have the answer to a frame wait until the store has kept this part of its effect, too."""
+        journal = self.broker.journal
+        if journal is not None and journal.cut(self):
+            self._uncommitted += 1
+
     def committed(self, receipt: str | None, error: StoreError | None) -> None:
         """Answer a frame whose effect the store has kept, or has not."""
         self._uncommitted -= 1
@@ -509,7 +515,8 @@ class Connection:
             self.broker.has_room(self._blocked_by)
             self.broker.touch(self._blocked_by)
             self._blocked = self._blocked_by = None
-        self.broker.give_back(self.ledger.clear())
+        # What is held is being settled, which goes on: all transactions have ended.
+        self.broker.give_back([each for each in self.ledger.clear() if each.holder is None])
         for temporary in self.temporaries:
             self.host.discard(temporary)
         self.temporaries.clear()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from stompkit.server._destinations import Destination
     from stompkit.server._lanes import Lane
     from stompkit.server._subscriptions import Subscription
-    from stompkit.server._transactions import Transaction
+    from stompkit.server._transactions import Settlement, Transaction
 
 __all__ = ["Entry"]
 
@@ -31,5 +31,6 @@ class Entry:
         #: The subscription that it was delivered to, with its key in that connection's ledger.
         self.subscription: Subscription | None = None
         self.key = ""
-        #: The open transaction that has acknowledged it.
-        self.holder: Transaction | None = None
+        #: The open transaction that has acknowledged it, or the frame of which it is a part and
+        #: that is not done yet.
+        self.holder: Transaction | Settlement | None = None

@@ -149,11 +149,21 @@ def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
     entries = connection.ledger.find(frame)
     settlement = Settlement(entries, accepted=accepted, requeue=requeue)
     if transaction is None:
-        connection.broker.settle(settlement)
+        if connection.broker.is_large(settlement):
+            _settle_in_parts(connection, frame, settlement)
+        else:
+            connection.broker.settle(settlement)
         return
     transaction.settle(settlement)
     if accepted and entries:
         _free(connection, transaction, entries)
+
+
+def _settle_in_parts(connection: Connection, frame: Frame, settlement: Settlement) -> None:
+    def begin(done: Callable[[None], None]) -> None:
+        connection.broker.settle_in_parts(settlement, connection, done)
+
+    connection.ask(frame, begin, lambda _: None)
 
 
 def _free(connection: Connection, transaction: Transaction, entries: list[Entry]) -> None:

@@ -6,7 +6,7 @@ at once is done in iterations to come, which are those of the clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -17,9 +17,11 @@ from stompkit.server import BrokerConfig
 from stompkit.server._queues import Queue
 from stompkit.server._selectors import Selector
 from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.interfaces import Operation, Remove
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.beanstalk.peers import Front
 from tests.server.brokers import publish_all, refusal
+from tests.server.failing import FailingStore
 
 QUEUE = "/queue/a"
 #: A condition that takes long, and is true for one number.
@@ -538,3 +540,115 @@ def test_a_destination_that_a_commit_needs_stays_until_then(
     iterations(clock, lambda: receipts(sender))
     assert broker.destinations[names[0]] is first
     iterations(clock, lambda: not any(name in broker.destinations for name in names[1::2]))
+
+
+# Acknowledgements of many messages.
+
+
+def holding(broker: MemoryBroker, count: int) -> tuple[MemoryClient, Frame]:
+    """A client that has so many messages, in the mode ``client``, and the last one."""
+    broker.broker.reload(broker.broker.config.changed(max_prefetch=10_000, nack="requeue"))
+    publish_all(broker.client(), QUEUE, [b"%d" % number for number in range(count)])
+    reader = broker.client()
+    reader.subscribe(QUEUE, ack="client", prefetch_count="5000")
+    *_, last = reader.take("MESSAGE")
+    return reader, last
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_an_answer_for_many_messages_is_done_in_parts(
+    broker: MemoryBroker, clock: BusyClock, command: str
+) -> None:
+    reader, last = holding(broker, 5_000)
+    other = broker.client()
+    clock.is_busy = True
+    reader.write(
+        frames(
+            (command, {"id": last.headers["ack"], "receipt": "all"}),
+            ("SEND", {"destination": "/topic/none", "receipt": "behind"}),
+        )
+    )
+    came = reader.take()
+    assert "RECEIPT" not in {each.command for each in came}
+    queue = broker.destinations[QUEUE]
+    assert isinstance(queue, Queue)
+
+    def is_over() -> bool:
+        assert is_served(other)
+        came.extend(reader.take())
+        return sum(each.command == "RECEIPT" for each in came) == 2
+
+    assert iterations(clock, is_over) > 0
+    clock.is_busy = False
+    if command == "ACK":
+        assert queue.messages == queue.unsettled == 0
+    else:
+        again = [each for each in [*came, *reader.take()] if each.command == "MESSAGE"]
+        assert [each.body for each in again] == [b"%d" % number for number in range(5_000)]
+        assert {each.headers["redelivered"] for each in again} == {"true"}
+    assert refusal(reader) is None
+
+
+def test_what_a_client_has_acknowledged_before_it_left_does_not_come_again(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    reader, last = holding(broker, 5_000)
+    sender = broker.client()
+    sender.publish(QUEUE, b"later")
+    clock.is_busy = True
+    reader.ack(last)
+    reader.drop()
+    clock.is_busy = False
+    queue = broker.destinations[QUEUE]
+    assert isinstance(queue, Queue)
+    iterations(clock, lambda: queue.messages == 1)
+    last_reader = broker.client()
+    last_reader.subscribe(QUEUE)
+    assert last_reader.bodies() == [b"later"]
+
+
+def test_what_is_being_acknowledged_when_the_broker_ends_is_acknowledged(clock: BusyClock) -> None:
+    store = MemoryStore()
+    broker = MemoryBroker(clock=clock, store=store)
+    reader, last = holding(broker, 3_000)
+    clock.is_busy = True
+    reader.ack(last)
+    broker.broker.close()
+    clock.is_busy = False
+    reader = MemoryBroker(clock=clock, store=store).client()
+    reader.subscribe(QUEUE)
+    assert reader.bodies() == []
+
+
+def test_messages_that_are_being_acknowledged_are_not_taken_away_by_the_timeout(
+    clock: BusyClock,
+) -> None:
+    broker = MemoryBroker(BrokerConfig(ack_timeout_s=0.5), clock=clock)
+    reader, last = holding(broker, 5_000)
+    other = broker.client()
+    other.subscribe(QUEUE)
+    clock.is_busy = True
+    reader.ack(last, receipt="r")
+    clock.rightNow += 0.6
+    iterations(clock, lambda: receipts(reader))
+    assert other.bodies() == []
+    assert broker.destinations[QUEUE].totals.dead_lettered == 0
+
+
+def test_an_answer_of_which_the_store_keeps_a_part_only_gets_no_receipt(clock: BusyClock) -> None:
+    store = FailingStore()
+    broker = MemoryBroker(clock=clock, store=store)
+    reader, last = holding(broker, 5_000)
+    removed = 0
+
+    def fails(operations: Sequence[Operation]) -> bool:
+        nonlocal removed
+        removed += sum(isinstance(each, Remove) for each in operations)
+        return removed > 1_000
+
+    store.fails = fails
+    clock.is_busy = True
+    reader.ack(last, receipt="r")
+    iterations(clock, lambda: reader.error is not None)
+    assert receipts(reader) == []
+    assert refusal(reader) == "store-full"

@@ -155,8 +155,10 @@ class Ledger:
         self._entries.clear()
         self._octets = 0
         self.is_full = False
+        # They may be very many, and few subscriptions.
+        for subscription in {entry.subscription for entry in entries}:
+            assert subscription is not None  # add() has set it
+            subscription.unsettled.clear()
         for entry in entries:
-            assert entry.subscription is not None  # add() has set it
-            entry.subscription.unsettled.clear()
             entry.key = ""
         return entries

@@ -428,11 +428,14 @@ class Broker:
             connection.slots += 1
             self.pull(connection)
 
-    def give_back(self, entries: Iterable[Entry]) -> None:
+    def give_back(self, entries: list[Entry]) -> None:
         """Return what a connection that has ended did not settle."""
-        back: dict[Destination, list[Entry]] = defaultdict(list)
-        for entry in entries:
-            back[entry.home].append(entry)
+        back: dict[Destination, list[Entry]] = {each.home: [] for each in entries}
+        if len(back) == 1:
+            back = dict.fromkeys(back, entries)
+        else:
+            for entry in entries:
+                back[entry.home].append(entry)
         parts: list[_Returned] = []
         for destination, returned in back.items():
             if not destination.is_queue:

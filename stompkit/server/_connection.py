@@ -515,8 +515,11 @@ class Connection:
             self.broker.has_room(self._blocked_by)
             self.broker.touch(self._blocked_by)
             self._blocked = self._blocked_by = None
-        # What is held is being settled, which goes on: all transactions have ended.
-        self.broker.give_back([each for each in self.ledger.clear() if each.holder is None])
+        left = self.ledger.clear()
+        if self._suspended:
+            # What is held is being settled, which goes on: all transactions have ended.
+            left = [each for each in left if each.holder is None]
+        self.broker.give_back(left)
         for temporary in self.temporaries:
             self.host.discard(temporary)
         self.temporaries.clear()
@@ -538,11 +541,12 @@ class Connection:
                 home.remove(subscription)
                 self.broker.touch(home)
         # Nobody else will get the copy of a topic's message, so nothing depends on its ACK.
-        copies = [each for each in subscription.unsettled.values() if not each.home.is_queue]
+        first = next(iter(subscription.unsettled.values()), None)
         was_full = self.ledger.is_full
-        for entry in copies:
-            if entry.holder is None:
-                self.ledger.lapse(entry)
+        if first is not None and not first.home.is_queue:
+            for entry in list(subscription.unsettled.values()):
+                if entry.holder is None:
+                    self.ledger.lapse(entry)
         if was_full and not self.ledger.is_full and self.has_room:
             self.feed()
 

@@ -44,6 +44,7 @@ from stompkit.server.interfaces import (
     StoreError,
     StoreRunner,
     Timer,
+    User,
 )
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ class Broker:
         self._sync_interval_s = sync_interval_s
         self.journal = self._new_journal()
         self._addresses: Counter[str] = Counter()
+        #: Connections by the names of their users.
+        self._users: Counter[str] = Counter()
         #: Distinguishes this process's message and session ids from those of the one before.
         self._boot = secrets.token_hex(4)
         self._last_message = 0
@@ -288,6 +291,17 @@ class Broker:
         self._addresses[address] += 1
         self.connections.add(connection)
 
+    def logged_in(self, connection: Connection, user: User) -> None:
+        """Count a connection as a user's; raises :class:`Refused` where that has too many."""
+        most = self.config.max_connections_per_user
+        if user.name:
+            if self._users[user.name] >= most:
+                raise Refused(
+                    f"too many connections of one user: at most {most}", "too-many-connections"
+                )
+            self._users[user.name] += 1
+        connection.user = user
+
     def disconnected(self, connection: Connection) -> None:
         """Count a connection out."""
         if connection in self.connections:
@@ -296,6 +310,11 @@ class Broker:
             self._addresses[address] -= 1
             if not self._addresses[address]:
                 del self._addresses[address]
+            user = connection.user.name
+            if user:
+                self._users[user] -= 1
+                if not self._users[user]:
+                    del self._users[user]
 
     def host(self, name: str) -> VirtualHost:
         """The virtual host that a client asks for; raises :class:`Refused` for an unknown one."""

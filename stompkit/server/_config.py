@@ -151,6 +151,8 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Clients at a time; one more gets an ERROR and is closed."""
     max_connections_per_address: Count = 10_000
     """Clients at a time from one address."""
+    max_connections_per_user: Count = 10_000
+    """Clients at a time with the login of one user. Clients without a login are not counted."""
     max_subscriptions: Count = 1_000
     """Subscriptions of one connection."""
     max_destinations: Count = 100_000

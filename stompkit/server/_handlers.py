@@ -70,12 +70,12 @@ def _beats_ms(headers: dict[str, str]) -> int:
 
 def _accept(connection: Connection, frame: Frame, user: User) -> None:
     """Answer CONNECT or STOMP."""
+    connection.broker.logged_in(connection, user)
     version = connection.session.version
     assert version is not None  # the session hands CONNECT on only with a version
     connection.version = version
     config = connection.broker.config
     connection.ledger = Ledger(version, config.max_unacknowledged, config.max_unacknowledged_bytes)
-    connection.user = user
     connection.client_id = frame.headers.get("client-id")
     headers = {
         "session": connection.broker.new_session(),

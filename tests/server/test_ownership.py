@@ -9,7 +9,7 @@ import pytest
 from stompkit.frames import Tolerance
 from stompkit.server import BrokerConfig
 from stompkit.server._stores.memory import MemoryStore
-from stompkit.server.interfaces import Action, Decision, Request, SetRecord
+from stompkit.server.interfaces import Action, Credentials, Decision, Request, SetRecord, User
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import refusal, take_one
 from tests.server.failing import FailingStore
@@ -357,3 +357,62 @@ def test_a_store_that_cannot_keep_it_leaves_an_owner_as_he_was() -> None:
     assert refusal(bob) is None
     broker.client(login="bob").publish("/topic/t", b"x")
     assert take_one(bob).body == b"x"
+
+
+# Connections.
+
+
+def connected(broker: MemoryBroker, user: str, passcode: str = "") -> MemoryClient:
+    """A client of a user, if it is let in."""
+    client = broker.connect()
+    names = {"accept-version": "1.2", "host": "memory"}
+    client.send("CONNECT", {**names, "login": user, "passcode": passcode})
+    return client
+
+
+def test_connections_of_one_user_are_counted() -> None:
+    broker = MemoryBroker(BrokerConfig(max_connections_per_user=2), authenticator=Named())
+    first, second, third = (connected(broker, "ann") for _ in range(3))
+    others = [connected(broker, "bob"), *(connected(broker, "") for _ in range(3))]
+    assert [refusal(each) for each in (first, second, third)] == [
+        None,
+        None,
+        "too-many-connections",
+    ]
+    assert third.eof
+    assert [refusal(each) for each in others] == [None] * 4
+
+
+@pytest.mark.parametrize("way", ["disconnect", "close", "drop", "error", "reset"])
+def test_a_connection_that_ends_makes_room_for_another_of_its_user(way: str) -> None:
+    broker = MemoryBroker(BrokerConfig(max_connections_per_user=1), authenticator=Named())
+    first, refused = connected(broker, "ann"), connected(broker, "ann")
+    assert refusal(refused) == "too-many-connections"
+    refused.close()
+    if way == "disconnect":
+        first.send("DISCONNECT")
+        first.close()
+    elif way == "error":
+        first.write(b"nonsense\n\n\0")
+        first.close()
+    elif way == "reset":
+        broker.broker.reset()
+    else:
+        getattr(first, way)()
+    assert refusal(connected(broker, "ann")) is None
+    assert refusal(connected(broker, "ann")) == "too-many-connections"
+
+
+def test_who_is_not_let_in_is_not_counted_as_the_user() -> None:
+    broker = MemoryBroker(BrokerConfig(max_connections_per_user=1), authenticator=Wrong())
+    for _ in range(3):
+        assert refusal(connected(broker, "ann", "wrong")) == "not-authenticated"
+    assert refusal(connected(broker, "ann", "right")) is None
+
+
+class Wrong(Named):
+    """Lets in who says the right passcode."""
+
+    def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
+        """Decide at once."""
+        answer(User(credentials.login or "") if credentials.passcode == "right" else None)

@@ -73,12 +73,18 @@ class _Returned(NamedTuple):
     is_last: bool
 
 
-class _Settled(NamedTuple):
+class _Settled:
     """A part of what an ACK or NACK speaks of; with the last one the sender can go on."""
 
-    settlement: Settlement
-    sender: Connection
-    done: Callable[[None], None] | None
+    __slots__ = ("done", "sender", "settlement")
+
+    def __init__(
+        self, settlement: Settlement, sender: Connection, done: Callable[[None], None] | None
+    ) -> None:
+        """Take the part; ``done`` is called if it is the last one."""
+        self.settlement = settlement
+        self.sender = sender
+        self.done = done
 
 
 class Broker:

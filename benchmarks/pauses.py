@@ -1,9 +1,10 @@
 """How long a client that behaves waits, at worst, while another asks for much work at once.
 
 Each case is something that clients can make many of: selectors, patterns, delayed jobs, messages
-whose time ends in one moment. One client does it, and another sends a message with a receipt every
-few milliseconds from a process of its own; the longest time to a RECEIPT is the figure. "none" is
-the same while nobody else does anything: what the machine itself adds. To try::
+whose time ends in one moment, frames of a transaction, messages that one frame acknowledges. One
+client does it, and another sends a message with a receipt every few milliseconds from a process of
+its own; the longest time to a RECEIPT is the figure. "none" is the same while nobody else does
+anything: what the machine itself adds. To try::
 
     python -m benchmarks.pauses --cases kick,selectors-queue
 
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count, repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -37,6 +39,9 @@ MOST_MS: Final = 50.0
 EVERY_S: Final = 0.005
 #: Frames that are written to a socket at a time.
 LOT: Final = 500
+#: Messages of a transaction, and of one that has not acknowledged them: the most by default.
+FRAMES: Final = 10_000
+HELD: Final = 100_000
 #: Seconds that a case has in all.
 PATIENCE_S: Final = 120.0
 CONFIG: Final = """
@@ -274,6 +279,90 @@ def late_at_once(place: Place) -> Iterator[None]:
     client.close()
 
 
+def commit(place: Place, names: Iterator[str]) -> Iterator[None]:
+    """A transaction that sends to destinations is committed."""
+    client = Client(place.stomp).log_in()
+    client.send("BEGIN", {"transaction": "t"})
+    send_all(
+        client,
+        (
+            Frame("SEND", {"destination": next(names), "transaction": "t"}, b"x")
+            for _ in range(FRAMES)
+        ),
+    )
+    yield
+    client.send("COMMIT", {"transaction": "t"})
+    wait_for_all(client)
+    client.close()
+
+
+def commit_many(place: Place) -> Iterator[None]:
+    """A transaction of 10,000 messages to a new queue each is committed."""
+    return commit(place, (f"/queue/c.{n}" for n in count()))
+
+
+def commit_one(place: Place) -> Iterator[None]:
+    """A transaction of 10,000 messages to one queue is committed."""
+    return commit(place, repeat("/queue/c"))
+
+
+def holding(place: Place, queue: str) -> tuple[Client, str]:
+    """A client that has 100,000 messages in the mode client; gives what acknowledges all."""
+    client = Client(place.stomp).log_in()
+    send_all(client, messages(queue, HELD))
+    client.close()
+    reader = Client(place.stomp).log_in()
+    headers = {"destination": queue, "ack": "client", "id": "1"}
+    reader.send("SUBSCRIBE", {**headers, "prefetch-count": str(HELD)})
+    left, last = HELD, ""
+    while left:
+        for frame in reader.receive():
+            left -= 1
+            last = frame.headers["ack"]
+    return reader, last
+
+
+def answer_many(place: Place, command: str) -> Iterator[None]:
+    """One frame is the answer for all messages that a client has."""
+    reader, last = holding(place, "/queue/held")
+    yield
+    reader.send("UNSUBSCRIBE", {"id": "1"})
+    reader.send(command, {"id": last})
+    wait_for_all(reader)
+    reader.close()
+
+
+def ack_many(place: Place) -> Iterator[None]:
+    """One ACK is for 100,000 messages."""
+    return answer_many(place, "ACK")
+
+
+def nack_many(place: Place) -> Iterator[None]:
+    """One NACK is for 100,000 messages, which become dead letters."""
+    return answer_many(place, "NACK")
+
+
+def abort_many(place: Place) -> Iterator[None]:
+    """A transaction that has acknowledged 100,000 messages is aborted."""
+    reader, last = holding(place, "/queue/held")
+    reader.send("UNSUBSCRIBE", {"id": "1"})
+    reader.send("BEGIN", {"transaction": "t"})
+    yield
+    reader.send("ACK", {"id": last, "transaction": "t"})
+    reader.send("ABORT", {"transaction": "t"})
+    wait_for_all(reader)
+    yield
+    reader.close()
+
+
+def end_many(place: Place) -> Iterator[None]:
+    """A connection that has 100,000 unacknowledged messages ends."""
+    reader, _ = holding(place, "/queue/held")
+    yield
+    reader.close()
+    time.sleep(4.0)
+
+
 CASES: Final[dict[str, Case]] = {
     "none": nothing,
     "selectors-queue": selectors_queue,
@@ -284,6 +373,12 @@ CASES: Final[dict[str, Case]] = {
     "due-at-once": due_at_once,
     "expired-at-once": expired_at_once,
     "late-at-once": late_at_once,
+    "commit-many": commit_many,
+    "commit-one": commit_one,
+    "ack-many": ack_many,
+    "nack-many": nack_many,
+    "abort-many": abort_many,
+    "end-many": end_many,
 }
 
 

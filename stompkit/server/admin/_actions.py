@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from stompkit.server._destinations import Destination
 from stompkit.server._durables import DurableQueue
 from stompkit.server._errors import Refused
 from stompkit.server._names import DEAD_LETTERS, Kind
@@ -34,6 +35,9 @@ __all__ = [
 _T = TypeVar("_T")
 
 _log: Final = Logger()
+
+#: Characters of a name in a line of the log.
+_MOST_LOGGED: Final = 100
 
 
 def purge(context: Context, body: shapes.Named) -> Deferred[shapes.Purged]:
@@ -155,7 +159,7 @@ def pause(context: Context, body: shapes.Named) -> shapes.Paused:
     """Stop the deliveries of a queue until :func:`resume`, or until the broker ends."""
     queue = context.queue(body.host, body.name)
     queue.is_paused = True
-    _log.info("deliveries of {name} are paused", name=queue.name)
+    _log.info("deliveries of {name} are paused", name=_logged(queue))
     return shapes.Paused(is_paused=True)
 
 
@@ -164,7 +168,7 @@ def resume(context: Context, body: shapes.Named) -> shapes.Paused:
     queue = context.queue(body.host, body.name)
     queue.resume()
     context.broker.flush()
-    _log.info("deliveries of {name} go on", name=queue.name)
+    _log.info("deliveries of {name} go on", name=_logged(queue))
     return shapes.Paused(is_paused=False)
 
 
@@ -184,7 +188,7 @@ def delete(context: Context, body: shapes.Named) -> shapes.Deleted:
         refuse(409, "in-use", f"{body.name[:100]!a} is being used: it has consumers or deliveries")
     found.host.discard(found)
     context.broker.flush()
-    _log.info("{name} was deleted", name=found.name)
+    _log.info("{name} was deleted", name=_logged(found))
     return shapes.Deleted(deleted=True)
 
 
@@ -197,7 +201,7 @@ def delete_durable(context: Context, body: shapes.Named) -> shapes.Deleted:
         refuse(409, "in-use", "the durable subscription is being used")
     queue.host.remove_durable(queue)
     context.broker.flush()
-    _log.info("{name} was deleted", name=queue.name)
+    _log.info("{name} was deleted", name=_logged(queue))
     return shapes.Deleted(deleted=True)
 
 
@@ -210,3 +214,8 @@ def close(context: Context, body: shapes.Close) -> shapes.Closed:
     context.broker.flush()
     _log.info("connection {id} of {peer} was closed", id=connection.id, peer=connection.peer)
     return shapes.Closed(closed=True)
+
+
+def _logged(destination: Destination) -> str:
+    """The name of a destination as a log can have it: clients choose it."""
+    return ascii(destination.name[:_MOST_LOGGED])

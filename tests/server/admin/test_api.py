@@ -165,6 +165,19 @@ def test_pause(broker: RunningBroker, connect: Connect, ask: Asker) -> None:
     assert client.receive().body == b"0"
 
 
+def test_names_are_logged_without_anything_that_a_terminal_obeys(
+    broker: RunningBroker, ask: Asker
+) -> None:
+    name = "/queue/\x1b[2J\x9b31m\u202e\nforged <img onerror=x>"
+    fill(broker, 1, name)
+    for action in ("pause", "resume", "delete"):
+        assert ask.post(action, name=name).status == 200
+    assert broker.directory is not None
+    log = (broker.directory / "broker.log").read_text(encoding="utf-8")
+    assert log.count(ascii(name)) == 3
+    assert log.replace("\n", "").isprintable() and "\nforged" not in log
+
+
 def test_delete(broker: RunningBroker, connect: Connect, ask: Asker) -> None:
     fill(broker, 3)
     client = connect()

@@ -148,6 +148,10 @@ class Journal:
         #: has a message. They are made with the next one.
         self._unmade: dict[int, CreateLane] = {}
         self._lazy: list[Operation] = []
+        #: Whether something is to be handed over that removes what could be read, and the reads
+        #: that wait for that.
+        self._hides = False
+        self._reads: list[Callable[[], None]] = []
         self._busy = False
         #: What the store was asked for last, and the units that are done one by one after it.
         self._call: _Call | None = None
@@ -176,6 +180,11 @@ class Journal:
         if unit is None:
             unit = self._unit = Unit()
         unit.operations.append(operation)
+
+    def hide(self, operation: Operation) -> None:
+        """Add the removal of a message that could be read: nothing that follows reads it."""
+        self.record(operation)
+        self._hides = True
 
     def put(self, entry: Entry, operation: Put) -> None:
         """Add a message; its entry's home hears of it when it is done."""
@@ -310,6 +319,9 @@ class Journal:
             lambda _: self._did(units, operations),
             lambda error: self._failed(units, error),
         )
+        reads, self._reads = self._reads, []
+        for read in reads:
+            read()
 
     def _all_units(self) -> list[Unit]:
         """Take all that is to be done, in order: what notes deliveries is younger than the owed."""
@@ -317,6 +329,7 @@ class Journal:
         marks.operations, self._lazy = self._lazy, []
         units = [*self._owed, *([marks] if marks.operations else ()), *self._pending]
         self._owed, self._pending = [], []
+        self._hides = False
         return units
 
     def _is_alone(self, sender: Connection | None) -> bool:
@@ -509,7 +522,10 @@ class Journal:
         done: Callable[[Sequence[StoredMessage]], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Have messages read, after everything that was handed over before; not after the end."""
+        """Have messages read; not after the end.
+
+        That is after everything that was handed over before, and what was hidden is gone by then.
+        """
         if self._closed:
             return
 
@@ -528,7 +544,10 @@ class Journal:
                 failed(error)
                 self._wake()
 
-        self._runner.run(read, did, did_not)
+        if self._hides:
+            self._reads.append(lambda: self._runner.run(read, did, did_not))
+        else:
+            self._runner.run(read, did, did_not)
 
     def close(self) -> None:
         """Have what is left done, close the store and stop its runner; blocks."""
@@ -595,7 +614,7 @@ class Journal:
         self._closed = self._is_abandoned = True
         self._cancel_timers()
         self._unit = None
-        for left in (self._pending, self._owed, self._lazy):
+        for left in (self._pending, self._owed, self._lazy, self._reads):
             left.clear()
 
     def empty(self, done: Callable[[StoreError | None], None]) -> None:

@@ -938,7 +938,7 @@ class Queue(Destination):
             lane.take_stored(1, stored.size)
         journal = self.host.broker.journal
         assert journal is not None  # what is stored is in a store
-        journal.record(Remove(lane.number, stored.place))
+        journal.hide(Remove(lane.number, stored.place))
         self._made_room()
 
     def forget_delayed(self, message: Message) -> None:

@@ -12,6 +12,7 @@ from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front, MemoryWorker, document, job_id
 from tests.server.brokers import stored
+from tests.server.failing import HeldRunner
 
 NOW = b"reserve-with-timeout 0\r\n"
 TIMED_OUT = b"TIMED_OUT\r\n"
@@ -477,3 +478,25 @@ def test_a_broker_that_is_started_again_knows_its_jobs() -> None:
     assert worker.ask(NOW) == reserved(late, b"l")
     assert worker.ask(b"delete %d\r\n" % buried) == b"DELETED\r\n"
     assert put(worker, b"n") > late
+
+
+def test_a_job_that_is_being_deleted_is_not_read_from_the_store_any_more() -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(BrokerConfig(window_messages=4), store=MemoryStore(), runner=runner)
+    front = Front(broker)
+    worker, other, sender = front.worker(), front.worker(), broker.client()
+    jobs = [put(worker, b"x") for _ in range(12)]
+    runner.is_held = True
+    other.transport.deliver(b"delete %d\r\n" % jobs[4])
+    # The store is busy when the job is found, and more is to be in memory before it is free.
+    sender.publish("/queue/other", b"x")
+    runner.step()
+    worker.transport.deliver(b"reserve\r\n" * 11)
+    for _ in range(4):
+        runner.step()
+    runner.go_on()
+    assert other.heard() == b"DELETED\r\n"
+    del jobs[4]
+    assert worker.heard() == b"".join(reserved(job, b"x") for job in jobs)
+    queue = broker.destinations["/queue/default"]
+    assert (queue.ready, queue.is_idle) == (0, False)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from stompkit.replication.publishers.mysql import PreflightProblem
+from stompkit.replication.events import RowChange
+from stompkit.replication.publishers.mysql import PreflightProblem, StreamProblem
 from stompkit.replication.publishers.mysql._packets import understandable
 from stompkit.replication.values import Json
+from tests.replication.drawn_tables import apply
 from tests.replication.mysql.reading import Database, Reading
 from tests.servers import MySql, mysql
 
@@ -54,6 +57,17 @@ def test_vectors_are_octets_and_documents_are_documents(database: Database) -> N
     ]
 
 
+def test_a_column_of_vectors_is_one_in_the_target(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, v VECTOR(3))")
+    vector = struct.pack("<3f", 1, 2.5, -3)
+    change = RowChange(table="t", action="write", key={"id": 1}, after={"id": 1, "v": vector})
+    apply(database.url, [change], create=False)
+    assert database.ask("SELECT HEX(v) FROM t") == ((vector.hex().upper(),),)
+    without_key = RowChange(table="t", action="delete", key={}, before={"id": 1, "v": vector})
+    apply(database.url, [without_key], create=False)
+    assert database.ask("SELECT id FROM t") == ()
+
+
 def test_a_statement_that_was_logged_as_such_is_read(database: Database) -> None:
     database.run("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE m (id INT) ENGINE=MEMORY")
     reading = Reading(database)
@@ -76,6 +90,70 @@ def test_a_number_of_another_reader_is_refused(database: Database) -> None:
         number = running.publisher.server_id
         with pytest.raises(PreflightProblem, match="another reader's already"):
             Reading(database, server_id=number).changes()
+
+
+def test_compressed_transactions_are_read_as_others(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, v VECTOR(2), a TEXT)")
+    reading = Reading(database)
+    database.run(
+        "SET SESSION binlog_transaction_compression = ON, cte_max_recursion_depth = 3000",
+        "INSERT INTO t WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n "
+        "WHERE id < 3000) SELECT id, TO_VECTOR('[1, 2]'), REPEAT('ab', 500) FROM n",
+        "UPDATE t SET a = 'c' WHERE id = 1",
+        "SET SESSION binlog_transaction_compression = OFF",
+        "DELETE FROM t WHERE id = 2",
+        "SET SESSION binlog_transaction_compression = ON",
+        "ALTER TABLE t ADD COLUMN b INT",
+        "INSERT INTO t VALUES (3001, NULL, 'd', 5)",
+    )
+    written, updated, deleted, altered, last = reading.changesets()
+    vector = struct.pack("<2f", 1, 2)
+    assert [change.after for change in written.changes] == [
+        {"id": number, "v": vector, "a": "ab" * 500} for number in range(1, 3001)
+    ]
+    assert [each.changes[0].action for each in (updated, deleted, altered, last)] == [
+        "update",
+        "delete",
+        "schema",
+        "write",
+    ]
+    assert last.changes[0].after == {"id": 3001, "v": None, "a": "d", "b": 5}
+    # Reading goes on behind each of them.
+    database.run("DELETE FROM t WHERE id = 3")
+    assert [change.key for change in reading.changes()] == [{"id": 3}]
+
+
+def test_a_server_that_compresses_everything_is_read(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    reading = Reading(database)
+    try:
+        database.run("SET GLOBAL binlog_transaction_compression = ON")
+        with closing(database.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO t VALUES (1)")
+        assert [change.key for change in reading.changes(snapshot="initial")] == [{"id": 1}]
+    finally:
+        database.run("SET GLOBAL binlog_transaction_compression = OFF")
+
+
+def test_parts_of_documents_are_refused_with_what_to_do(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, d JSON)",
+        """INSERT INTO t VALUES (1, '{"a": "long enough to be left out", "b": 1}')""",
+    )
+    reading = Reading(database)
+    try:
+        database.run("SET GLOBAL binlog_row_value_options = PARTIAL_JSON")
+        with pytest.raises(PreflightProblem, match="binlog_row_value_options = ''"):
+            reading.changes()
+    finally:
+        database.run("SET GLOBAL binlog_row_value_options = ''")
+    # A session may ask for it, too.
+    database.run(
+        "SET SESSION binlog_row_value_options = PARTIAL_JSON",
+        "UPDATE t SET d = JSON_SET(d, '$.b', 2)",
+    )
+    with pytest.raises(StreamProblem, match="set binlog_row_value_options to nothing"):
+        reading.changes()
 
 
 def test_an_event_without_anything_new_stays_as_it_is() -> None:

@@ -35,6 +35,7 @@ from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._definitions import Definitions
 from stompkit.replication.publishers.mysql._known import KnownTables
+from stompkit.replication.publishers.mysql._payloads import HOW_TO_READ, PAYLOAD
 from stompkit.replication.publishers.mysql._positions import (
     Position,
     gtid_set,
@@ -69,7 +70,7 @@ _UNREADABLE: Final = {
     **dict.fromkeys(
         range(0xA6, 0xAC), "compressed rows (log_bin_compress): set log_bin_compress=OFF"
     ),
-    0x28: "a compressed transaction: set binlog_transaction_compression=OFF",
+    PAYLOAD: f"a compressed transaction: {HOW_TO_READ}, or set binlog_transaction_compression=OFF",
     BINLOG.INCIDENT_EVENT: "an incident on the server, after which changes can be missing",
 }
 _DECODING: Final = (ValueError, LookupError, OverflowError, TypeError, struct.error)

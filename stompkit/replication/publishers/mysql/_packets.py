@@ -3,16 +3,20 @@
 Newer servers put things into events of which the library knows nothing, and at which it ends. What
 matters to nobody here is taken out before the library looks: variables of the session that has run
 a statement, and descriptions of columns that are none of the fields known. A column of the type
-VECTOR is laid out as a LONGBLOB is, and counts among those that have a character set.
+VECTOR is laid out as a LONGBLOB is, and counts among those that have a character set. A transaction
+that is compressed becomes its events.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pymysql.connections import Connection
 from pymysql.protocol import MysqlPacket
 from pymysqlreplication.constants import FIELD_TYPE
+
+from stompkit.replication.publishers.mysql import _payloads
 
 __all__ = ["LogConnection", "understandable"]
 
@@ -45,6 +49,8 @@ class LogConnection(_Connection):
     """A connection whose packets are :func:`understandable` once the log is asked for."""
 
     _reads_log = False
+    #: What is still to come of a transaction that is compressed.
+    _events: Iterator[bytes] = iter(())
     #: Octets of the checksum at the end of each event.
     _checksum = 0
 
@@ -56,12 +62,19 @@ class LogConnection(_Connection):
         super()._write_bytes(data)  # type: ignore[misc]
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-        packet = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
-        if self._reads_log:
-            data = packet.get_all_data()
-            if data[:1] == b"\0" and len(data) > _BODY_AT and data[_TYPE_AT] in _CHANGED:
+        while True:
+            for event in self._events:
+                data = understandable(b"\0" + event, self._checksum)
+                return packet_type(data, self.encoding)
+            packet = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
+            data = packet.get_all_data() if self._reads_log else b""
+            if data[:1] != b"\0" or len(data) <= _BODY_AT:
+                return packet
+            if data[_TYPE_AT] in _CHANGED:
                 return packet_type(understandable(data, self._checksum), self.encoding)
-        return packet
+            if data[_TYPE_AT] != _payloads.PAYLOAD or not _payloads.CAN_READ:
+                return packet
+            self._events = _payloads.events_within(data[1:], self._checksum)
 
 
 def understandable(data: bytes, checksum: int) -> bytes:

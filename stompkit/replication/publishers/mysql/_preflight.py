@@ -11,6 +11,7 @@ import pymysql
 from pymysql.connections import Connection
 
 from stompkit.replication.publishers.mysql._charsets import unreadable
+from stompkit.replication.publishers.mysql._payloads import CAN_READ, HOW_TO_READ
 from stompkit.replication.publishers.mysql._server import Server, text_of
 
 __all__ = ["SYSTEM_SCHEMAS", "Findings", "examine"]
@@ -32,9 +33,13 @@ _NEEDED: Final = (
         "it is set can't be read",
     ),
     ("log_bin_compress", "OFF", "compressed rows can't be read"),
-    ("binlog_transaction_compression", "OFF", "compressed transactions can't be read"),
     ("binlog_row_value_options", "", "parts of JSON documents can't be read"),
     ("binlog_alter_two_phase", "OFF", "ALTER TABLE would be told when it begins, and again"),
+)
+_NEEDED_WITHOUT_ZSTD: Final = (
+    "binlog_transaction_compression",
+    "OFF",
+    f"compressed transactions can't be read here: {HOW_TO_READ}, or",
 )
 #: The error for what the user may not do.
 _DENIED: Final = 1227
@@ -113,7 +118,7 @@ def _settings(server: Server) -> list[str]:
             f"{name} {_dotted(server.version)} is too old: {_dotted(oldest)} is the first that "
             "logs the names of columns"
         )
-    for name, needed, otherwise in _NEEDED:
+    for name, needed, otherwise in _NEEDED if CAN_READ else (*_NEEDED, _NEEDED_WITHOUT_ZSTD):
         found = server.variables.get(name)
         if found is not None and found.upper() != needed:
             value = needed or "''"

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.engine.interfaces import ReflectedColumn, ReflectedForeignKeyConstraint
 from sqlalchemy.engine.reflection import Inspector
 from sqlalchemy.exc import SAWarning
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import LargeBinary, TypeEngine
 
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql._values import (
@@ -192,6 +192,10 @@ class Catalog:
     def _describe(
         self, connection: Connection, inspector: Inspector, schema: str | None, name: str
     ) -> TargetTable:
+        if self._backend == "mysql":
+            # The dialect ends at types that it does not know, where they have a length.
+            dialect: Any = connection.dialect
+            dialect.ischema_names = {"vector": LargeBinary, **dialect.ischema_names}
         with warnings.catch_warnings():
             # MySQL's dialect does not know all types of MariaDB; text is written for them.
             warnings.filterwarnings("ignore", "Did not recognize type", SAWarning)

@@ -257,3 +257,46 @@ def test_mode_that_is_none_is_refused(database: Database) -> None:
         database.publisher(database.publication(), snapshot="always")
     with pytest.raises(ValueError, match="one row at least"):
         database.publisher(database.publication(), chunk_rows=0)
+
+
+def _database_in(server: SqlServer, encoding: str) -> Database:
+    name = f"in_{encoding.lower()}"
+    Database(server, "postgres").execute(
+        f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"
+    )
+    return Database(server, name)
+
+
+def test_a_database_in_sql_ascii_is_told_of_and_its_text_is_carried(
+    postgresql: SqlServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = _database_in(postgresql, "SQL_ASCII")
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, n int)",
+        r"INSERT INTO t VALUES (1, E'\xc3\xbc', 1), (2, E'\xfc', 2)",
+    )
+    with caplog.at_level(logging.WARNING):
+        read = database.changes(snapshot="initial")
+    assert "in_sql_ascii is in SQL_ASCII" in caplog.text
+    database.execute("UPDATE t SET n = 3")
+    expected = ["ü", b"\xfc"]
+    assert [change.after and change.after["v"] for change in read] == expected
+    assert [change.after and change.after["v"] for change in database.changes()] == expected
+
+
+def test_an_encoding_without_a_way_to_utf_8_is_refused_at_the_start(
+    postgresql: SqlServer,
+) -> None:
+    database = _database_in(postgresql, "MULE_INTERNAL")
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    with pytest.raises(psycopg.OperationalError, match="between UTF8 and MULE_INTERNAL is not"):
+        database.read()
+
+
+def test_other_encodings_are_read(postgresql: SqlServer) -> None:
+    database = _database_in(postgresql, "LATIN1")
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)", r"INSERT INTO t VALUES (1, E'\xfc')"
+    )
+    read = database.changes(snapshot="initial")
+    assert [change.after for change in read] == [{"id": 1, "v": "ü"}]

@@ -15,7 +15,7 @@ from psycopg.rows import tuple_row
 
 from stompkit.replication.publishers.postgres._values import SETTINGS
 
-__all__ = ["Connection", "Dsn", "format_lsn", "parse_lsn"]
+__all__ = ["Connection", "Dsn", "format_lsn", "is_unchecked", "parse_lsn"]
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
@@ -82,6 +82,14 @@ class Dsn:
             connection.close()
             raise
         return connection
+
+
+def is_unchecked(connection: Connection) -> bool:
+    """Whether the text of the database may be any octets: it is in ``SQL_ASCII``.
+
+    Where a client asks for UTF-8 its server ends at the first text that is something else.
+    """
+    return connection.info.parameter_status("server_encoding") == "SQL_ASCII"
 
 
 def format_lsn(lsn: int) -> str:

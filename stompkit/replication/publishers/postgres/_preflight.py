@@ -51,6 +51,7 @@ class _Server(msgspec.Struct, frozen=True):
     max_slots: int
     senders: int
     max_senders: int
+    encoding: str
 
 
 _ASK: Final = b"""
@@ -64,7 +65,8 @@ SELECT current_user::text, current_database()::text, current_setting('wal_level'
     (SELECT count(*) FROM pg_replication_slots),
     current_setting('max_replication_slots')::int,
     (SELECT count(*) FROM pg_stat_replication),
-    current_setting('max_wal_senders')::int
+    current_setting('max_wal_senders')::int,
+    current_setting('server_encoding')
 FROM pg_roles r WHERE r.rolname = current_user
 """
 _PUBLICATION: Final = b"""
@@ -91,6 +93,13 @@ def check_server(
     problems = [*_about_replication(server, slot)]
     if slot is not None:
         problems += _about_slot(server, slot)
+    if server.encoding == "SQL_ASCII":
+        _log.warning(
+            "%s is in SQL_ASCII, so that its server does not know which characters it holds: text "
+            "that is not UTF-8 is carried as octets, which a column of text in a target refuses. "
+            "Let the target's columns be of octets, or copy the database into one in UTF8",
+            server.database,
+        )
     tables = list(read_tables(connection).values())
     wanted = [table for table in tables if wants(table.schema, table.name)]
     row = connection.execute(_PUBLICATION, [publication]).fetchone()

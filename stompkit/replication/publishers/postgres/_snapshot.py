@@ -9,7 +9,7 @@ import msgspec
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from stompkit.replication.publishers.postgres._catalogue import CatalogueTable
-from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres._connections import Connection, is_unchecked
 from stompkit.replication.publishers.postgres.pgoutput import Relation, Row
 
 __all__ = ["Chunk", "PublishedRows", "chunks", "open_snapshot", "published_rows"]
@@ -136,7 +136,13 @@ def _where(conditions: list[Composable]) -> Composed:
 def _rows(connection: Connection, query: Composed) -> list[Row]:
     """The rows as the stream has them: each value the server's text."""
     # A query without parameters goes as it is: a percent sign in it is no place of one.
-    result = connection.execute(query).pgresult
+    octets = query.as_bytes(connection)
+    if not is_unchecked(connection):
+        result = connection.execute(octets).pgresult
+    else:
+        connection.execute(b"SET LOCAL client_encoding = SQL_ASCII")
+        result = connection.execute(octets).pgresult
+        connection.execute(b"SET LOCAL client_encoding = UTF8")
     assert result is not None
     columns = range(result.nfields)
     value = result.get_value

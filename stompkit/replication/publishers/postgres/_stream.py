@@ -18,7 +18,11 @@ import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.sql import SQL, Identifier, Literal
 
-from stompkit.replication.publishers.postgres._connections import Connection, format_lsn
+from stompkit.replication.publishers.postgres._connections import (
+    Connection,
+    format_lsn,
+    is_unchecked,
+)
 
 __all__ = ["Keepalive", "Payload", "Stream"]
 
@@ -84,7 +88,10 @@ class Stream:
             Identifier("publication_names"),
             Literal(Identifier(publication).as_string(connection)),
         )
-        result = self._pgconn.exec_(command.as_bytes(connection))
+        octets = command.as_bytes(connection)
+        if is_unchecked(connection):
+            connection.execute(b"SET client_encoding = SQL_ASCII")
+        result = self._pgconn.exec_(octets)
         if result.status != ExecStatus.COPY_BOTH:
             raise psycopg.errors.error_from_result(result)
         self._selector = DefaultSelector()

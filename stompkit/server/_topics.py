@@ -136,7 +136,21 @@ class Topic(Destination):
             )
 
     def put(self, message: Message) -> None:
-        """Hand a message to everybody now, or when its time has come."""
+        """Hand a message to everybody, or when its time has come.
+
+        That is now, or, if the store has to keep it for durable subscriptions, when it does.
+        """
+        journal = self.host.broker.journal
+        if self.durables and journal is not None:
+            was_busy = self.is_busy
+            entry = self.reserve(message)
+            # Who sends more need not wait for the store: that comes after this one.
+            self.is_busy = was_busy or bool(self._rest and not self._rest[-1].has_durables)
+            if entry is not None and journal.is_recording:
+                journal.follow(entry)
+            elif entry is not None:
+                self.put_done(entry, None)
+            return
         self.received += 1
         ttl_s = self.policy.message_ttl_s
         now = self.host.broker.now
@@ -227,7 +241,10 @@ class Topic(Destination):
         """Go on with what selectors had no time for."""
         while self._rest:
             first = self._rest[0]
-            if first.is_reserved or not (first.is_gone or self._offer(first)):
+            if first.is_reserved:
+                return
+            if not (first.is_gone or self._offer(first)):
+                self.is_busy = True
                 return
             self._rest.popleft()
         if self.is_busy:

@@ -1172,3 +1172,35 @@ def test_delayed_messages_of_a_transaction_count_before_they_are_kept(store: Fai
         assert refusal(client).headers["stompkit-code"] == "queue-full"
     runner.go_on()
     assert [broker.destinations[each].delayed for each in (MEMORY, TOPIC)] == [2, 2]
+
+
+def test_a_message_that_is_refused_for_a_durable_subscription_reaches_nobody(
+    broker: MemoryBroker, store: FailingStore
+) -> None:
+    collector, live, sender, other = (broker.client() for _ in range(4))
+    collector.subscribe("/topic/t", ack="client-individual", **DURABLY)
+    live.subscribe("/topic/t")
+    store.fails = lambda operations: any(isinstance(each, Put) for each in operations)
+    sender.publish("/topic/t", b"refused", receipt="r")
+    assert refusal(sender).headers["receipt-id"] == "r"
+    store.fails = lambda _: False
+    other.publish("/topic/t", b"kept", receipt="r")
+    assert [each.headers["receipt-id"] for each in other.take("RECEIPT")] == ["r"]
+    assert live.bodies() == [b"kept"]
+    assert collector.bodies() == [b"kept"]
+
+
+def test_messages_of_a_topic_come_in_their_order_while_the_store_is_busy() -> None:
+    runner = HeldRunner()
+    broker = MemoryBroker(CONFIG, store=FailingStore(), runner=runner)
+    collector, live, sender = (broker.client() for _ in range(3))
+    collector.subscribe("/topic/t", selector="n > 1", **DURABLY)
+    live.subscribe("/topic/t")
+    runner.is_held = True
+    for number in range(5):
+        sender.publish("/topic/t", b"%d" % number, n=str(number))
+    # What nobody has to keep waits for nobody.
+    assert live.bodies() == [b"0", b"1"]
+    runner.go_on()
+    assert live.bodies() == [b"2", b"3", b"4"]
+    assert collector.bodies() == [b"2", b"3", b"4"]

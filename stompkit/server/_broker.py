@@ -34,7 +34,7 @@ from stompkit.server._selector_time import SelectorTime
 from stompkit.server._sliced import Slices
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._subscriptions import Subscription
-from stompkit.server._transactions import Settlement
+from stompkit.server._transactions import MOST_SETTLED, Settlement
 from stompkit.server.interfaces import (
     Authenticator,
     Authoriser,
@@ -61,8 +61,6 @@ _QUEUES_FED: Final = 32
 _MOST_WRITTEN: Final = 50
 #: Messages that come back to their queue at a time where a connection had many.
 _MOST_RETURNED: Final = 250
-#: Messages that one ACK or NACK settles at a time.
-_MOST_SETTLED: Final = 500
 
 
 class _Returned(NamedTuple):
@@ -387,10 +385,6 @@ class Broker:
             return host.reject(settlement.entries, requeue=settlement.requeue, reason="rejected")
         return []
 
-    def is_large(self, settlement: Settlement) -> bool:
-        """Whether an ACK or NACK is for so many messages that it takes a while."""
-        return len(settlement.entries) > _MOST_SETTLED
-
     def settle_in_parts(
         self, settlement: Settlement, sender: Connection, done: Callable[[None], None]
     ) -> None:
@@ -402,8 +396,8 @@ class Broker:
         for entry in entries:
             entry.holder = settlement
         parts: list[_Settled] = []
-        for begin in range(0, len(entries), _MOST_SETTLED):
-            end = begin + _MOST_SETTLED
+        for begin in range(0, len(entries), MOST_SETTLED):
+            end = begin + MOST_SETTLED
             part = Settlement(
                 entries[begin:end], accepted=settlement.accepted, requeue=settlement.requeue
             )

@@ -16,7 +16,7 @@ from stompkit.server._messages import Message
 from stompkit.server._resolving import TEMPORARY, resolve, with_right
 from stompkit.server._sliced import Prepared
 from stompkit.server._subscribing import on_subscribe, on_unsubscribe, with_reply_to
-from stompkit.server._transactions import Settlement, Transaction
+from stompkit.server._transactions import MOST_SETTLED, Settlement, Transaction
 from stompkit.server.interfaces import Action, Credentials, User
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
     entries = connection.ledger.find(frame)
     settlement = Settlement(entries, accepted=accepted, requeue=requeue)
     if transaction is None:
-        if connection.broker.is_large(settlement):
+        if len(entries) > MOST_SETTLED:
             _settle_in_parts(connection, frame, settlement)
         else:
             connection.broker.settle(settlement)

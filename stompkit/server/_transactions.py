@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stompkit.server._config import BrokerConfig
 from stompkit.server._errors import Refused
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from stompkit.server._messages import Message
     from stompkit.server._subscriptions import Subscription
 
-__all__ = ["Settlement", "Transaction"]
+__all__ = ["MOST_SETTLED", "Settlement", "Transaction"]
+
+#: Messages that one ACK or NACK settles at a time; with more, others are served in between.
+MOST_SETTLED: Final = 500
 
 
 class Settlement:

@@ -242,9 +242,9 @@ class DeadLetterMachine(RuleBasedStateMachine):
         """Move dead letters among those of another queue."""
         if place != other:
             target = self.broker.broker.hosts[""].destination(other)
-            target.is_held = True
+            target.holds += 1
             self.sweep(place, move_to(target))  # type: ignore[arg-type]
-            target.is_held = False
+            target.holds -= 1
             self.broker.broker.touch(target)
             self.waiting[other] += self.waiting[place]
             self.waiting[place] = []

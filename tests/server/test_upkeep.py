@@ -286,7 +286,7 @@ def test_nothing_is_lost_where_the_store_fails(backlog: int) -> None:
     broker = MemoryBroker(config, store=store)
     publish_all(broker.client(), QUEUE, numbered(backlog))
     target = queue_of(broker, OTHER)
-    target.is_held = True
+    target.holds += 1
     moved = 0
 
     def fails(operations: Sequence[Operation]) -> bool:

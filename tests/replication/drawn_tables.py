@@ -259,6 +259,14 @@ def _read_document(text: str) -> object:
     return json.loads(text, parse_float=Decimal, parse_int=Decimal)
 
 
+def _plain(column: str, value: Any) -> Any:
+    """A value that is equal to others that mean the same."""
+    if column.endswith(" JSON"):
+        return _read_document(value)
+    # Members of a set have no order, and text that is made for it has one of its own.
+    return sorted(value.split(",")) if " SET(" in column else value
+
+
 class MySide(SourceSide):
     """A database of MariaDB or MySQL."""
 
@@ -292,7 +300,7 @@ class MySide(SourceSide):
         names = ", ".join(self._expression(*column.split(None, 1)) for column in columns)
         return [
             [
-                _read_document(value) if column.endswith(" JSON") and value is not None else value
+                None if value is None else _plain(column, value)
                 for column, value in zip(columns, row, strict=True)
             ]
             for row in self._database.ask(f"SELECT {names} FROM {name} ORDER BY id")

@@ -143,7 +143,7 @@ class Settings:
             "vhost": source(_VHOST)[0],
             "queue_template": _template(*source(_QUEUE)),
             "topic_template": _template(*source(_TOPIC)),
-            "quirks": source(_QUIRK)[0],
+            "quirks": _quirks(*source(_QUIRK)),
         }
         return cls(
             addresses=addresses,
@@ -212,6 +212,20 @@ def _names(text: str | None, where: str, *, is_given: bool) -> tuple[str, ...]:
 def _template(text: str | None, where: str) -> str | None:
     if text is not None and text.count("{}") != 1:
         raise SettingsError(f"{where}: expected {{}} once, for the name, as in /queue/{{}}")
+    return text
+
+
+def _quirks(text: str | None, where: str) -> str | None:
+    if text is not None:
+        # Not before it is wanted: the broker takes long to import.
+        from stompkit.testing.server.quirks import parse_quirks
+
+        try:
+            parse_quirks(text)
+        except ValueError as error:
+            # The rules come last, and are too many for a terminal.
+            said = str(error).partition("\nrules: ")[0]
+            raise SettingsError(f"{where}: {said}\nrules: see docs/quirks.rst") from None
     return text
 
 

@@ -272,6 +272,16 @@ def test_an_unknown_broker_is_told_with_the_known_ones(pytester: pytest.Pytester
     )
 
 
+@pytest.mark.parametrize("text", ["hornetq", "artemis,", "begin-restart"])
+def test_an_unknown_quirk_is_told_before_any_test_runs(
+    pytester: pytest.Pytester, text: str
+) -> None:
+    pytester.makepyfile(SHOW)
+    result = run(pytester, f"--mq-quirk={text}")
+    assert result.ret == USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --mq-quirk: *", "brokers: morbidq, activemq, artemis, *"])
+
+
 def test_a_mistake_is_told_with_the_place_where_it_was_made(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -289,7 +289,6 @@ def test_ours_takes_on_the_behaviour_of_another(pytester: pytest.Pytester) -> No
     )
     run(pytester, "--mq-quirk=artemis").assert_outcomes(passed=1)
     run(pytester).assert_outcomes(skipped=1)
-    run(pytester, "--mq-quirk=hornetq").assert_outcomes(errors=1)
 
 
 # Capabilities.

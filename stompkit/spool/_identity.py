@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from stompkit.spool._files import part_folder, read_json, replace, segments, sync_folder
+from stompkit.spool._files import (
+    part_folder,
+    read_json,
+    replace,
+    segment_path,
+    segments,
+    sync_folder,
+)
 from stompkit.spool._head import new_head
 from stompkit.spool._problems import BrokenSpool, SpoolProblem
 
@@ -61,6 +68,8 @@ def create(folder: Path, partitions: int, now_s: float) -> Identity:
         for segment in segments(part):
             if segment.path.stat().st_size:
                 raise BrokenSpool(folder / _IDENTITY, 0, "it is missing, but messages are there")
+        segment_path(part, 0).touch(mode=0o600)
+        sync_folder(part)
     new_head(folder, (0,) * partitions)
     identity = Identity(uuid.uuid4().hex, partitions)
     created = datetime.fromtimestamp(now_s, UTC).isoformat()

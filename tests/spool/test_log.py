@@ -98,6 +98,25 @@ def test_a_reader_sees_what_was_appended_while_the_writer_is_open(tmp_path: Path
             ]
 
 
+def test_a_reader_sees_an_empty_spool_as_soon_as_it_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes it may be stopped, or slow, at any moment."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stompkit.spool.log.Tail", stop)
+        with pytest.raises(KeyboardInterrupt):
+            SpoolWriter(tmp_path, partitions=2)
+    reader = SpoolReader(tmp_path)
+    assert (reader.floor(), reader.head()) == ((0, 0), (0, 0))
+    with SpoolWriter(tmp_path) as spool:
+        assert spool.append([record(0)]) == 1
+    assert sum(reader.head()) == 1
+
+
 def test_readers_never_see_half_of_a_published_head(tmp_path: Path) -> None:
     with SpoolWriter(tmp_path, partitions=2, remembered=0, sync=False) as writer:
         reader = SpoolReader(tmp_path)

@@ -325,9 +325,9 @@ def codes_in(module: ast.Module) -> Iterator[str]:
             if name in TAKE_CODE:
                 yield from texts(module, node.args[TAKE_CODE[name] :][:1])
         elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-            message, *others = node.value.elts
-            if isinstance(message, ast.JoinedStr):
-                yield from texts(module, others)
+            parts = node.value.elts
+            if parts and isinstance(parts[0], ast.JoinedStr):
+                yield from texts(module, parts[1:])
 
 
 def texts(module: ast.Module, expressions: Iterable[ast.expr | None]) -> Iterator[str]:

@@ -144,9 +144,12 @@ class Bystander:
         client.send("BEGIN", transaction="t")
         client.send("ABORT", transaction="t", receipt="r")
         self._broker.clock.advance(0)
-        *messages, receipt = client.take()
-        assert [frame.body for frame in messages] == bodies, messages
-        assert receipt.headers == {"receipt-id": "r"}, receipt
+        found = client.take()
+        # Messages that a store keeps for durable subscriptions may come after the answer.
+        messages = [frame for frame in found if frame.command == "MESSAGE"]
+        others = [frame for frame in found if frame.command != "MESSAGE"]
+        assert [frame.body for frame in messages] == bodies, found
+        assert [frame.headers for frame in others] == [{"receipt-id": "r"}], found
         assert not client.lost
 
     def beat(self) -> None:

@@ -118,6 +118,7 @@ def test_mariadb_takes_back_what_it_writes_in_many_tables(
     _check(mariadb_pair, data)
 
 
+@pytest.mark.matrix
 @given(data=st.data())
 @settings(_SETTINGS, max_examples=6)
 def test_mysql_takes_back_what_it_writes(mysql_pair: _Pair, data: st.DataObject) -> None:

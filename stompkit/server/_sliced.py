@@ -158,7 +158,7 @@ class _Commit:
     __slots__ = ("done", "kept", "maker", "names")
 
     def __init__(
-        self, names: list[str], maker: Connection, done: Callable[[Prepared], None]
+        self, names: deque[str], maker: Connection, done: Callable[[Prepared], None]
     ) -> None:
         """Begin with none of them."""
         self.names = names
@@ -191,7 +191,7 @@ class CommitWork:
         self, names: Iterable[str], maker: Connection, done: Callable[[Prepared], None]
     ) -> None:
         """Have destinations there for a client; ``done`` is not called if that ends meanwhile."""
-        self._left.append(_Commit(list(reversed(list(names))), maker, done))
+        self._left.append(_Commit(deque(names), maker, done))
         self._turns.go_on()
 
     def let_go(self, kept: Iterable[Destination]) -> None:
@@ -210,7 +210,7 @@ class CommitWork:
         refused = None
         if work.names:
             try:
-                self._keep(work, work.names.pop())
+                self._keep(work, work.names.popleft())
             except Refused as error:
                 refused = error
         if work.names and refused is None:

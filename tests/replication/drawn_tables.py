@@ -6,7 +6,7 @@ import json
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -19,6 +19,7 @@ from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.tables import Tables
 from tests.replication.mysql import reading as my
 from tests.replication.postgres import postgres_made as pg
+from tests.servers import MariaDb, SqlServer
 
 __all__ = ["MySide", "PostgreSqlSide", "Side", "SourceSide", "SqliteSide", "apply", "draw_rows"]
 
@@ -199,12 +200,20 @@ class SourceSide(Side):
     types: Types
 
     @abstractmethod
+    def run(self, statement: str) -> None:
+        """Run a statement of SQL."""
+
+    def drop(self, name: str) -> None:
+        """Drop a table, if it is there."""
+        self.run(f"DROP TABLE IF EXISTS {name}")
+
     def make(self, name: str, columns: Sequence[str]) -> None:
         """Make a table of a key, ``id``, and these columns."""
+        self.run(f"CREATE TABLE {name} (id int PRIMARY KEY, {', '.join(columns)})")
 
-    @abstractmethod
     def insert(self, name: str, rows: Sequence[str]) -> None:
         """Insert rows."""
+        self.run(f"INSERT INTO {name} VALUES {', '.join(rows)}")
 
     @abstractmethod
     def shown(self, name: str, columns: Sequence[str]) -> list[list[Any]]:
@@ -226,17 +235,9 @@ class PostgreSqlSide(SourceSide):
         """Return a snapshot."""
         return self._database.changes(Tables([f"public.{name}"]), snapshot="only", announce=True)
 
-    def drop(self, name: str) -> None:
-        """Drop a table, if it is there."""
-        self._database.execute(f"DROP TABLE IF EXISTS {name}")
-
-    def make(self, name: str, columns: Sequence[str]) -> None:
-        """Make a table."""
-        self._database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, {', '.join(columns)})")
-
-    def insert(self, name: str, rows: Sequence[str]) -> None:
-        """Insert rows."""
-        self._database.execute(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+    def run(self, statement: str) -> None:
+        """Run a statement."""
+        self._database.execute(statement)
 
     def shown(self, name: str, columns: Sequence[str]) -> list[list[Any]]:
         """Return all rows as text, and documents as such."""
@@ -283,17 +284,9 @@ class MySide(SourceSide):
         reading = my.Reading(self._database, tables=tables)
         return reading.changes(snapshot="only", announce=True)
 
-    def drop(self, name: str) -> None:
-        """Drop a table, if it is there."""
-        self._database.run(f"DROP TABLE IF EXISTS {name}")
-
-    def make(self, name: str, columns: Sequence[str]) -> None:
-        """Make a table."""
-        self._database.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, {', '.join(columns)})")
-
-    def insert(self, name: str, rows: Sequence[str]) -> None:
-        """Insert rows."""
-        self._database.run(f"INSERT INTO {name} VALUES {', '.join(rows)}")
+    def run(self, statement: str) -> None:
+        """Run a statement."""
+        self._database.run(statement)
 
     def shown(self, name: str, columns: Sequence[str]) -> list[list[Any]]:
         """Return all rows as the driver reads them."""
@@ -318,6 +311,15 @@ class MySide(SourceSide):
         # One that is made holds microseconds.
         is_moment = type_.startswith(("DATETIME", "TIMEST"))
         return f"CAST({column} AS DATETIME(6))" if is_moment else column
+
+
+def opened(server: SqlServer, stack: ExitStack) -> SourceSide:
+    """Return a new database of a server, which is closed with the stack."""
+    if not isinstance(server, MariaDb):
+        return PostgreSqlSide(pg.Database(server, server.new_database()))
+    database = my.Database(server)
+    stack.callback(database.close)
+    return MySide(database)
 
 
 class SqliteSide(Side):

@@ -7,7 +7,7 @@ from typing import Protocol
 from stompkit.frames import Frame
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
-__all__ = ["MakeBroker", "publish_all", "refusal", "stored", "take_one"]
+__all__ = ["MakeBroker", "end", "publish_all", "refusal", "stored", "take_one"]
 
 
 class MakeBroker(Protocol):
@@ -34,6 +34,18 @@ def take_one(client: MemoryClient) -> Frame:
 def refusal(client: MemoryClient) -> str | None:
     """The code of the ERROR that a client has got, if it has."""
     return None if client.error is None else client.error.headers["stompkit-code"]
+
+
+def end(client: MemoryClient, way: str) -> None:
+    """End a connection by ``disconnect``, an ``error`` of the client's, ``close`` or ``drop``."""
+    if way == "disconnect":
+        client.send("DISCONNECT")
+        client.close()
+    elif way == "error":
+        client.write(b"nonsense\n\n\0")
+        client.close()
+    else:
+        getattr(client, way)()
 
 
 def stored(broker: MemoryBroker, destination: str) -> list[bytes]:

@@ -8,7 +8,7 @@ import pytest
 
 from stompkit.server import BrokerConfig
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
+from tests.server.brokers import MakeBroker, end, publish_all, refusal, stored, take_one
 from tests.server.queues import numbered
 
 QUEUE = "/queue/a"
@@ -45,14 +45,7 @@ def test_a_connection_that_ends_makes_room_for_another_of_its_address(way: str) 
     refused = from_address(broker, "192.0.2.1")
     assert refusal(refused) == "too-many-connections"
     refused.close()
-    if way == "disconnect":
-        first.send("DISCONNECT")
-        first.close()
-    elif way == "error":
-        first.write(b"nonsense\n\n\0")
-        first.close()
-    else:
-        getattr(first, way)()
+    end(first, way)
     assert refusal(from_address(broker, "192.0.2.1")) is None
     assert refusal(from_address(broker, "192.0.2.1")) == "too-many-connections"
 

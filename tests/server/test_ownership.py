@@ -11,7 +11,7 @@ from stompkit.server import BrokerConfig
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.server.interfaces import Action, Credentials, Decision, Request, SetRecord, User
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.server.brokers import refusal, take_one
+from tests.server.brokers import end, refusal, take_one
 from tests.server.failing import FailingStore
 from tests.server.test_durable_rights import Named
 
@@ -389,16 +389,10 @@ def test_a_connection_that_ends_makes_room_for_another_of_its_user(way: str) -> 
     first, refused = connected(broker, "ann"), connected(broker, "ann")
     assert refusal(refused) == "too-many-connections"
     refused.close()
-    if way == "disconnect":
-        first.send("DISCONNECT")
-        first.close()
-    elif way == "error":
-        first.write(b"nonsense\n\n\0")
-        first.close()
-    elif way == "reset":
+    if way == "reset":
         broker.broker.reset()
     else:
-        getattr(first, way)()
+        end(first, way)
     assert refusal(connected(broker, "ann")) is None
     assert refusal(connected(broker, "ann")) == "too-many-connections"
 

@@ -192,9 +192,9 @@ class Catalog:
     def _describe(
         self, connection: Connection, inspector: Inspector, schema: str | None, name: str
     ) -> TargetTable:
-        if self._backend == "mysql":
+        dialect: Any = connection.dialect
+        if self._backend == "mysql" and "vector" not in dialect.ischema_names:
             # The dialect ends at types that it does not know, where they have a length.
-            dialect: Any = connection.dialect
             dialect.ischema_names = {"vector": LargeBinary, **dialect.ischema_names}
         with warnings.catch_warnings():
             # MySQL's dialect does not know all types of MariaDB; text is written for them.

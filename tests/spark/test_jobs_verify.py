@@ -265,9 +265,7 @@ def test_names_and_columns_are_those_of_the_file(shop: Shop) -> None:
 def looked_at(shop: Shop, monkeypatch: pytest.MonkeyPatch, *works: Callable[[], None]) -> None:
     """Do something each time that the job waits, instead of waiting."""
     waiting = iter(works)
-    monkeypatch.setattr(
-        "stompkit.spark.jobs.verify.time.sleep", lambda _: next(waiting, lambda: None)()
-    )
+    monkeypatch.setattr("stompkit.spark.jobs.verify.sleep", lambda _: next(waiting, lambda: None)())
 
 
 def test_changes_under_way_are_no_differences(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from time import sleep
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -291,7 +291,7 @@ class _Look:
         for _ in range(_LOOKS if settle_s else 0):
             if not keys:
                 break
-            time.sleep(settle_s)
+            sleep(settle_s)
             before = {key: (_values(source, key), _values(target, key)) for key in keys}
             source, target = self._read()
             keys = [

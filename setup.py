@@ -20,10 +20,10 @@ SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 COMPILED = {
     "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _likeness _numbers",
     "stompkit/server": (
-        "_acks _broker _connection _deadlines _delays _destinations _durables _entries _errors"
-        " _expiry _handlers _headers _hosts _journal _lanes _messages _names _pattern_tree _pulling"
-        " _queues _resolving _selector_time _sharing _sliced _subscribing _subscriptions _timeouts"
-        " _topics _transactions"
+        "_acks _broker _choices _connection _deadlines _delays _destinations _durables _entries"
+        " _errors _expiry _handlers _headers _hosts _journal _lanes _messages _names"
+        " _pattern_tree _pulling _queues _resolving _selector_time _sharing _sliced _subscribing"
+        " _subscriptions _timeouts _topics _transactions"
     ),
     "stompkit/server/_stores": "_log _record lmdb",
 }

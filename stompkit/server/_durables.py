@@ -156,15 +156,7 @@ class DurableQueue(Queue):
         return self.selector is None or self.selector.takes(message.headers)
 
     def offer(self, message: Message) -> None:
-        """Take a message if the selector does; when full, the oldest or else this one is lost."""
-        selector = self.selector
-        if selector is not None:
-            time = self.host.broker.selector_time
-            time.begin()
-            is_taken = selector.takes(message.headers)
-            time.charge(None, selector.cost)
-            if not is_taken:
-                return
+        """Take what the selector takes; when full, the oldest message or else this one is lost."""
         size = message.size
         if not self._fits(1, size) and not (size <= self._max_octets and self._would_fit(1, size)):
             # Consumers have what it would have to drop, or it can never have room: that is no

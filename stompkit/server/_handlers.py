@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import stompkit
 from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.frames import COMMANDS, Frame, Role, parse_heart_beat
 from stompkit.server._acks import Ledger
+from stompkit.server._choices import Choice
 from stompkit.server._entries import Entry
 from stompkit.server._errors import Refused
 from stompkit.server._headers import flag
@@ -119,10 +120,25 @@ def _send(connection: Connection, frame: Frame, name: str, body: bytes | None) -
         return
     transaction = _transaction(connection, frame)
     if transaction is None:
-        host.send(message, connection)
+        choice = host.choice(message)
+        if choice is None:
+            host.send(message, connection)
+        else:
+            _choose(connection, frame, [choice], lambda: host.send(message, connection, choice))
         return
     host.check_name(name)
     transaction.send(message, _other_octets(connection, transaction))
+
+
+def _choose(
+    connection: Connection, frame: Frame, choices: Sequence[Choice], then: Callable[[], None]
+) -> None:
+    """Go on when durable subscriptions have been asked which of some messages they take."""
+
+    def begin(done: Callable[[None], None]) -> None:
+        connection.host.choice_work.begin(choices, connection, done)
+
+    connection.ask(frame, begin, lambda _: then())
 
 
 def _other_octets(connection: Connection, transaction: Transaction) -> int:
@@ -230,31 +246,54 @@ def _limit_time(connection: Connection, transaction: Transaction, timeout_s: flo
 def on_commit(connection: Connection, frame: Frame) -> None:
     """Apply a transaction, whole or not at all."""
     transaction = _named(connection, frame)
-    host = connection.host
-    names = host.names_to_make(transaction.messages)
+    host, messages = connection.host, transaction.messages
+    choices = {each: found for each in messages if (found := host.choice(each)) is not None}
+    names = host.names_to_make(messages)
+    if choices or names:
+        # Nobody is to say that it has been open for too long while it waits for others.
+        connection.stop_timer(transaction)
+    if choices:
+        _choose(
+            connection,
+            frame,
+            list(choices.values()),
+            lambda: _make_and_commit(connection, frame, transaction, names, choices),
+        )
+    else:
+        _make_and_commit(connection, frame, transaction, names, choices)
+
+
+def _make_and_commit(
+    connection: Connection,
+    frame: Frame,
+    transaction: Transaction,
+    names: Iterable[str],
+    choices: Mapping[Message, Choice],
+) -> None:
+    work = connection.host.commit_work
     if not names:
-        _commit(connection, transaction)
+        _commit(connection, transaction, choices)
         return
-    # Nobody is to say that it has been open for too long while it waits for others.
-    connection.stop_timer(transaction)
 
     def begin(done: Callable[[Prepared], None]) -> None:
-        host.commit_work.begin(names, connection, done)
+        work.begin(names, connection, done)
 
     def then(prepared: Prepared) -> None:
         try:
             if prepared.refused is not None:
                 raise prepared.refused
-            _commit(connection, transaction)
+            _commit(connection, transaction, choices)
         finally:
-            host.commit_work.let_go(prepared.kept)
+            work.let_go(prepared.kept)
 
     connection.ask(frame, begin, then)
 
 
-def _commit(connection: Connection, transaction: Transaction) -> None:
+def _commit(
+    connection: Connection, transaction: Transaction, choices: Mapping[Message, Choice]
+) -> None:
     _end(connection, transaction)
-    connection.host.commit(transaction.messages, transaction.settlements, connection)
+    connection.host.commit(transaction.messages, transaction.settlements, connection, choices)
 
 
 def on_abort(connection: Connection, frame: Frame) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from stompkit.server._choices import Choice, ChoiceWork
 from stompkit.server._config import DestinationConfig, Policy
 from stompkit.server._dead_letters import dead_letter, sent_expiry
 from stompkit.server._destinations import Destination, Totals
@@ -57,6 +58,7 @@ _RESERVED: Final = 10
 _EVICTION_PAUSE_S: Final = 1.0
 #: Destinations that a transaction makes in one turn.
 _FEW_MADE: Final = 32
+_NO_CHOICES: Final[Mapping[Message, Choice]] = {}
 #: Settings of destinations that are remembered.
 _MOST_POLICIES: Final = 10_000
 
@@ -104,6 +106,8 @@ class VirtualHost:
         #: Subscriptions to patterns, which get destinations that are made later as well.
         self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
+        #: How often one has begun to collect, or has begun to collect something else.
+        self.durable_changes = 0
         #: What their names stood for before, until the store has the change.
         self._replaced: set[DurableQueue] = set()
         #: Those of them that are subscribed to patterns.
@@ -121,6 +125,7 @@ class VirtualHost:
         self._evicted_at = float("-inf")
         self._pattern_work = PatternWork(self)
         self.commit_work = CommitWork(self)
+        self.choice_work = ChoiceWork(self)
         #: Settings that several destinations have, by the tables from which they come.
         self._policies: dict[tuple[int, ...], Policy] = {}
         #: Destinations that still go by the settings before.
@@ -177,6 +182,7 @@ class VirtualHost:
         self._durable_patterns.clear()
         self._pattern_work = PatternWork(self)
         self.commit_work = CommitWork(self)
+        self.choice_work = ChoiceWork(self)
         self._unconfigured = Slices(self.broker, self._configure_one)
         self._evicted_at = float("-inf")
         self._is_checking = False
@@ -512,6 +518,7 @@ class VirtualHost:
         self._durable_patterns.remove(queue.pattern, queue)
         self._save(queue, msgspec.structs.replace(queue.record, topic=topic))
         queue.pattern = self.pattern(topic)
+        self.durable_changes += 1
         self._durable_patterns.add(queue.pattern, queue)
         for destination in list(self.destinations.values()):
             if not isinstance(destination, Topic):
@@ -573,6 +580,7 @@ class VirtualHost:
     def take_durable(self, queue: DurableQueue) -> None:
         """Have a durable subscription collect what is sent from now on."""
         self.durables[queue.record.key] = queue
+        self.durable_changes += 1
         if not self._is_checking:
             self._is_checking = True
             self.broker.later(_EXPIRY_CHECK_S, self._expire_durables)
@@ -589,6 +597,22 @@ class VirtualHost:
         for destination in self.destinations.values():
             if isinstance(destination, Topic) and queue.covers(destination.name):
                 destination.durables[queue] = None
+
+    def durables_of(self, name: str) -> Iterable[DurableQueue]:
+        """Return the durable subscriptions that collect what is sent to a name."""
+        found = self.destinations.get(name)
+        if found is None:
+            return self._durable_patterns.find(name) if self.durables else ()
+        return found.durables if isinstance(found, Topic) else ()
+
+    def choice(self, message: Message) -> Choice | None:
+        """Return what is to be asked before a message is taken; None if no selector is."""
+        if not self.durables or message.due:
+            return None
+        durables = self.durables_of(message.destination)
+        if all(each.selector is None for each in durables):
+            return None
+        return Choice(message)
 
     def durable_named(self, name: str) -> DurableQueue | None:
         """The durable subscription whose queue has a name, if there is one."""
@@ -689,8 +713,13 @@ class VirtualHost:
 
     # What frames do.
 
-    def send(self, message: Message, maker: Connection | None = None) -> None:
-        """Put a message into its destination; raises :class:`Refused` if it can't be taken."""
+    def send(
+        self, message: Message, maker: Connection | None = None, choice: Choice | None = None
+    ) -> None:
+        """Put a message into its destination; raises :class:`Refused` if it can't be taken.
+
+        ``choice`` is what was asked about it before, if anything was.
+        """
         destination = self.destinations.get(message.destination)
         if destination is None:
             destination = self.destination(message.destination, maker)
@@ -703,7 +732,10 @@ class VirtualHost:
             destination.check_room(1, message.size)
         finally:
             self.broker.touch(destination)
-        destination.put(message)
+        if choice is not None and isinstance(destination, Topic):
+            destination.put(message, choice)
+        else:
+            destination.put(message)
 
     def put_back(self, message: Message, name: str) -> None:
         """Put a message into a queue whatever its header calls that; may raise :class:`Refused`."""
@@ -724,8 +756,12 @@ class VirtualHost:
         messages: Sequence[Message],
         settlements: Sequence[Settlement],
         maker: Connection | None = None,
+        choices: Mapping[Message, Choice] = _NO_CHOICES,
     ) -> None:
-        """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing."""
+        """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing.
+
+        ``choices`` is what was asked about messages before.
+        """
         messages = [each for each in messages if not self.is_gone(each.destination)]
         self._check_unit(messages, settlements, maker)
         gone: list[Entry] = []
@@ -743,7 +779,7 @@ class VirtualHost:
             for settlement in settlements:
                 gone.extend(self.broker.settle(settlement))
             for topic, message in copied:
-                entry = topic.reserve(message)
+                entry = topic.reserve(message, choices.get(message))
                 if entry is not None:
                     copies.append((topic, entry))
 

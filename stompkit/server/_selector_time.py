@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from stompkit.server._broker import Broker
-    from stompkit.server._connection import Connection
     from stompkit.server._destinations import Destination
 
 __all__ = ["SelectorTime"]
@@ -28,31 +28,33 @@ class SelectorTime:
         """Begin with all the time of an iteration."""
         self._broker = broker
         self._left = _ALL_S
-        self._spent: dict[Connection, float] = {}
+        #: What was spent by each connection, and by those who are asked before a message is taken.
+        self._spent: dict[object, float] = {}
         self._words = 0
         self._since = 0.0
         self._is_renewed = False
         #: Destinations that have stopped for want of time: those that had some are the last.
         self._without: dict[Destination, None] = {}
         self._begun: dict[Destination, None] = {}
+        self._calls: list[Callable[[], None]] = []
 
     @property
     def is_left(self) -> bool:
         """Return whether there is time left for anybody."""
         return self._left > 0
 
-    def is_left_for(self, connection: Connection) -> bool:
-        """Return whether a selector of a connection may be evaluated now."""
+    def is_left_for(self, spender: object) -> bool:
+        """Return whether a selector of a connection, or for who else spends, may be evaluated."""
         if self._left <= 0:
             return False
-        return not self._spent or self._spent.get(connection, 0.0) < _EACH_S
+        return not self._spent or self._spent.get(spender, 0.0) < _EACH_S
 
     def begin(self) -> None:
         """Note the time before selectors are evaluated."""
         self._since = self._broker.clock.seconds()
 
-    def charge(self, connection: Connection | None, words: int) -> None:
-        """Count the evaluation of a selector of so many words, of a connection if it has one."""
+    def charge(self, spender: object, words: int) -> None:
+        """Count the evaluation of a selector of so many words, of a spender unless that is None."""
         self._words += words
         if self._words < _WORDS:
             return
@@ -62,8 +64,8 @@ class SelectorTime:
         self._since = now
         if spent > 0:
             self._left -= spent
-            if connection is not None:
-                self._spent[connection] = self._spent.get(connection, 0.0) + spent
+            if spender is not None:
+                self._spent[spender] = self._spent.get(spender, 0.0) + spent
             self._renew_later()
 
     def postpone(self, destination: Destination, *, has_begun: bool) -> None:
@@ -73,6 +75,11 @@ class SelectorTime:
             self._begun[destination] = None
         elif destination not in self._begun:
             self._without[destination] = None
+        self._renew_later()
+
+    def wait(self, call: Callable[[], None]) -> None:
+        """Call something when there is time again; it is the first to have some."""
+        self._calls.append(call)
         self._renew_later()
 
     def _renew_later(self) -> None:
@@ -87,5 +94,8 @@ class SelectorTime:
         destinations = [*self._without, *self._begun]
         self._without.clear()
         self._begun.clear()
+        calls, self._calls = self._calls, []
         for destination in destinations:
             self._broker.touch(destination)
+        for call in calls:
+            call()

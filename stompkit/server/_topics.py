@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from stompkit.server._choices import Choice
 from stompkit.server._config import Policy
 from stompkit.server._delays import Delays
 from stompkit.server._destinations import Destination
@@ -30,8 +31,9 @@ class _Rest:
     """A message of a topic, and who was offered it so far."""
 
     __slots__ = (
-        "durable_index",
+        "choice",
         "durables",
+        "has_durables",
         "index",
         "is_gone",
         "is_late",
@@ -40,28 +42,30 @@ class _Rest:
         "message",
         "place",
         "takers",
+        "was_asked",
     )
 
-    def __init__(self, message: Message, place: int, last_serial: int) -> None:
+    def __init__(
+        self, message: Message, place: int, last_serial: int, choice: Choice | None
+    ) -> None:
         """Begin with nobody; ``last_serial`` is that of the last subscription that gets it."""
         self.message = message
+        #: Whether durable subscriptions were asked before the message came.
+        self.was_asked = choice is not None
+        self.choice = Choice(message) if choice is None else choice
         self.place = place
         self.last_serial = last_serial
         self.takers: list[Subscription] | None = None
         self.index = 0
         self.durables: list[DurableQueue] | None = None
-        self.durable_index = 0
+        #: Whether all durable subscriptions that take it have it.
+        self.has_durables = False
         #: Whether it was not offered to everybody in the turn in which it came.
         self.is_late = False
         #: Whether the store has yet to keep what else its transaction does.
         self.is_reserved = False
         #: Whether the store could not do that: nobody gets it.
         self.is_gone = False
-
-    @property
-    def has_durables(self) -> bool:
-        """Return whether all durable subscriptions were offered it."""
-        return self.durables is not None and self.durable_index >= len(self.durables)
 
 
 class Topic(Destination):
@@ -135,15 +139,16 @@ class Topic(Destination):
                 "queue-full",
             )
 
-    def put(self, message: Message) -> None:
+    def put(self, message: Message, choice: Choice | None = None) -> None:
         """Hand a message to everybody, or when its time has come.
 
         That is now, or, if the store has to keep it for durable subscriptions, when it does.
+        ``choice`` is what these were asked before, if they were.
         """
         journal = self.host.broker.journal
         if self.durables and journal is not None:
             was_busy = self.is_busy
-            entry = self.reserve(message)
+            entry = self.reserve(message, choice)
             # Who sends more need not wait for the store: that comes after this one.
             self.is_busy = was_busy or bool(self._rest and not self._rest[-1].has_durables)
             if entry is not None and journal.is_recording:
@@ -159,9 +164,9 @@ class Topic(Destination):
         if message.due > now:
             self._delays.put(message)
         else:
-            self.enqueue(message)
+            self.enqueue(message, choice)
 
-    def reserve(self, message: Message) -> Entry | None:
+    def reserve(self, message: Message, choice: Choice | None = None) -> Entry | None:
         """Take a message of a transaction, which :meth:`put_done` hands to everybody.
 
         What comes after it waits until then. Durable subscriptions get their copies at once, as
@@ -177,10 +182,10 @@ class Topic(Destination):
         if message.is_expired(broker.now):
             return None
         self._last_place += 1
-        rest = _Rest(message, self._last_place, broker.last_subscription)
+        rest = _Rest(message, self._last_place, broker.last_subscription, choice)
         rest.is_late = rest.is_reserved = True
-        if not self._rest or self._rest[-1].has_durables:
-            self._offer_to_durables(rest)
+        # The store is to have all copies together, whatever waits for its turn.
+        self._offer_to_durables(rest)
         if self._rest is None:
             self._rest = deque()
         self._rest.append(rest)
@@ -207,13 +212,13 @@ class Topic(Destination):
         rest.last_serial = self.host.broker.last_subscription
         self.host.broker.touch(self)
 
-    def enqueue(self, message: Message) -> None:
+    def enqueue(self, message: Message, choice: Choice | None = None) -> None:
         """Hand a message to every subscriber, or keep it for those that can't take it now."""
         if message.is_expired(self.host.broker.now):
             return
         self._last_place += 1
         if self._selectors or self.durables or self._rest:
-            self._offer_in_turn(message)
+            self._offer_in_turn(message, choice)
             return
         delivered = 0
         for subscription in list(self.subscriptions):
@@ -225,9 +230,9 @@ class Topic(Destination):
                 self._hold(subscription, entry)
         self.delivered += delivered
 
-    def _offer_in_turn(self, message: Message) -> None:
+    def _offer_in_turn(self, message: Message, choice: Choice | None) -> None:
         """Hand a message to everybody now, or after others that selectors had no time for."""
-        rest = _Rest(message, self._last_place, self.host.broker.last_subscription)
+        rest = _Rest(message, self._last_place, self.host.broker.last_subscription, choice)
         if self._rest:
             rest.is_late = True
         elif self._offer(rest):
@@ -301,20 +306,40 @@ class Topic(Destination):
             self._hold(subscription, entry)
 
     def _offer_to_durables(self, rest: _Rest) -> bool:
+        """Hand a message to all durable subscriptions that take it, once all have been asked."""
+        if rest.has_durables:
+            return True
         durables = rest.durables
         if durables is None:
             durables = rest.durables = list(self.durables)
+        if not self._ask(rest, durables):
+            rest.is_late = True
+            return False
+        choice = rest.choice
+        for durable in durables:
+            if durable in self.durables and choice.takes(durable):
+                durable.offer(rest.message)
+        rest.has_durables = True
+        return True
+
+    def _ask(self, rest: _Rest, durables: Iterable[DurableQueue]) -> bool:
+        """Ask durable subscriptions which were not asked; says whether there was time for all.
+
+        Where they were asked before the message came, the few that were made since then are asked
+        at once: its sender is told that it is kept.
+        """
         time = self.host.broker.selector_time
-        for index in range(rest.durable_index, len(durables)):
-            durable = durables[index]
-            if durable.selector is not None and not time.is_left:
-                rest.durable_index = index
-                rest.is_late = True
+        choice = rest.choice
+        unasked = choice.unasked(durables)
+        if unasked:
+            time.begin()
+        for durable in unasked:
+            if not (rest.was_asked or time.is_left):
                 time.postpone(self, has_begun=True)
                 return False
-            if not rest.is_late or durable in self.durables:
-                durable.offer(rest.message)
-        rest.durable_index = len(durables)
+            choice.ask(durable)
+            assert durable.selector is not None  # others are not to be asked
+            time.charge(None, durable.selector.cost)
         return True
 
     def _hold(self, subscription: Subscription, entry: Entry) -> None:

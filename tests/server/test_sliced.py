@@ -1,16 +1,10 @@
-"""Much work that one client asks for is done in parts, and others are served in between.
-
-Time passes here with each look at the clock, as it does for a broker that is busy. What is not done
-at once is done in iterations to come, which are those of the clock.
-"""
+"""Much work that one client asks for is done in parts, and others are served in between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
 import pytest
-from twisted.internet.task import Clock
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig
@@ -21,23 +15,10 @@ from stompkit.server.interfaces import Operation, Remove
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.beanstalk.peers import Front
 from tests.server.brokers import publish_all, refusal
+from tests.server.busy import LONG, BusyClock, frames, is_served, iterate, iterations, receipts
 from tests.server.failing import FailingStore
 
 QUEUE = "/queue/a"
-#: A condition that takes long, and is true for one number.
-LONG = " OR ".join(f"n = {number}" for number in range(1_000, 1_100))
-
-
-class BusyClock(Clock):
-    """A clock that goes on by a millisecond whenever somebody looks at it."""
-
-    is_busy = False
-
-    def seconds(self) -> float:
-        """What time it is."""
-        if self.is_busy:
-            self.rightNow += 0.001
-        return float(super().seconds())
 
 
 @pytest.fixture
@@ -51,42 +32,6 @@ def broker(request: pytest.FixtureRequest, clock: BusyClock) -> MemoryBroker:
     """A broker that goes by it."""
     store = MemoryStore() if request.param == "stored" else None
     return MemoryBroker(clock=clock, store=store)
-
-
-def iterations(clock: BusyClock, is_over: Callable[[], object]) -> int:
-    """Have iterations go by until something is so; gives their number."""
-    for number in range(2_000):
-        if is_over():
-            return number
-        iterate(clock)
-    raise AssertionError("it never ends")
-
-
-def iterate(clock: BusyClock) -> None:
-    """Make the calls that are due, and none of those that come up meanwhile."""
-    calls = cast("list[Any]", clock.getDelayedCalls())
-    due = [call for call in calls if call.getTime() <= clock.rightNow]
-    for call in due:
-        if call.active():
-            function, arguments, named = call.func, call.args, call.kw
-            call.cancel()
-            function(*arguments, **named)
-
-
-def frames(*all_of_them: tuple[str, dict[str, str]]) -> bytes:
-    """Octets of frames without bodies."""
-    return b"".join(encode(Frame(command, headers), "1.2") for command, headers in all_of_them)
-
-
-def is_served(client: MemoryClient) -> bool:
-    """Whether a client's message is receipted at once."""
-    client.send("SEND", destination="/topic/none", receipt="served")
-    return [each.headers["receipt-id"] for each in client.take("RECEIPT")] == ["served"]
-
-
-def receipts(client: MemoryClient) -> list[str]:
-    """The receipts that have come."""
-    return [each.headers["receipt-id"] for each in client.take("RECEIPT")]
 
 
 # Selectors.

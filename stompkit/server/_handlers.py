@@ -120,14 +120,21 @@ def _send(connection: Connection, frame: Frame, name: str, body: bytes | None) -
         return
     transaction = _transaction(connection, frame)
     if transaction is None:
-        choice = host.choice(message)
+        choice = host.choice(message) if host.durables else None
         if choice is None:
             host.send(message, connection)
         else:
-            _choose(connection, frame, [choice], lambda: host.send(message, connection, choice))
+            _send_chosen(connection, frame, choice)
         return
     host.check_name(name)
     transaction.send(message, _other_octets(connection, transaction))
+
+
+def _send_chosen(connection: Connection, frame: Frame, choice: Choice) -> None:
+    def send() -> None:
+        connection.host.send(choice.message, connection, choice)
+
+    _choose(connection, frame, [choice], send)
 
 
 def _choose(
@@ -247,7 +254,9 @@ def on_commit(connection: Connection, frame: Frame) -> None:
     """Apply a transaction, whole or not at all."""
     transaction = _named(connection, frame)
     host, messages = connection.host, transaction.messages
-    choices = {each: found for each in messages if (found := host.choice(each)) is not None}
+    choices: dict[Message, Choice] = {}
+    if host.durables:
+        choices = {each: found for each in messages if (found := host.choice(each)) is not None}
     names = host.names_to_make(messages)
     if choices or names:
         # Nobody is to say that it has been open for too long while it waits for others.

@@ -607,7 +607,7 @@ class VirtualHost:
 
     def choice(self, message: Message) -> Choice | None:
         """Return what is to be asked before a message is taken; None if no selector is."""
-        if not self.durables or message.due:
+        if message.due:
             return None
         durables = self.durables_of(message.destination)
         if all(each.selector is None for each in durables):

@@ -73,7 +73,10 @@ class Interval:
 
     @property
     def time_us(self) -> int | None:
-        """Microseconds of all of it, a day being 24 hours; ``None`` where there are months."""
+        """Microseconds of all of it, a day being 24 hours; ``None`` where there are months.
+
+        This is not the same interval: whoever stores it so has to say that it may.
+        """
         return None if self.months else self.days * _DAY_US + self.microseconds
 
     @property

@@ -98,9 +98,10 @@ def to_json(value: Value) -> object:
 
 
 def portable(value: Value) -> Value:
-    """Return the value that all databases and programs have for one.
+    """Return what a program that reads a value by SQLAlchemy's ``Interval`` has for it.
 
-    An interval without months is a ``timedelta`` with days of 24 hours, as Python has it.
+    An interval without months is a ``timedelta`` with days of 24 hours, as Python has it. This is
+    for columns of that type only: to PostgreSQL itself ``1 day`` is not ``24:00:00``.
     """
     if type(value) is Interval and value.time_us is not None:
         try:

@@ -25,7 +25,14 @@ def told_columns(told: Document) -> dict[str, NewColumn]:
         raise Broken(str(problem)) from None
     return {
         each.name: NewColumn(
-            each.name, each.type, each.key, each.precision, each.scale, each.length, is_told=True
+            each.name,
+            each.type,
+            each.key,
+            each.precision,
+            each.scale,
+            each.length,
+            is_told=True,
+            is_clock=each.native == "time",
         )
         for each in columns
     }

@@ -215,6 +215,21 @@ def test_values_that_mean_something_else_are_different(wide: Shop) -> None:
     assert wide.found(tables=["wide"]) == [("different", {"$uuid": str(UUID(int=5))}, [*others])]
 
 
+def test_days_of_intervals_are_not_24_hours(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    database: SqlServer = request.getfixturevalue("postgresql")
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    change(shop.source, "CREATE TABLE spans (id INT PRIMARY KEY, v INTERVAL)")
+    change(shop.target, "CREATE TABLE spans (id INT PRIMARY KEY, v TEXT)")
+    spans = ["1 day", "24:00:00", "1 mon -1 day", "-00:00:00.5"]
+    for number, span in enumerate(spans):
+        change(shop.source, f"INSERT INTO spans VALUES ({number}, '{span}')")
+    for number, held in enumerate(["P1D", "PT24H", "P1M-1D", "-500000"]):
+        change(shop.target, f"INSERT INTO spans VALUES ({number}, '{held}')")
+    assert shop.found(tables=["spans"]) == []
+    change(shop.target, "UPDATE spans SET v = 'PT24H' WHERE id = 0")
+    assert shop.found(tables=["spans"]) == [("different", 0, ["v"])]
+
+
 def test_what_the_replica_lacks_is_told_and_what_it_has_more_is_not(shop: Shop) -> None:
     filled(shop, 20)
     change(shop.target, "ALTER TABLE orders ADD COLUMN own INT DEFAULT 5")

@@ -19,13 +19,12 @@ from sqlalchemy import Connection, Engine, Pool, event, inspect
 from sqlalchemy.orm import Session
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.publishers.session import UnseenChange
+from stompkit.replication.publishers.session import Converters, UnseenChange
 from stompkit.replication.publishers.session._recording import Bulk, Recording
 from stompkit.replication.publishers.session._watch import SessionFactory, Watch
 from stompkit.replication.replica.applier import Applier
 from stompkit.replication.replica.nodes import known_node
 from stompkit.replication.replica.store import Store
-from stompkit.replication.values import Interval, portable
 
 __all__ = ["AUTHOR", "COMMENT", "Capture", "ReadOnlyReplica"]
 
@@ -71,7 +70,9 @@ class Capture:
         #: By pools: engines with other options share theirs.
         self._is_ours: WeakKeyDictionary[Pool, bool] = WeakKeyDictionary({engine.pool: True})
         self._transactions: WeakKeyDictionary[Recording, _Transaction] = WeakKeyDictionary()
-        self._watch = Watch(session_factory, map(escape, self._names), bulk, self)
+        # Values are such that all nodes have them, whatever their databases are.
+        converters = Converters(of_programs=True)
+        self._watch = Watch(session_factory, map(escape, self._names), bulk, self, converters)
 
     def close(self) -> None:
         """Watch no longer; harmless if it was closed before."""
@@ -112,7 +113,7 @@ class Capture:
         changes: dict[Engine | None, list[RowChange]] = {}
         for each in recording.pending:
             if each.change.name in self._names:
-                changes.setdefault(each.engine, []).append(_portable(_written(each.change)))
+                changes.setdefault(each.engine, []).append(_written(each.change))
         found = {
             connection: changes[connection.engine]
             for connection in recording.connections
@@ -237,19 +238,6 @@ def _roll_back(connection: Connection) -> None:
     transaction open, and commit it.
     """
     connection.dialect.do_rollback(connection.connection)
-
-
-def _portable(change: RowChange) -> RowChange:
-    """A change with values that all nodes have, whatever their databases are."""
-    images = (change.key, change.before, change.after, change.old_key)
-    if not any(type(value) is Interval for image in images if image for value in image.values()):
-        return change
-    key, before, after, old_key = (
-        image and {name: portable(value) for name, value in image.items()} for image in images
-    )
-    return msgspec.structs.replace(
-        change, key=key or {}, before=before, after=after, old_key=old_key
-    )
 
 
 def _written(change: RowChange) -> RowChange:

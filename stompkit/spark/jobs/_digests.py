@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from stompkit.replication.sinks.sql.parts import Database, TargetTable
+from stompkit.replication.sinks.sql.parts import Database, TargetColumn, TargetTable
 from stompkit.spark.jobs._meanings import Meaning, Read, reader
 
 __all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks"]
@@ -87,7 +87,7 @@ class Side(NamedTuple):
     ) -> Side:
         """Describe a table by the names of columns, of which the first are the key."""
         columns = [table.column(name) for name in names]
-        quoted = tuple("NULL" if each is None else each.quoted for each in columns)
+        quoted = tuple("NULL" if each is None else _selected(each) for each in columns)
         families = tuple(None if each is None else each.family for each in columns)
         return Side(url, table.quoted, quoted, tuple(meanings), families, keys)
 
@@ -126,6 +126,8 @@ class Side(NamedTuple):
             keys = self.keys or len(self.columns)
             statement = f"SELECT {', '.join(self.columns)} FROM {self.table}{self._where(wanted)}"
             with database.transaction() as connection:
+                if database.backend == "postgresql":
+                    connection.exec_driver_sql("SET LOCAL intervalstyle = 'iso_8601'")
                 rows = connection.exec_driver_sql(statement, execution_options={"yield_per": _PAGE})
                 for page in rows.partitions():
                     made = []
@@ -181,6 +183,12 @@ def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator
                     "sums": [made.sums.tobytes()],
                 }
             )
+
+
+def _selected(column: TargetColumn) -> str:
+    """An expression whose values say all that those of a column do."""
+    # Drivers take days and months for numbers of hours.
+    return f"CAST({column.quoted} AS text)" if column.family == "interval" else column.quoted
 
 
 def _bucket(key: Key) -> int:

@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy.dialects import mysql
 
 from stompkit.replication.sinks.sql.parts import TargetColumn
+from stompkit.replication.values import Interval
 
 __all__ = ["Meaning", "Read", "meaning_of", "reader"]
 
@@ -161,6 +162,11 @@ def _time(value: Any) -> Any:
 
 
 def _interval(value: Any) -> Any:
+    """Microseconds of an interval of time only; the text of one with months or days."""
+    if isinstance(value, str) and value.startswith("P"):
+        value = Interval.parse(value)
+    if isinstance(value, Interval):
+        return str(value)
     return value // _MICROSECOND if isinstance(value, timedelta) else int(value)
 
 

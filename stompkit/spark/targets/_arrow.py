@@ -34,8 +34,6 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "date": pa.date32(),
     "datetime": pa.timestamp("us"),
     "datetimez": pa.timestamp("us", "UTC"),
-    # Microseconds.
-    "interval": pa.int64(),
 }
 
 
@@ -52,6 +50,9 @@ def arrow_type(column: NewColumn) -> pa.DataType:
                 " To go on, name it in `except_column_list`"
             )
         return pa.decimal128(precision, scale)
+    if column.type == "interval" and column.is_clock:
+        # Microseconds. Other intervals have months, or days, which are not 24 hours.
+        return pa.int64()
     return _TYPES.get(column.type, pa.string())
 
 

@@ -107,7 +107,14 @@ def evolve(
         name = ".".join(filter(None, source))
         table = catalog.find(connection, *source)
         new = [
-            SourceColumn(each.name, each.type, each.key, True, *_numbers(each))
+            SourceColumn(
+                each.name,
+                each.type,
+                each.key,
+                True,
+                *_numbers(each),
+                native="time" if each.is_clock else "",
+            )
             for each in columns.values()
             if not isinstance(each, Wider)
         ]

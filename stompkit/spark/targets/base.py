@@ -46,6 +46,8 @@ class NewColumn(msgspec.Struct, frozen=True):
     length: int | None = None
     #: Whether the source says so; else it is a guess, from values.
     is_told: bool = False
+    #: Whether an interval is one of time only, such as MySQL's TIME.
+    is_clock: bool = False
 
 
 #: The columns that tables lack, by schema and name of the source.

@@ -40,9 +40,10 @@ OPTION: Final = "stompkit_bulk"
 class Policy:
     """What all sessions that are watched together have in common."""
 
-    def __init__(self, wants: Callable[[str, str], bool], bulk: Bulk) -> None:
+    def __init__(
+        self, wants: Callable[[str, str], bool], bulk: Bulk, converters: Converters
+    ) -> None:
         """Record the tables that ``wants`` says, by schema and name."""
-        converters = Converters()
         self.wants: Final = wants
         self.bulk: Final = bulk
         self.rows: Final = Rows(converters)

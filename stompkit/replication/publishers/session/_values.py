@@ -46,7 +46,7 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
 from stompkit.replication.values import Interval as Lapse
-from stompkit.replication.values import Json, Value, document, interval, is_carried
+from stompkit.replication.values import Json, Value, document, interval, is_carried, portable
 
 __all__ = ["UNKNOWN", "ColumnValues", "Converter", "Converters", "name_of"]
 
@@ -96,8 +96,13 @@ def name_of(named: Column[Any] | Table) -> str:
 class Converters:
     """Finds what converts the values of types; an object of its own for each that watches."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, *, of_programs: bool = False) -> None:
+        """Begin with none.
+
+        With ``of_programs`` the intervals of SQLAlchemy's ``Interval`` are what programs have for
+        them, in all databases the same: PostgreSQL's days are 24 hours then.
+        """
+        self._of_programs = of_programs
         self._known: dict[tuple[TypeEngine[Any], str], ColumnValues] = {}
 
     def find(self, kind: TypeEngine[Any], dialect: Dialect) -> ColumnValues:
@@ -125,7 +130,8 @@ class Converters:
             none_as_null = bool(getattr(kind, "none_as_null", False))
             return _documents(dialect, none_as_null=none_as_null)
         if isinstance(implementation, postgresql.INTERVAL):
-            return _lapses()
+            is_portable = self._of_programs and isinstance(kind, Interval)
+            return _portable_lapses() if is_portable else _lapses()
         if isinstance(kind, mysql.TIME):
             # SQLAlchemy would make a time of the day of what may be negative, or longer than one.
             digits = kind.fsp or 0
@@ -406,6 +412,17 @@ def _lapses() -> ColumnValues:
         return func.concat_ws(" ", *fields, type_=Text())
 
     return ColumnValues(given, loaded, _lapse, expression)
+
+
+def _portable_lapses() -> ColumnValues:
+    """The same, as a program has them, whose days are 24 hours."""
+    exact = _lapses()
+    return ColumnValues(
+        lambda value: portable(exact.given(value)),
+        lambda value: portable(exact.loaded(value)),
+        lambda value: portable(exact.read(value)),
+        exact.expression,
+    )
 
 
 def _lapse(stored: Any) -> Value:

@@ -13,6 +13,7 @@ from sqlalchemy.orm.scoping import scoped_session
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.session._recording import Bulk, Policy, Recording
+from stompkit.replication.publishers.session._values import Converters
 from stompkit.replication.tables import Tables
 
 __all__ = ["Listener", "SessionFactory", "Watch", "table_names"]
@@ -51,6 +52,7 @@ class Watch:
         tables: Iterable[str] | None,
         bulk: Bulk,
         listener: Listener,
+        converters: Converters | None = None,
     ) -> None:
         """Begin with the next transaction of each session.
 
@@ -65,7 +67,7 @@ class Watch:
         if tables is not None:
             self._names = table_names(tables)
             self._tables = Tables(self._names)
-        self._policy = Policy(self._wants, bulk)
+        self._policy = Policy(self._wants, bulk, converters or Converters())
         target = _target(factory)
         self._hooks: list[tuple[object, str, Callable[..., Any]]] = [
             (target, "after_transaction_create", self._began),

@@ -29,7 +29,8 @@ from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.session._values import Converters, name_of
 from stompkit.replication.replica.data._schema import Source
 from stompkit.replication.tables import Tables
-from stompkit.replication.values import Value, portable
+from stompkit.replication.values import Interval as Lapse
+from stompkit.replication.values import Value
 
 __all__ = ["TableReader"]
 
@@ -63,7 +64,7 @@ class TableReader:
             quote=True,
         )
         self._keys = [column for column in self._table.columns if column.name in keys]
-        converters = Converters()
+        converters = Converters(of_programs=True)
         self._converters = [
             (name_of(column), name_of(column) in keys, converters.find(column.type, dialect).read)
             for column in self._table.columns
@@ -85,7 +86,7 @@ class TableReader:
 
     def find(self, connection: Connection, key: Mapping[str, Value]) -> dict[str, Value] | None:
         """The columns of a row beside its key; ``None`` where there is no such row."""
-        same = (column == key[column.name] for column in self._keys)
+        same = (column == _given(column, key) for column in self._keys)
         query: Select[Any] = select(*self._columns).where(*same)
         found = connection.execute(query).first()
         return None if found is None else self._row(found)[1]
@@ -95,7 +96,7 @@ class TableReader:
         columns = tuple_(*self._keys)
         for first in range(0, len(keys), _CHUNK):
             chunk = [
-                tuple(key[column.name] for column in self._keys)
+                tuple(_text_of(key[column.name]) for column in self._keys)
                 for key in keys[first : first + _CHUNK]
             ]
             query = select(literal(1)).select_from(self._table).where(columns.in_(chunk))
@@ -105,8 +106,8 @@ class TableReader:
         """Whether a row's key is greater."""
         choices = []
         for place, column in enumerate(self._keys):
-            same = (each == key[each.name] for each in self._keys[:place])
-            choices.append(and_(*same, column > key[column.name]))
+            same = (each == _given(each, key) for each in self._keys[:place])
+            choices.append(and_(*same, column > _given(column, key)))
         return or_(*choices)
 
     def _row(self, values: Sequence[Any]) -> Row:
@@ -114,9 +115,9 @@ class TableReader:
         others = {}
         for (name, is_key, convert), value in zip(self._converters, values, strict=True):
             if is_key:
-                key[name] = portable(convert(value))
+                key[name] = convert(value)
             else:
-                others[name] = portable(convert(value))
+                others[name] = convert(value)
         change = RowChange(
             table=self._source.name,
             schema=self._source.schema,
@@ -126,6 +127,17 @@ class TableReader:
         )
         shaped = self._select.shape(change)
         return shaped.key, shaped.after or {}
+
+
+def _given(column: Column[Any], key: Mapping[str, Value]) -> Any:
+    """The value of a column of the key, as a statement takes it."""
+    value = key[column.name]
+    return literal(_text_of(value), column.type) if isinstance(value, Lapse) else value
+
+
+def _text_of(value: Value) -> object:
+    """A value of a key as the driver takes it."""
+    return value.in_words if isinstance(value, Lapse) else value
 
 
 def _bare(kind: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any]:

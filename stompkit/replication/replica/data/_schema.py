@@ -16,7 +16,7 @@ from stompkit.replication.sinks.sql._tables import Catalog, TargetColumn, Target
 from stompkit.replication.sinks.sql._values import CannotStore
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import Interval as Lapse
-from stompkit.replication.values import Value
+from stompkit.replication.values import Value, portable
 
 __all__ = ["Detail", "Schema", "Source"]
 
@@ -145,6 +145,7 @@ def _as_application(column: Column[Any], found: TargetColumn) -> TargetColumn:
 
         def with_days(value: Value) -> object:
             # As the application's own driver writes it, so that nodes have the same.
+            value = portable(value)
             if isinstance(value, timedelta):
                 value = Lapse(0, value.days, (value - timedelta(value.days)) // _MICROSECOND)
             return adapt(value)
@@ -153,6 +154,7 @@ def _as_application(column: Column[Any], found: TargetColumn) -> TargetColumn:
     if isinstance(column.type, Interval) and found.family == "datetime":
 
         def from_epoch(value: Value) -> object:
+            value = portable(value)
             if isinstance(value, timedelta):
                 try:
                     value = _EPOCH + value

@@ -56,8 +56,8 @@ class SqlSink:
     how they were, one at a time.
 
     Values are stored as the columns of the target have them, exactly or not at all: with a zone,
-    times go into columns without one as UTC; intervals into columns for whole numbers as
-    microseconds; sets into text with commas. SQLite holds decimals of more than 15 digits in
+    times go into columns without one as UTC; intervals of time only into columns for whole numbers
+    as microseconds; sets into text with commas. SQLite holds decimals of more than 15 digits in
     columns of text only.
 
     Raises :class:`~stompkit.replication.sinks.ApplyProblem` for what can never be applied, naming
@@ -108,7 +108,7 @@ class SqlSink:
             look, which in PostgreSQL only superusers can have, and turns triggers off as well.
         ``lossy``
             Whether the database may round digits of numbers and of seconds for which a column
-            has no room.
+            has no room, and days of intervals may be 24 hours.
         ``offsets_table``
             Where the sink counts what it has applied; several sinks can share it.
 

@@ -138,7 +138,7 @@ def text_of(value: Value, length: int | None = None) -> str:
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, timedelta):
-        return str(value // MICROSECOND)
+        return str(Interval(microseconds=value // MICROSECOND))
     if isinstance(value, (set, frozenset)):
         if any("," in each for each in value):
             raise CannotStore("a set with a comma in a member")

@@ -198,7 +198,10 @@ def replace_columns(
         if own is None or column.key or any(own.name in each for each in table.uniques):
             continue
         is_text = column.type in ("text", "set") and own.family == "text"
-        if is_text or (own.family in _HOLDERS[column.type] and column.type != "decimal"):
+        # Of intervals, only those of time are numbers.
+        is_doubtful = column.type == "interval" and column.native != "time"
+        is_held = own.family == "interval" if is_doubtful else own.family in _HOLDERS[column.type]
+        if is_text or (is_held and column.type != "decimal"):
             continue
         connection.exec_driver_sql(f"ALTER TABLE {table.quoted} DROP COLUMN {own.quoted}")
         wanted.append(column)
@@ -299,8 +302,9 @@ def _type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
         case "time" if column.native == "timetz":
             # Others have no times with a zone.
             return _text(msgspec.structs.replace(column, type="text"), backend)
-        case "interval" if column.native == "time" and backend == "mysql":
-            return mysql.TIME(fsp=6)
+        case "interval" if column.native != "time" and backend != "postgresql":
+            # A number has neither months nor days, which are not 24 hours.
+            return _text(msgspec.structs.replace(column, type="text"), backend)
         case "text" | "bytes" | "set":
             return _text(column, backend)
     return _TYPES[column.type].get(backend) or _TYPES[column.type][""]
@@ -360,7 +364,11 @@ _TYPES: Final[Mapping[str, Mapping[str, types.TypeEngine[Any]]]] = {
     "time": {"": types.Time(), "mysql": mysql.TIME(fsp=6)},
     "datetime": {"": types.DateTime(), "mysql": mysql.DATETIME(fsp=6)},
     "datetimez": {"": types.DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6)},
-    "interval": {"": types.BigInteger(), "postgresql": postgresql.INTERVAL()},
+    "interval": {
+        "": types.BigInteger(),
+        "postgresql": postgresql.INTERVAL(),
+        "mysql": mysql.TIME(fsp=6),
+    },
     "uuid": {"": types.CHAR(36), "postgresql": postgresql.UUID()},
     "json": {"": types.Text(), "postgresql": postgresql.JSONB(), "mysql": mysql.LONGTEXT()},
     "set": {"": types.Text()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ Family = Literal[
 _INFINITE: Final = ("infinity", "-infinity")
 #: Where SQLAlchemy counts intervals from in columns of times.
 _EPOCH: Final = datetime(1970, 1, 1)
+#: Microseconds as text.
+_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 #: What numbers of JSON begin with.
 _NUMBER_BEGINS: Final = "-0123456789"
 #: What holds a document as its text.
@@ -155,7 +158,7 @@ class _Column:
         if type(value) is int and value in INT64:
             return value
         if isinstance(value, (timedelta, Interval)):
-            return _time_us(value)
+            return self._time_us(value)
         if isinstance(value, str):
             value = number_in(value)
         if isinstance(value, (float, Decimal)):
@@ -278,7 +281,7 @@ class _Column:
                 return self._end_of_day(value, zone)
             value = parsed(time, value, "a time")
         if isinstance(value, Interval):
-            value = timedelta(microseconds=_time_us(value))
+            value = self._length(value)
         if isinstance(value, timedelta):
             if self.backend == "mysql":
                 self._whole(value, value.microseconds)
@@ -318,7 +321,10 @@ class _Column:
                 return kept
             value = parsed(datetime, value, "a time")
         if isinstance(value, (timedelta, Interval)):
-            value = _since_epoch(value)
+            try:
+                value = _EPOCH + self._length(value)
+            except OverflowError:
+                raise CannotStore(f"the interval {value} is too long") from None
         if not isinstance(value, datetime):
             if not isinstance(value, date):
                 raise misfit(value, "a time")
@@ -338,13 +344,31 @@ class _Column:
         if self.digits is not None and not self.lossy and microseconds % 10 ** (6 - self.digits):
             raise CannotStore(f"{value} has more than {self.digits} digits of a second")
 
+    def _time_us(self, value: timedelta | Interval) -> int:
+        """Microseconds of an interval of time only; other intervals have no such number."""
+        if isinstance(value, timedelta):
+            return value // MICROSECOND
+        found = value.time_us
+        if found is None:
+            raise CannotStore(f"{value} has months, which have no fixed length")
+        if value.days and not self.lossy:
+            raise CannotStore(f"{value} has days, which are not 24 hours")
+        return found
+
+    def _length(self, value: timedelta | Interval) -> timedelta:
+        """An interval of time only, as Python has it."""
+        try:
+            return timedelta(microseconds=self._time_us(value))
+        except OverflowError:
+            raise CannotStore(f"the interval {value} is too long") from None
+
     def to_interval(self, value: Value) -> object:
-        """An interval; also microseconds, or a time of the day."""
+        """An interval; also its text, microseconds as a number or text, or a time of the day."""
         if isinstance(value, str):
             if value in _INFINITE:
                 return value
             with suppress(ValueError):
-                value = Interval.parse(value)
+                value = int(value) if _NUMBER.fullmatch(value) else Interval.parse(value)
         if isinstance(value, time) and value.tzinfo is None:
             value = datetime.combine(date.min, value) - datetime.min
         if isinstance(value, int) and not isinstance(value, bool):
@@ -407,23 +431,6 @@ class _Column:
             # A number would be taken for one of seconds, or of days.
             raise misfit(value, "a value of its type")
         return self.to_text(value)
-
-
-def _time_us(value: timedelta | Interval) -> int:
-    """Microseconds, a day being 24 hours; raises :class:`CannotStore` where there are months."""
-    if isinstance(value, timedelta):
-        return value // MICROSECOND
-    found = value.time_us
-    if found is None:
-        raise CannotStore(f"{value} has months, which have no fixed length")
-    return found
-
-
-def _since_epoch(value: timedelta | Interval) -> datetime:
-    try:
-        return _EPOCH + timedelta(microseconds=_time_us(value))
-    except OverflowError:
-        raise CannotStore(f"the interval {value} is too long") from None
 
 
 def _members_text(places: Mapping[str, int], adapt: Adapt, value: Value) -> object:

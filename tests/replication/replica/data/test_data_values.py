@@ -33,9 +33,10 @@ from sqlalchemy import (
     insert,
     select,
 )
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mysql, postgresql
 
 from stompkit.replication.replica.data.sql import SqlData
+from stompkit.replication.values import Interval as Lapse
 from stompkit.replication.values import Json
 from tests.replication.replica.data.data_made import as_it_is, row, written
 from tests.replication.sinks.sql_targets import Target, database_url, target
@@ -157,6 +158,51 @@ def test_an_interval_that_is_too_long_is_refused(target: Target, table: Table) -
     assert written(target, rows, SqlData(target.engine, [table])) == {
         "things 1": "a value does not fit its column span"
     }
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("is_described", [True, False])
+def test_intervals_of_postgresql_stay_what_they_are(target: Target, *, is_described: bool) -> None:
+    target.execute("CREATE TABLE spans (id interval PRIMARY KEY, v interval)")
+    own = Column("id", postgresql.INTERVAL(), primary_key=True)
+    table = Table("spans", MetaData(), own, Column("v", postgresql.INTERVAL()))
+    data = SqlData(target.engine, [table]) if is_described else as_it_is(target)
+    spans = [
+        timedelta(hours=-1),
+        timedelta(hours=24),
+        Lapse(0, 2),
+        Lapse(0, 3, 90_000_000_000),
+        Lapse(1, -1, -1),
+    ]
+    rows = [row("spans", {"id": span}, v=span) for span in spans]
+    assert written(target, rows, data) == {}
+    shown = [
+        "-01:00:00",
+        "24:00:00",
+        "2 days",
+        "3 days 25:00:00",
+        "1 mon -1 days -00:00:00.000001",
+    ]
+    found = target.rows("SELECT CAST(id AS text), CAST(v AS text) FROM spans ORDER BY spans.id")
+    assert found == [(each, each) for each in shown]
+    read: list[Any] = []
+    with target.engine.begin() as connection:
+        while page := data.read(connection, "spans", read[-1][0] if read else None, limit=2):
+            read += page
+        assert read == [({"id": span}, {"v": span}) for span in spans]
+        for span in spans:
+            assert data.read_one(connection, "spans", {"id": span}) == {"v": span}
+
+
+def test_an_interval_of_sqlalchemy_takes_days_for_24_hours(target: Target, table: Table) -> None:
+    rows = [row("things", 1, span=Lapse(0, 3, 5_000_000))]
+    data = SqlData(target.engine, [table])
+    assert written(target, rows, data) == {}
+    with target.engine.connect() as connection:
+        assert connection.scalar(select(table.c.span)) == timedelta(days=3, seconds=5)
+        found = data.read_one(connection, "things", {"id": 1})
+    assert found is not None
+    assert found["span"] == timedelta(days=3, seconds=5)
 
 
 # Reading.

@@ -10,6 +10,7 @@ import pytest
 
 from stompkit.replication.publishers.postgres import Dsn, PostgresPublisher, PreflightProblem
 from stompkit.replication.tables import Tables
+from stompkit.replication.values import Json
 from tests.replication.postgres.postgres_made import Database, Running
 from tests.servers import PostgreSql, SqlServer
 
@@ -259,8 +260,8 @@ def test_mode_that_is_none_is_refused(database: Database) -> None:
         database.publisher(database.publication(), chunk_rows=0)
 
 
-def _database_in(server: SqlServer, encoding: str) -> Database:
-    name = f"in_{encoding.lower()}"
+def _database_in(server: SqlServer, encoding: str, name: str = "") -> Database:
+    name = name or f"in_{encoding.lower()}"
     Database(server, "postgres").execute(
         f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'"
     )
@@ -282,6 +283,48 @@ def test_a_database_in_sql_ascii_is_told_of_and_its_text_is_carried(
     expected = ["ü", b"\xfc"]
     assert [change.after and change.after["v"] for change in read] == expected
     assert [change.after and change.after["v"] for change in database.changes()] == expected
+
+
+def test_a_key_that_is_not_utf_8_ends_no_snapshot(postgresql: SqlServer) -> None:
+    database = _database_in(postgresql, "SQL_ASCII", "with_keys_in_sql_ascii")
+    database.execute(
+        "CREATE TABLE t (a text, b text, j json, PRIMARY KEY (a, b))",
+        r"""INSERT INTO t VALUES ('x', '', '1'), (E'\xfc', E'\xff\'\\', E'"\xfc"')""",
+        r"INSERT INTO t VALUES (E'\xc3\xbc', '', '1'), (E'\xfc', E'\xff(', '1')",
+        r"INSERT INTO t VALUES (E'\xfe', '', '1')",
+    )
+    begun: Running = Running(
+        database,
+        snapshot="initial",
+        chunk_rows=1,
+        on_progress=lambda table, done, rows: begun.publisher.stop() if done == 3 else None,
+    )
+    with begun:
+        begun.join()
+    rest = database.changes(snapshot="initial", chunk_rows=1)
+    rows = [change.after for change in (*begun.taken.changes, *rest)]
+    assert rows == [
+        {"a": "x", "b": "", "j": Json("1")},
+        {"a": "ü", "b": "", "j": Json("1")},
+        {"a": b"\xfc", "b": b"\xff'\\", "j": b'"\xfc"'},
+        {"a": b"\xfc", "b": b"\xff(", "j": Json("1")},
+        {"a": b"\xfe", "b": "", "j": Json("1")},
+    ]
+    database.execute(r"DELETE FROM t WHERE a = E'\xfc'")
+    gone = [change.key for change in database.changes()]
+    assert gone == [{"a": b"\xfc", "b": b"\xff'\\"}, {"a": b"\xfc", "b": b"\xff("}]
+
+
+@pytest.mark.parametrize("snapshot", ["initial", "only"])
+def test_a_name_that_is_not_utf_8_is_refused_at_the_start(
+    postgresql: SqlServer, snapshot: str
+) -> None:
+    database = _database_in(postgresql, "SQL_ASCII", f"with_names_{snapshot}")
+    with database.connect() as connection:
+        connection.execute(b"SET client_encoding = SQL_ASCII")
+        connection.execute(b'CREATE TABLE "\xfc" (id int PRIMARY KEY)')
+    with pytest.raises(PreflightProblem, match=r"not UTF-8, .*: b'\\xfc'\. Rename them"):
+        database.changes(snapshot=snapshot)
 
 
 def test_an_encoding_without_a_way_to_utf_8_is_refused_at_the_start(

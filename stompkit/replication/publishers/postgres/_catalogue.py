@@ -88,6 +88,15 @@ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
     AND a.attgenerated = ''
 ORDER BY a.attrelid, a.attnum
 """
+_NAMES: Final = b"""
+SELECT DISTINCT convert_to(name, 'SQL_ASCII')
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+CROSS JOIN unnest(ARRAY[n.nspname::text, c.relname::text, a.attname::text]) AS each (name)
+WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+ORDER BY 1
+"""
 _DOMAINS: Final = b"SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'"
 
 
@@ -128,6 +137,17 @@ def read_tables(
             may_be_read=may_read,
         )
     return tables
+
+
+def unreadable_names(connection: Connection) -> list[bytes]:
+    """Names of tables and columns that are not UTF-8, which only a database in SQL_ASCII has."""
+    found = []
+    for (name,) in connection.execute(_NAMES):
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            found.append(name)
+    return found
 
 
 def read_references(connection: Connection) -> list[tuple[int, int]]:

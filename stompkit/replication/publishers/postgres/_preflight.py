@@ -9,13 +9,22 @@ from typing import Final
 import msgspec
 from psycopg.sql import SQL, Composable, Identifier
 
-from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
-from stompkit.replication.publishers.postgres._connections import Connection, format_lsn
+from stompkit.replication.publishers.postgres._catalogue import (
+    CatalogueTable,
+    read_tables,
+    unreadable_names,
+)
+from stompkit.replication.publishers.postgres._connections import (
+    Connection,
+    format_lsn,
+    is_unchecked,
+)
 from stompkit.replication.publishers.postgres._slot import OffsetLost, Slot
 from stompkit.replication.publishers.postgres._snapshot import published_rows
 
 __all__ = [
     "PreflightProblem",
+    "check_names",
     "check_position",
     "check_server",
     "check_version",
@@ -87,6 +96,7 @@ def check_server(
     ``slot`` is the one that is there. ``with_rows``: there will be a snapshot.
     """
     check_version(connection)
+    check_names(connection)
     said = connection.execute(_ASK).fetchone()
     assert said is not None
     server = _Server(*said)
@@ -123,6 +133,19 @@ def check_version(connection: Connection) -> None:
     if version < _OLDEST:
         raise PreflightProblem(
             [f"this is PostgreSQL {version // 10000}: {_OLDEST // 10000} or newer is needed"]
+        )
+
+
+def check_names(connection: Connection) -> None:
+    """Raise :class:`PreflightProblem` for names that the server can't say in UTF-8."""
+    names = unreadable_names(connection) if is_unchecked(connection) else []
+    if names:
+        said = ", ".join(map(repr, names[:10]))
+        raise PreflightProblem(
+            [
+                f"names of tables, columns or schemas are not UTF-8, in a database in SQL_ASCII: "
+                f"{said}. Rename them"
+            ]
         )
 
 

@@ -28,6 +28,7 @@ from stompkit.replication.publishers.postgres._copying import (
 from stompkit.replication.publishers.postgres._following import Follower
 from stompkit.replication.publishers.postgres._preflight import (
     PreflightProblem,
+    check_names,
     check_position,
     check_server,
     check_version,
@@ -263,6 +264,7 @@ class PostgresPublisher:
         with closing(self._dsn.connect()) as connection:
             if self._snapshot_mode == "only":
                 check_version(connection)
+                check_names(connection)
                 self._has_begun = True
                 return self._copier.run(connection, "")
             slot = self._free_slot(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,6 +14,10 @@ from stompkit.replication.publishers.postgres._connections import Connection, is
 from stompkit.replication.publishers.postgres.pgoutput import Relation, Row
 
 __all__ = ["Chunk", "PublishedRows", "chunks", "open_snapshot", "published_rows"]
+
+
+#: A key in a checkpoint: each value as text; as octets in base64 where that is not UTF-8.
+Place = list[str | dict[str, str]]
 
 
 class PublishedRows(msgspec.Struct, frozen=True):
@@ -36,8 +41,8 @@ class Chunk(msgspec.Struct, frozen=True):
     """Rows that follow each other in the order of their keys."""
 
     rows: list[Row]
-    #: The key of the last row, as text; empty for a table without a key.
-    last: list[str]
+    #: The key of the last row; empty for a table without a key.
+    last: Place
     is_last: bool
 
 
@@ -74,7 +79,7 @@ def chunks(
     rows: PublishedRows,
     *,
     key: list[str],
-    after: list[str],
+    after: Place,
     size: int,
 ) -> Iterator[Chunk]:
     """The rows of a table behind the key ``after`` (all, if it is empty), ``size`` at a time.
@@ -102,11 +107,11 @@ def chunks(
         bounds = list(conditions)
         if after:
             # Literals without a type: the server reads them as what they are compared with.
-            last = SQL(", ").join(SQL("{}").format(Literal(text)) for text in after)
+            last = SQL(", ").join(map(_literal, after))
             bounds.append(SQL("({}) > ({})").format(order, last))
         found = _rows(connection, select + _where(bounds) + end)
         if found:
-            after = [_decoded(found[-1][place]) for place in places]
+            after = [_kept(found[-1][place]) for place in places]
         yield Chunk(found, after, len(found) < size)
         if len(found) < size:
             return
@@ -149,6 +154,19 @@ def _rows(connection: Connection, query: Composed) -> list[Row]:
     return [tuple(value(row, column) for column in columns) for row in range(result.ntuples)]
 
 
-def _decoded(value: object) -> str:
+def _kept(value: object) -> str | dict[str, str]:
+    """A value of a key, as a checkpoint has it."""
     assert isinstance(value, bytes), "a key is not NULL"
-    return value.decode()
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"$bytes": base64.b64encode(value).decode()}
+
+
+def _literal(kept: str | dict[str, str]) -> Composable:
+    """A value that a checkpoint has, as a literal."""
+    if isinstance(kept, str):
+        return Literal(kept)
+    octets = base64.b64decode(kept["$bytes"])
+    # The driver writes no text that is not in the encoding of its connection.
+    return Composed([SQL("E'"), *(SQL(f"\\x{octet:02x}") for octet in octets), SQL("'")])

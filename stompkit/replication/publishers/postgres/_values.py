@@ -86,7 +86,8 @@ def _uuid(octets: bytes) -> Value:
 
 
 def _json(octets: bytes) -> Value:
-    return document(octets.decode())
+    text = _text(octets)
+    return document(text) if isinstance(text, str) else text
 
 
 #: By the OIDs of types that are built in: what reads them, and their names in a schema.

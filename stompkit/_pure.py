@@ -1,25 +1,23 @@
-"""The modules that are compiled in a wheel: as Python if need be, and which of both they are."""
+"""The modules that are compiled in a wheel: as Python if need be, and which of both they are.
+
+Whatever begins with stompkit imports this, so it imports little itself before that is wanted.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    ExtensionFileLoader,
-    ModuleSpec,
-    PathFinder,
-)
-from importlib.util import find_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
 
 __all__ = ["force_if_asked", "is_compiled"]
 
 
-class _SourceFinder(MetaPathFinder):
+class _SourceFinder:
     """Finds the source of a module of this package beside its compiled form."""
 
     def find_spec(
@@ -31,8 +29,12 @@ class _SourceFinder(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path)
         if spec is None or spec.origin is None or not isinstance(spec.loader, ExtensionFileLoader):
             return None
-        name = fullname.rpartition(".")[2]
-        return spec_from_file_location(fullname, Path(spec.origin).with_name(f"{name}.py"))
+        from importlib.util import spec_from_file_location
+
+        source = fullname.rpartition(".")[2] + ".py"
+        return spec_from_file_location(
+            fullname, os.path.join(os.path.dirname(spec.origin), source)
+        )
 
 
 def force_if_asked() -> None:
@@ -43,5 +45,7 @@ def force_if_asked() -> None:
 
 def is_compiled() -> bool:
     """Whether what each message goes through is compiled; imports the codec, and no more."""
+    from importlib.util import find_spec
+
     spec = find_spec("stompkit.frames._decoder")
     return str(spec and spec.origin).endswith(tuple(EXTENSION_SUFFIXES))

@@ -1,13 +1,23 @@
-"""A real STOMP broker for tests: launched for them, or one that is already running."""
+"""A real STOMP broker for tests: launched for them, or one that is already running.
 
-from stompkit.testing._facades import AsyncBroker, broker
-from stompkit.testing._failover import FailoverPair
-from stompkit.testing._frames.log import FrameLog, FrameNotSeen, SeenFrame, UnexpectedFrame
-from stompkit.testing._launching.address import format_address, parse_address
-from stompkit.testing._launching.brokers import BROKERS
-from stompkit.testing._launching.config import LaunchConfig
-from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
-from stompkit.testing._launching.launch import RunningBroker, given, launch
+Each name is imported when it is asked for: the broker that is launched needs none of them, and is
+to be there at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stompkit.testing._facades import AsyncBroker, broker
+    from stompkit.testing._failover import FailoverPair
+    from stompkit.testing._frames.log import FrameLog, FrameNotSeen, SeenFrame, UnexpectedFrame
+    from stompkit.testing._launching.address import format_address, parse_address
+    from stompkit.testing._launching.brokers import BROKERS
+    from stompkit.testing._launching.config import LaunchConfig
+    from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
+    from stompkit.testing._launching.launch import RunningBroker, given, launch
 
 __all__ = [
     "BROKERS",
@@ -28,3 +38,32 @@ __all__ = [
     "launch",
     "parse_address",
 ]
+
+#: Where in this package each name is.
+_MODULES = {
+    "AsyncBroker": "_facades",
+    "BROKERS": "_launching.brokers",
+    "BrokerError": "_launching.errors",
+    "BrokerMissing": "_launching.errors",
+    "BrokerStartError": "_launching.errors",
+    "FailoverPair": "_failover",
+    "FrameLog": "_frames.log",
+    "FrameNotSeen": "_frames.log",
+    "LaunchConfig": "_launching.config",
+    "RunningBroker": "_launching.launch",
+    "SeenFrame": "_frames.log",
+    "UnexpectedFrame": "_frames.log",
+    "broker": "_facades",
+    "format_address": "_launching.address",
+    "given": "_launching.launch",
+    "launch": "_launching.launch",
+    "parse_address": "_launching.address",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -32,9 +32,7 @@ class _SourceFinder:
         from importlib.util import spec_from_file_location
 
         source = fullname.rpartition(".")[2] + ".py"
-        return spec_from_file_location(
-            fullname, os.path.join(os.path.dirname(spec.origin), source)
-        )
+        return spec_from_file_location(fullname, os.path.join(os.path.dirname(spec.origin), source))
 
 
 def force_if_asked() -> None:

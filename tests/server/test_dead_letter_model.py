@@ -331,7 +331,8 @@ TestDeadLetters = DeadLetterMachine.TestCase
 TestDeadLetters.settings = _settings(100)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(40)
-TestSqlAlchemy = SqlMachine.TestCase
+# Nothing of this store is compiled.
+TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(20)
 
 

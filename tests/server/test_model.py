@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -563,5 +564,6 @@ TestQueues = QueueMachine.TestCase
 TestQueues.settings = _settings(200)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(100)
-TestSqlAlchemy = SqlMachine.TestCase
+# Nothing of this store is compiled.
+TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(40)

@@ -1067,5 +1067,6 @@ TestMemoryStore = MemoryStoreMachine.TestCase
 TestMemoryStore.settings = _settings(150)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(60)
-TestSqlAlchemy = SqlMachine.TestCase
+# Nothing of this store is compiled.
+TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(25)

@@ -444,7 +444,8 @@ TestStored = StoredMachine.TestCase
 TestStored.settings = _settings(80)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(30)
-TestSqlAlchemy = SqlMachine.TestCase
+# Nothing of this store is compiled.
+TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(15)
 
 

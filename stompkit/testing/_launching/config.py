@@ -30,7 +30,10 @@ class LaunchConfig:
     stompkit's broker with MorbidQ's quirks; ``RunningBroker.is_emulated`` tells.
     """
     host: str = "127.0.0.1"
-    """The address to listen on, as an IPv4 or IPv6 literal."""
+    """The address to listen on, as an IPv4 or IPv6 literal.
+
+    ``::1`` takes the place of ``127.0.0.1`` where this machine has no IPv4.
+    """
     port: int = 0
     """The TCP port to listen on; 0 takes a free one."""
     login: str | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["BrokerError", "BrokerMissing", "BrokerStartError"]
 
-_SHOWN_LOG_LINES = 25
+_SHOWN_LOG_LINES = 40
 
 
 class BrokerError(Exception):
@@ -44,6 +44,8 @@ class Attempt:
     """The file with everything that the process wrote."""
     log: str = ""
     """What that file holds."""
+    is_log_kept: bool = False
+    """Whether that file stays when this process ends."""
     remedies: Sequence[str] = ()
     """What can be done about it, one sentence each."""
 
@@ -67,7 +69,12 @@ def _describe(attempt: Attempt) -> str:
     if attempt.command:
         lines.append(f"  command: {shlex.join(attempt.command)}")
     if attempt.log_path is not None:
-        lines.append(f"  log:     {attempt.log_path} (its directory is kept)")
+        lines.append(f"  log:     {attempt.log_path}")
+        if not attempt.is_log_kept:
+            lines.append(
+                "           (removed when these tests end; LaunchConfig(directory=...) or"
+                " stomp_broker_factory(directory=...) names a directory that is kept)"
+            )
         lines += _last_lines(attempt.log)
     if attempt.remedies:
         lines.append("  what to try:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +21,7 @@ from stompkit.testing._launching.brokers import Launcher
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.control import ControlSocket
 from stompkit.testing._launching.errors import Attempt, BrokerError, BrokerStartError, describe_exit
+from stompkit.testing._launching.leftovers import remove_at_exit
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import Ports, is_taken
 from stompkit.testing._launching.probe import NotReady, Probe
@@ -31,7 +35,24 @@ _PROBE_S: Final = 5.0
 _LEAST_PROBE_S: Final = 0.1
 #: How long to believe that a broker that refuses CONNECT is still starting, in seconds.
 _REFUSED_S: Final = 3.0
+#: What to do where the system does not let a broker be run.
+_REMEDIES: Final = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or close what tests have left open",
+    errno.ENFILE: "close files: all processes of this machine together have too many open",
+    errno.ENOSPC: "make room there, or name another place by TMPDIR or LaunchConfig(directory=...)",
+    errno.EDQUOT: "make room there, or name another place by TMPDIR or LaunchConfig(directory=...)",
+    errno.EACCES: "name a place that you can write to, by TMPDIR or LaunchConfig(directory=...)",
+    errno.EROFS: "name a place that you can write to, by TMPDIR or LaunchConfig(directory=...)",
+    errno.ENOENT: "name a place that there is, by TMPDIR or LaunchConfig(directory=...)",
+    errno.ENAMETOOLONG: "name a shorter place, by TMPDIR or LaunchConfig(directory=...)",
+    errno.EADDRNOTAVAIL: "name an address of this machine: LaunchConfig(host=...)",
+    errno.EAFNOSUPPORT: "name an address of this machine: LaunchConfig(host=...)",
+}
 _PORT_TAKEN: Final = re.compile(r"eaddrinuse|address already in use|BindException", re.IGNORECASE)
+
+
+_NO_DESCRIPTORS: Final = re.compile(r"\bemfile\b|too many open files", re.IGNORECASE)
+_ANY_PORT: Final = "leave the port out (or make it 0) to have a free one chosen"
 
 
 class Installation:
@@ -56,14 +77,21 @@ class Installation:
         self._kept: list[socket.socket] = []
         self._final_log: str | None = None
         self._temporary = config.directory is None
-        if config.directory is None:
-            self.directory = Path(tempfile.mkdtemp(prefix=_directory_prefix(config.name)))
-        else:
-            self.directory = config.directory.absolute()
-            self.directory.mkdir(parents=True, exist_ok=True)
+        #: Whether somebody may want to see what is in the directory.
+        self._is_wanted = False
         #: What the broker has said of itself when it was ready, where it does that.
         self.announcement: dict[str, Any] = {}
-        self._log = ProcessLog(self.directory)
+        with _explained(config):
+            if config.directory is None:
+                self.directory = Path(tempfile.mkdtemp(prefix=_directory_prefix(config.name)))
+            else:
+                self.directory = config.directory.absolute()
+                self.directory.mkdir(parents=True, exist_ok=True)
+            try:
+                self._log = ProcessLog(self.directory)
+            except OSError:
+                self._discard_directory()
+                raise
 
     @property
     def process(self) -> GuardedProcess:
@@ -97,6 +125,11 @@ class Installation:
 
         Raises BrokerStartError where it does not start.
         """
+        with _explained(self._config):
+            self._start()
+
+    def _start(self) -> None:
+        """Start the broker; raises OSError, too."""
         websocket_port = self.websocket_port
         config = replace(self._config, port=self._choose_port(), websocket_port=websocket_port)
         prepared = self._launcher.prepare(config, self.directory, self._ports.take)
@@ -144,25 +177,33 @@ class Installation:
         self._kept.clear()
 
     def keep_directory(self) -> None:
-        """Leave the broker's files where they are: somebody wants to see them."""
-        self._temporary = False
+        """Leave the broker's files until this process ends: somebody wants to see them."""
+        if self._temporary:
+            remove_at_exit(self.directory)
+        self._is_wanted = True
 
     def remove_directory(self) -> None:
         """Remove the broker's files, if nobody else wants them."""
         self._final_log = self.log
+        if not self._is_wanted:
+            self._discard_directory()
+
+    def _discard_directory(self) -> None:
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
+            if self.directory.exists():
+                # It takes a free descriptor to look for files in it.
+                remove_at_exit(self.directory)
 
     def _choose_port(self) -> int:
         """The port that the broker shall be told."""
-        config = self._config
-        if self.port:
-            check_port(replace(config, port=self.port))
+        if self.port or self._launcher.chooses_port:
+            check_port(replace(self._config, port=self.port))
             return self.port
         try:
-            return 0 if self._launcher.chooses_port else self._ports.take()
+            return self._ports.take()
         except OSError as error:
-            raise _unusable(config, f"can't be listened on ({error.strerror})") from error
+            raise _unlistenable(self._config, error) from error
 
     def _keep_ports(self) -> None:
         """See that nobody else gets the ports while the broker does not run.
@@ -212,11 +253,21 @@ class Installation:
                 ]
         if _PORT_TAKEN.search(log):
             remedies.insert(0, "the port is in use: leave it out to have a free one chosen")
+        if _NO_DESCRIPTORS.search(log):
+            remedies.insert(0, _REMEDIES[errno.EMFILE])
         if self._config.arguments:
             arguments = " ".join(self._config.arguments)
             remedies.append(f"leave out the arguments that were added: {arguments}")
         return BrokerStartError(
-            Attempt(self._config.name, problem, process.command, self._log.path, log, remedies)
+            Attempt(
+                self._config.name,
+                problem,
+                process.command,
+                self._log.path,
+                log,
+                is_log_kept=not self._temporary,
+                remedies=remedies,
+            )
         )
 
 
@@ -226,20 +277,48 @@ def _directory_prefix(name: str) -> str:
 
 
 def check_port(config: LaunchConfig) -> None:
-    """Raise BrokerStartError if the port of the configuration can't be listened on."""
+    """Raise BrokerStartError if the port of the configuration, or any, can't be listened on."""
     try:
-        if is_taken(config.host, config.port):
-            raise _unusable(config, "is in use")
+        is_in_use = is_taken(config.host, config.port)
     except OSError as error:
-        raise _unusable(config, f"can't be listened on ({error.strerror})") from error
+        raise _unlistenable(config, error) from error
+    if is_in_use:
+        raise _not_run(config, f"{_where(config)} is in use", _ANY_PORT)
 
 
-def _unusable(config: LaunchConfig, problem: str) -> BrokerStartError:
-    where = f"{config.host} port {config.port}"
-    remedies = ["leave the port out (or make it 0) to have a free one chosen"]
+def _unlistenable(config: LaunchConfig, error: OSError) -> BrokerStartError:
+    remedy = _REMEDIES.get(error.errno or 0, _ANY_PORT)
+    return _not_run(config, f"{_where(config)} can't be listened on ({error.strerror})", remedy)
+
+
+def _where(config: LaunchConfig) -> str:
+    return f"{config.host} port {config.port}" if config.port else config.host
+
+
+def _not_run(config: LaunchConfig, problem: str, remedy: str) -> BrokerStartError:
     return BrokerStartError(
-        Attempt(config.name, f"was not run: {where} {problem}", remedies=remedies)
+        Attempt(config.name, f"was not run: {problem}", remedies=[remedy] if remedy else [])
     )
+
+
+@contextmanager
+def _explained(config: LaunchConfig) -> Iterator[None]:
+    """Say what to do where the system does not let a broker be run."""
+    try:
+        yield
+    except OSError as said:
+        error = _lack_of_descriptors() or said
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise _not_run(config, str(error), remedy) from said
+
+
+def _lack_of_descriptors() -> OSError | None:
+    """Why no file can be opened; ``None`` where one can. The library may hide that."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error
+    return None
 
 
 def port_was_taken(error: BrokerStartError) -> bool:

@@ -15,6 +15,7 @@ from stompkit.testing._launching.brokers import (
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
 from stompkit.testing._launching.installation import Installation, check_port, port_was_taken
+from stompkit.testing._launching.ports import IPV4_LOOPBACK, loopback
 from stompkit.testing._launching.running import RunningBroker
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ __all__ = ["RunningBroker", "given", "launch"]
 
 #: How often to take another port when somebody else was faster.
 _PORT_ATTEMPTS: Final = 3
-#: Where a proxy listens that records the frames of somebody else's broker.
-_LOOPBACK: Final = "127.0.0.1"
 
 
 def launch(config: LaunchConfig) -> RunningBroker:
@@ -44,6 +43,8 @@ def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
     missing = launcher.missing()
     if missing is not None:
         raise BrokerMissing(config.name, missing)
+    if config.host == IPV4_LOOPBACK:
+        config = replace(config, host=loopback())
     config = _complete(launcher, config)
     # With a proxy in front it is the proxy that listens where the configuration says.
     if config.frames:
@@ -81,7 +82,8 @@ def given(
 
     For the name of a known broker, its usual login, passcode and virtual host are taken where
     none are given; an empty login stands for none.  With ``frames`` a proxy is started in front
-    of it, on a free port of 127.0.0.1, to which ``host`` and ``port`` of the result lead.
+    of it, on a free port of 127.0.0.1 (::1 where there is no IPv4), to which ``host`` and ``port``
+    of the result lead.
     """
     config = LaunchConfig(
         name=name,
@@ -96,7 +98,7 @@ def given(
     )
     launcher = LAUNCHERS.get(kind_of(name))
     config = _complete(launcher, config)
-    tap = _tapped((host, port), replace(config, host=_LOOPBACK, port=0)) if frames else None
+    tap = _tapped((host, port), replace(config, host=loopback(), port=0)) if frames else None
     versions = None if launcher is None else launcher.versions
     return RunningBroker(config, port, versions=versions, tap=tap)
 
@@ -154,8 +156,9 @@ def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
             installation.close(kill=True)
             is_last = not attempts or not port_was_taken(error)
             # Whoever reads the message wants to read the log, if there is one.
-            if not is_last or error.attempt.log_path is None:
-                installation.remove_directory()
+            if is_last and error.attempt.log_path is not None:
+                installation.keep_directory()
+            installation.remove_directory()
             if is_last:
                 raise
         except BaseException:

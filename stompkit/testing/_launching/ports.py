@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+from typing import Final
 
-__all__ = ["Ports", "is_listening", "is_taken"]
+__all__ = ["IPV4_LOOPBACK", "Ports", "is_listening", "is_taken", "loopback"]
+
+IPV4_LOOPBACK: Final = "127.0.0.1"
+_IPV6_LOOPBACK: Final = "::1"
 
 #: How long a connection may take to be made, in seconds.
 _CONNECT_S = 2.0
@@ -72,6 +76,20 @@ class Ports:
         """Give the ports up."""
         while self._held:
             self._held.pop().close()
+
+
+def loopback() -> str:
+    """Return the address that only this machine has: 127.0.0.1, or ::1 where there is no IPv4."""
+    return IPV4_LOOPBACK if _has(IPV4_LOOPBACK) or not _has(_IPV6_LOOPBACK) else _IPV6_LOOPBACK
+
+
+def _has(host: str) -> bool:
+    """Tell whether this machine has an address; also where no descriptor is left to find out."""
+    try:
+        is_taken(host, 0)
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True
 
 
 def is_taken(host: str, port: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, ProtocolError, Tol
 __all__ = ["NotReady", "Probe"]
 
 _RECEIVE_BYTES = 65_536
+#: Errors of the system that say nothing of the broker.
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class NotReady(Exception):
@@ -41,8 +44,8 @@ class Probe:
     def run(self, host: str, port: int, timeout_s: float) -> Frame:
         """Connect, and return the CONNECTED frame within ``timeout_s`` seconds.
 
-        Raises NotReady when there is none, and LocalProtocolError when a setting can't be put
-        into a frame.
+        Raises NotReady when there is none, LocalProtocolError when a setting can't be put into a
+        frame, and OSError when this process can't open another connection.
         """
         connect = encode(self._connect(), None)
         deadline = time.monotonic() + timeout_s
@@ -57,6 +60,8 @@ class Probe:
         except TimeoutError:
             raise NotReady(f"gave no answer to CONNECT in {timeout_s:.1f} s") from None
         except (OSError, ProtocolError) as error:
+            if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
+                raise
             raise NotReady(f"could not be asked ({error})") from error
         if answer.command != "CONNECTED":
             said = answer.headers.get("message") or answer.body.decode("utf-8", "replace")

@@ -357,8 +357,9 @@ class RunningBroker:
         self._end(installation, kill=kill)
         try:
             installation.start()
-        except BrokerStartError:
-            installation.keep_directory()
+        except BrokerStartError as error:
+            if error.attempt.log_path is not None:
+                installation.keep_directory()
             raise
         self._clock_is_right()
         if self._refusal is not None:

@@ -49,9 +49,9 @@ _SETTINGS: Final = """\
          http://activemq.apache.org/schema/core
          http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="stompkit"
-          useJmx="false" schedulerSupport="true" dataDirectory={data}>
+          useJmx="false" schedulerSupport="true" dataDirectory="data">
     <persistenceAdapter>
-      <kahaDB directory={kahadb} journalMaxFileLength="8mb"/>
+      <kahaDB directory="data/kahadb" journalMaxFileLength="8mb"/>
     </persistenceAdapter>
     {plugins}
     <systemUsage>
@@ -126,7 +126,7 @@ class ActiveMQ:
     ) -> Prepared:
         """Write the configuration and compose the class path."""
         settings = directory / "activemq.xml"
-        settings.write_text(_settings(config, directory), encoding="utf-8")
+        settings.write_text(_settings(config), encoding="utf-8")
         settings.chmod(0o600)
         temporary = directory / "tmp"
         temporary.mkdir(exist_ok=True)
@@ -148,7 +148,7 @@ class ActiveMQ:
         command += [f"-D{name}={value}" for name, value in properties.items()]
         command += ["-cp", os.pathsep.join(map(str, jars))]
         command += ["org.apache.activemq.console.command.ShellCommand"]
-        command += ["start", f"xbean:file:{settings}"]
+        command += ["start", f"xbean:file:{settings.name}"]
         version = "" if release is None else release.version
         return Prepared(command, inherited_environment("ACTIVEMQ_", "CLASSPATH"), version=version)
 
@@ -179,8 +179,8 @@ def _jar(name: str) -> Path | None:
     return versions[-1] if versions else None
 
 
-def _settings(config: LaunchConfig, directory: Path) -> str:
-    """The configuration file."""
+def _settings(config: LaunchConfig) -> str:
+    """The configuration file; its folders are those of the working directory."""
     plugins = ""
     if config.login is not None:
         plugins = _PLUGINS.format(
@@ -188,8 +188,6 @@ def _settings(config: LaunchConfig, directory: Path) -> str:
             passcode=_quoted(_literal(config.passcode or "")),
         )
     return _SETTINGS.format(
-        data=_quoted(str(directory / "data")),
-        kahadb=_quoted(str(directory / "data" / "kahadb")),
         plugins=plugins,
         uri=_quoted(f"stomp://{format_address(config.host, config.port)}"),
     )

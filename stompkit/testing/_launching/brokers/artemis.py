@@ -159,11 +159,11 @@ class Artemis:
         properties = {
             "artemis.home": home,
             "artemis.instance": directory,
-            "artemis.instance.etc": etc,
+            "artemis.instance.etc": etc.name,
             "data.dir": data,
             "java.io.tmpdir": temporary,
-            "java.security.auth.login.config": etc / "login.config",
-            "log4j2.configurationFile": (etc / "log4j2.properties").as_uri(),
+            "java.security.auth.login.config": f"{etc.name}/login.config",
+            "log4j2.configurationFile": f"{etc.name}/log4j2.properties",
             "hawtio.disableProxy": "true",
         }
         command = [shutil.which("java") or "java", "-Xmx512m"]
@@ -188,7 +188,7 @@ def _write_settings(etc: Path, data: Path, config: LaunchConfig) -> None:
         "bootstrap.xml": _BOOTSTRAP.format(settings=f'"{escape(settings.as_uri())}"'),
         "broker.xml": _SETTINGS.format(
             has_users="false" if config.login is None else "true",
-            data=escape(str(data)),
+            data=data.name,
             acceptor=escape(acceptor),
         ),
         "management.xml": _MANAGEMENT,

@@ -16,7 +16,8 @@ from stompkit.testing._launching.brokers._launcher import Prepared, inherited_en
 from stompkit.testing._launching.brokers._releases import Release, choose, explain_missing
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.errors import BrokerError
-from stompkit.testing._launching.fetched import Fetched
+from stompkit.testing._launching.fetched import Fetched, version_key
+from stompkit.testing._launching.ports import IPV4_LOOPBACK, loopback
 
 __all__ = ["RabbitMQ"]
 
@@ -29,6 +30,8 @@ _NAME: Final = "rabbitmq"
 _FETCH: Final = "rabbitmq-4"
 #: A part of the path that the server's program leads to.
 _VERSION: Final = re.compile(r"rabbitmq_server-(\d[\d.]*)")
+#: Older ones do not quote the name of a directory for a shell.
+_QUOTES_SINCE: Final = (4,)
 
 # epmd, the directory of Erlang nodes, would otherwise be started by the first node on the machine
 # as a daemon that outlives it. Here it is a member of the broker's own process group.
@@ -70,20 +73,27 @@ class RabbitMQ:
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
         """Write configuration, plug-ins, users and virtual hosts."""
+        release = self._release()
+        version = "" if release is None else release.version
+        if loopback() != IPV4_LOOPBACK:
+            raise BrokerError(
+                f"RabbitMQ can't run without IPv4: epmd, which it needs, listens on {IPV4_LOOPBACK}"
+            )
+        _check_directory(directory, version)
         definitions = directory / "definitions.json"
         definitions.write_text(json.dumps(_definitions(config), indent=1), encoding="utf-8")
         definitions.chmod(0o600)
-        (directory / "rabbitmq.conf").write_text(_settings(config, definitions), encoding="utf-8")
+        (directory / "rabbitmq.conf").write_text(
+            _settings(config, definitions.name), encoding="utf-8"
+        )
         (directory / "enabled_plugins").write_text("[rabbitmq_stomp].\n", encoding="utf-8")
         server = _server() or _SERVERS[0]
         command = ["/bin/sh", "-c", _SCRIPT, str(server), *config.arguments]
-        release = self._release()
         if release is not None and release.fetched is not None:
             command = release.fetched.within(command)
         environment = inherited_environment("RABBITMQ_", "ERL_") | _variables(directory)
         environment["ERL_EPMD_PORT"] = str(take_port())
         environment["RABBITMQ_DIST_PORT"] = str(take_port())
-        version = "" if release is None else release.version
         return Prepared(command, environment, version=version)
 
     def _release(self) -> Release | None:
@@ -132,12 +142,22 @@ def _variables(directory: Path) -> dict[str, str]:
         "RABBITMQ_CONF_ENV_FILE": str(directory / "none"),
         "RABBITMQ_PID_FILE": str(directory / "rabbitmq.pid"),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_ADDRESS": IPV4_LOOPBACK,
         "ERL_CRASH_DUMP": str(directory / "erl_crash.dump"),
     }
 
 
-def _settings(config: LaunchConfig, definitions: Path) -> str:
+def _check_directory(directory: Path, version: str) -> None:
+    """Raise BrokerError for a directory in which the server would wait for ever."""
+    is_old = version_key(version) < _QUOTES_SINCE
+    if is_old and any(quote in str(directory) for quote in "'\""):
+        raise BrokerError(
+            f"RabbitMQ {version} can't measure the disk of a directory with a quotation mark:"
+            f" {directory}; name another one by TMPDIR or LaunchConfig(directory=...)"
+        )
+
+
+def _settings(config: LaunchConfig, definitions: str) -> str:
     """The configuration file."""
     return f"""\
 listeners.tcp = none

@@ -165,7 +165,7 @@ def test_a_broker_from_start_to_stop(name: str, temporary: Path) -> None:
 
 @needs_proc
 @pytest.mark.skipif(shutil.which("ss") is None, reason="needs ss: apt-get install iproute2")
-def test_morbidq_listens_on_loopback_only() -> None:
+def test_morbidq_listens_on_loopback_only(temporary: Path) -> None:
     with launch(LaunchConfig(name="morbidq")) as broker:
         assert listened_on(broker) == {"127.0.0.1"}
 

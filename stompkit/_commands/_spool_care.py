@@ -50,6 +50,7 @@ class Care:
         self._clock = clock
         self._due_s = clock()
         self._held_up: frozenset[str] = frozenset()
+        self._has_open = False
 
     def take(self) -> None:
         """Do what there is to do, if it is time for that; what fails is logged and tried again."""
@@ -77,6 +78,13 @@ class Care:
                 "messages are kept longer for the reader %s, who has not read them yet", name
             )
         self._held_up = frozenset(removed.kept_for)
+        if removed.kept_whole and not self._has_open:
+            _log.warning(
+                "%d segments are kept longer, as changesets in several messages begin in them whose"
+                " other parts are behind them, or have not come yet",
+                removed.kept_whole,
+            )
+        self._has_open = bool(removed.kept_whole)
 
     def _seal(self) -> None:
         if self._form is None:

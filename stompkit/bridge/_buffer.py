@@ -81,7 +81,8 @@ class Buffer:
         self.position = position
         if position - self._retained >= _RETAIN_EVERY:
             self._retained = position
-            retain(self._writer, max_age_s=0.0)
+            # The destination has all of it: nobody reads it here again.
+            retain(self._writer, max_age_s=0.0, whole_changesets=False)
 
     def close(self) -> None:
         """Close it."""

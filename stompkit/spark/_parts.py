@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, NamedTuple, Protocol
 
 import msgspec
@@ -254,7 +254,7 @@ class Assembly:
                     *partial.last,
                     None,
                     f"of the {partial.of} parts of changeset {name} these are not in the spool "
-                    f"before the last one: {numbers}",
+                    f"before the last one: {numbers}{self._behind.lost(missing)}",
                 )
 
 
@@ -279,6 +279,17 @@ class _Behind:
                 break
             self._step_back()
         return {n: each for n, each in self._found.get(name, {}).items() if n != number}
+
+    def lost(self, missing: Sequence[int]) -> str:
+        """What to do about parts that retention may have removed; empty where it has not."""
+        floor = self._reader.floor()[self._partition]
+        if not floor or missing[0] != 1:
+            return ""
+        return (
+            f". Retention has removed all messages before {floor}. To go on without this"
+            " changeset, set on-problem to dead-letter and the source's gap to skip; to have its"
+            " rows, copy the tables from the source again"
+        )
 
     def _step_back(self) -> None:
         try:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stompkit.spool import readers
+from stompkit.spool._changesets import uncut
 from stompkit.spool._files import Segment, part_folder, segments, sync_folder
 from stompkit.spool._identity import identity_of
 from stompkit.spool._index import Index
+from stompkit.spool._reading import SpoolReader
 from stompkit.spool._right import Where, right_to
 
 __all__ = ["Removed", "retain"]
@@ -29,6 +31,9 @@ class Removed(NamedTuple):
     octets: int
     #: How many segments that are old enough were kept, by the names of readers who need them.
     kept_for: dict[str, int]
+    #: How many segments that nobody else needs were kept because changesets in several messages
+    #: begin in them and end behind them.
+    kept_whole: int = 0
 
 
 class _Old(NamedTuple):
@@ -50,6 +55,7 @@ def retain(
     max_age_s: float | None = None,
     max_bytes: int | None = None,
     readers_expire_s: float | None = None,
+    whole_changesets: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> Removed:
     """Remove segments, the oldest first.
@@ -57,6 +63,11 @@ def retain(
     With ``max_age_s`` those go whose messages were all received before that; with ``max_bytes`` as
     many as need be for the spool to have no more octets. The newest segment of each partition
     stays. Readers who have not said anything for ``readers_expire_s`` are left out of account.
+
+    A changeset in several messages is kept from its first part on until all of it can go, however
+    old or large it is, and also while parts of it have not come; without ``whole_changesets`` that
+    is left out of account.
+
     ``where`` is the writer of this process, which may append meanwhile in another thread, or else a
     folder. Raises :class:`~stompkit.spool.SpoolInUse` where another process writes to that,
     :class:`~stompkit.spool.BrokenSpool`, and OSError.
@@ -72,7 +83,14 @@ def retain(
             for name, reader in readers.listed(folder).items()
             if readers_expire_s is None or reader.updated_s >= now_s - readers_expire_s
         }
-        return _remove([part[:count] for part, count in zip(old, wanted, strict=True)], needed)
+        kept_for: dict[str, int] = {}
+        free = [
+            _unneeded(part[:count], needed, kept_for)
+            for part, count in zip(old, wanted, strict=True)
+        ]
+        going = [_whole(folder, part) for part in free] if whole_changesets else free
+        kept_whole = sum(map(len, free)) - sum(map(len, going))
+        return _remove(going, Removed(0, 0, kept_for, kept_whole))
 
 
 def _closed(folder: Path, number: int) -> list[_Old]:
@@ -119,19 +137,33 @@ def _add_excess(wanted: list[int], parts: list[list[_Old]], excess: int) -> None
         excess -= old.octets
 
 
-def _remove(parts: list[list[_Old]], needed: dict[str, tuple[int, ...]]) -> Removed:
-    count = octets = 0
-    kept_for: dict[str, int] = {}
-    for part in parts:
-        for old in part:
-            holding = [name for name, at in needed.items() if at[old.partition] < old.end]
-            for name in holding:
-                kept_for[name] = kept_for.get(name, 0) + 1
-            if not holding:
-                _unlink(old.segment)
-                count += 1
-                octets += old.octets
-    return Removed(count, octets, kept_for)
+def _unneeded(
+    part: list[_Old], needed: dict[str, tuple[int, ...]], kept_for: dict[str, int]
+) -> list[_Old]:
+    """Those that no reader needs; counts the others."""
+    free = []
+    for old in part:
+        holding = [name for name, at in needed.items() if at[old.partition] < old.end]
+        for name in holding:
+            kept_for[name] = kept_for.get(name, 0) + 1
+        if not holding:
+            free.append(old)
+    return free
+
+
+def _whole(folder: Path, part: list[_Old]) -> list[_Old]:
+    """As many from the oldest on as can go without parting a changeset."""
+    if not part:
+        return part
+    bounds = [part[0].segment.first, *(old.end for old in part)]
+    return part[: uncut(SpoolReader(folder), part[0].partition, bounds)]
+
+
+def _remove(parts: list[list[_Old]], kept: Removed) -> Removed:
+    going = [old for part in parts for old in part]
+    for old in going:
+        _unlink(old.segment)
+    return kept._replace(segments=len(going), octets=sum(old.octets for old in going))
 
 
 def _unlink(segment: Segment) -> None:

@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stompkit.spark._changes import change_batches
 from stompkit.spark._options import SourceOptions
 from stompkit.spark._partitions import read
 from stompkit.spark._ranges import batches_of
 from stompkit.spark._stream import StreamReader
-from stompkit.spool import Record, SpoolProblem
+from stompkit.spool import Record, SpoolProblem, SpoolReader, readers
+from stompkit.spool.retention import retain
 from tests.spark.messages import changeset, fill, records_of
 
 Row = tuple[str, int, int, int]
@@ -134,6 +136,26 @@ def test_gap_is_passed_over_where_that_is_wanted(tmp_path: Path) -> None:
     fill(tmp_path, messages(7))
     with pytest.raises(SpoolProblem, match="changeset 7 of shop came when others behind it"):
         strict.run()
+
+
+def test_changeset_whose_first_parts_are_gone_is_told_with_the_way_out(tmp_path: Path) -> None:
+    """As earlier versions of retention have left spools."""
+    parts = list(records_of([changeset(7, changes=20)], max_body_bytes=900))
+    later = messages(8, 9)
+    fill(tmp_path, *([each] for each in [*parts, *later]), segment_bytes=1)
+    # Readers that are here keep the rest.
+    readers.register(tmp_path, "here", (2,))
+    assert retain(tmp_path, max_bytes=0, whole_changesets=False).segments == 2
+    query = Query(tmp_path, once=True, startingOffsets="earliest")
+    with pytest.raises(SpoolProblem, match=r"changeset 7 of shop is missing.*gap to skip"):
+        query.run()
+    reader = SpoolReader(tmp_path)
+    bounds = (2, len(parts))
+    batches = change_batches(reader, 0, *bounds, reader.blocks(0, *bounds))
+    (problem,) = [each for batch in batches for each in batch.column("problem").to_pylist()]
+    assert ": 1, 2. Retention has removed all messages before 2. To go on" in problem
+    skipping = Query(tmp_path, once=True, gap="skip", startingOffsets="earliest")
+    assert sequences(skipping.run())[-2:] == [8, 9]
 
 
 def test_origin_begins_with_the_lowest_that_is_there(tmp_path: Path) -> None:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stompkit.spool import SpoolInUse, SpoolProblem, SpoolReader, SpoolWriter, partition_of, readers
+from stompkit.spool import (
+    Record,
+    SpoolInUse,
+    SpoolProblem,
+    SpoolReader,
+    SpoolWriter,
+    partition_of,
+    readers,
+)
 from stompkit.spool.retention import Removed, retain
 from tests.spool.made import BEGIN_S, contents, fill, logs, numbers, record, several
 
@@ -126,3 +140,123 @@ def test_segments_without_index_are_removed_as_well(tmp_path: Path) -> None:
         path.unlink()
     assert retain(tmp_path, max_bytes=0).segments > 1
     assert len(list((tmp_path / "p0").iterdir())) == 1
+
+
+# Changesets in several messages.
+
+Changeset = tuple[str, int]
+
+
+def part(changeset: Changeset, number: int, of: int, *, at_s: int = 0) -> Record:
+    """One of the messages that a changeset is sent in."""
+    origin, sequence = changeset
+    headers = (
+        ("stompkit-changeset", f"{origin}.{sequence}"),
+        ("stompkit-origin", origin),
+        ("stompkit-sequence", str(sequence)),
+        ("stompkit-part", str(number)),
+        ("stompkit-parts", str(of)),
+    )
+    return record(at_s, event_id=f"{origin}.{sequence}.{number}", headers=headers)
+
+
+def changeset_of(one: Record) -> Changeset:
+    headers = dict(one.headers)
+    return headers["stompkit-origin"], int(headers["stompkit-sequence"])
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Record]:
+    """What one to three origins send: each its changesets in order, in one part or in several."""
+    sent = []
+    for origin in "abc"[: draw(st.integers(1, 3))]:
+        sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=8))
+        sent.append(
+            [((origin, at), n, of) for at, of in enumerate(sizes) for n in range(1, of + 1)]
+        )
+    made: list[Record] = []
+    while sent:
+        one = draw(st.sampled_from(sent))
+        made.append(part(*one.pop(0), at_s=len(made)))
+        sent = [each for each in sent if each]
+    if draw(st.booleans()):
+        # What a lost connection has delivered again came in another order.
+        at = draw(st.integers(0, len(made)))
+        made[at : at + 4] = draw(st.permutations(made[at : at + 4]))
+    return made
+
+
+def uncut_floor(kept: Sequence[Record], starts: Sequence[int], written: Sequence[Record]) -> int:
+    """The last of the starts of segments before which only whole changesets are."""
+    total = defaultdict(int)
+    for one in written:
+        total[changeset_of(one)] = int(dict(one.headers)["stompkit-parts"])
+    found = starts[0]
+    for start in starts[1:]:
+        before: dict[Changeset, int] = defaultdict(int)
+        for one in kept[: start - starts[0]]:
+            before[changeset_of(one)] += 1
+        if all(count == total[name] for name, count in before.items()):
+            found = start
+    return found
+
+
+@given(data=st.data(), stream=streams())
+def test_no_changeset_loses_a_part_alone(data: st.DataObject, stream: list[Record]) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        at = 0
+        with SpoolWriter(folder, segment_bytes=1, sync=False) as writer:
+            while at < len(stream):
+                size = data.draw(st.integers(1, 5), "block")
+                writer.append(stream[at : at + size])
+                at += size
+                if data.draw(st.booleans(), "retain"):
+                    age = data.draw(st.none() | st.integers(0, 20), "age")
+                    octets = data.draw(st.none() | st.integers(0, 5000), "octets")
+                    clock = partial(float, BEGIN_S + min(at, len(stream)))
+                    retain(writer, max_age_s=age, max_bytes=octets, clock=clock)
+                    check_whole(contents(folder), stream[:at])
+            kept = contents(folder)
+            starts = [int(path.stem) for path in logs(folder)]
+            retain(writer, max_bytes=0)
+        # And all goes that can.
+        assert SpoolReader(folder).floor() == (uncut_floor(kept, starts, stream),)
+
+
+def check_whole(kept: Sequence[Record], written: Sequence[Record]) -> None:
+    there = {one.event_id for one in kept}
+    for name in {changeset_of(one) for one in kept}:
+        assert {one.event_id for one in written if changeset_of(one) == name} <= there
+
+
+def test_an_open_changeset_stays_and_goes_when_it_is_whole(tmp_path: Path) -> None:
+    with SpoolWriter(tmp_path, segment_bytes=1, sync=False) as writer:
+        for number in range(1, 4):
+            writer.append([part(("a", 1), number, 4)])
+        readers.register(tmp_path, "ahead", (3,))
+        assert retain(writer, max_bytes=0) == Removed(0, 0, {}, 2)
+        writer.append([part(("a", 1), 4, 4)])
+        assert retain(writer, max_bytes=0) == Removed(0, 0, {}, 3)
+        writer.append([part(("a", 2), 1, 1)])
+        readers.progress(tmp_path, "ahead", (4,))
+        assert retain(writer, max_bytes=0).segments == 4
+
+
+def test_first_parts_that_are_gone_already_hold_nothing_up(tmp_path: Path) -> None:
+    with SpoolWriter(tmp_path, segment_bytes=1, sync=False) as writer:
+        for number in range(1, 5):
+            writer.append([part(("a", 1), number, 4)])
+        # As earlier versions did.
+        assert retain(writer, max_bytes=0, whole_changesets=False).segments == 3
+        writer.append([part(("a", 2), 1, 1)])
+        assert retain(writer, max_bytes=0).segments == 1
+
+
+def test_a_damaged_segment_is_removed_all_the_same(tmp_path: Path) -> None:
+    with SpoolWriter(tmp_path, segment_bytes=1, sync=False) as writer:
+        for number in range(1, 4):
+            writer.append([part(("a", number), 1, 1)])
+        first = logs(tmp_path)[0]
+        first.write_bytes(first.read_bytes()[:-1] + b"x")
+        assert retain(writer, max_bytes=0).segments == 2

@@ -399,6 +399,6 @@ def test_a_wrong_broker_is_found(
 ) -> None:
     make_wrong(monkeypatch)
     # Once found it is enough: what it comes down to is nobody's concern here.
-    found = settings(_settings(2000), derandomize=True, database=None, phases=[Phase.generate])
+    found = settings(_settings(10_000), derandomize=True, database=None, phases=[Phase.generate])
     with pytest.raises(AssertionError):
         run_state_machine_as_test(DeadLetterMachine, settings=found)

@@ -48,6 +48,14 @@ class Outcome:
         return self.status == 0 or (self.part.has_tests and self.status == _NO_TESTS)
 
 
+def _environment(part: Part) -> dict[str, str]:
+    """Return what a part has in its environment."""
+    variables = {**os.environ, **(part.environment or {})}
+    # Thousands of processes would each compile all that they import, and asserts be rewritten anew.
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    return variables
+
+
 class Runner:
     """Runs parts in subprocesses; each one writes its output and its report into a folder."""
 
@@ -101,7 +109,7 @@ class Runner:
                 process = subprocess.Popen(
                     command,
                     cwd=ROOT,
-                    env={**os.environ, **(part.environment or {})},
+                    env=_environment(part),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

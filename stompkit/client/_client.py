@@ -64,7 +64,7 @@ class Client:
 
     def __init__(
         self,
-        hosts: Sequence[Address],
+        hosts: Sequence[Address | Host],
         *,
         login: str | None = None,
         passcode: str | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 from urllib.parse import unquote
 
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from stompkit.client._tls import tls_endpoint
 
-__all__ = ["Address", "Host", "hosts_of"]
+__all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of"]
 
 #: How users may name a broker.
 Address = str | IStreamClientEndpoint
@@ -30,6 +30,17 @@ _USUAL_PORT: Final = 61613
 _NAMELESS: Final = "localhost"
 
 
+class Place(NamedTuple):
+    """Where a broker is on the network."""
+
+    host: str
+    """A name, or an address; that of IPv6 without brackets."""
+    port: int
+    is_tls: bool = False
+    authorities: str = ""
+    """A directory with certificates of those who sign a broker's; empty for the system's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """One broker."""
@@ -41,7 +52,9 @@ class Host:
     """What the log calls it."""
 
 
-def hosts_of(addresses: Sequence[Address], reactor: IReactorTime, timeout_s: float) -> list[Host]:
+def hosts_of(
+    addresses: Sequence[Address | Host], reactor: IReactorTime, timeout_s: float
+) -> list[Host]:
     """Make hosts of addresses.
 
     An address is ``host:port``, with an IPv6 literal in brackets, or ``stomp://host:port``, or a
@@ -55,14 +68,27 @@ def hosts_of(addresses: Sequence[Address], reactor: IReactorTime, timeout_s: flo
         addresses = [addresses]
     if not addresses:
         raise ValueError("a client needs one host at least")
-    plain = [each for address in addresses for each in _of_url(address)]
-    return [_host(address, reactor, timeout_s) for address in plain]
+    hosts: list[Host] = []
+    for address in addresses:
+        if isinstance(address, Host):
+            hosts.append(address)
+        elif not isinstance(address, str):
+            hosts.append(Host(address, _NAMELESS, type(address).__name__))
+        elif places := places_of(address):
+            hosts += [_host_at(place, reactor, timeout_s) for place in places]
+        else:
+            hosts.append(_described(address, reactor, timeout_s))
+    return hosts
 
 
-def _of_url(address: Address) -> Sequence[Address]:
-    """The addresses that a URL stands for; anything else as it is."""
-    if not isinstance(address, str) or not address.startswith(_SCHEMES):
-        return [address]
+def places_of(address: str) -> list[Place]:
+    """Return the places that ``HOST:PORT`` or a URL stands for; none for another address.
+
+    Raises ``ValueError`` for a URL that can't be understood, and for a port that there is not.
+    """
+    if not address.startswith(_SCHEMES):
+        match = _HOST_AND_PORT.fullmatch(address)
+        return [] if match is None else [_place(match)]
     scheme, _, rest = address.partition("://")
     rest, _, query = rest.partition("?")
     hosts, _, path = rest.partition("/")
@@ -81,23 +107,36 @@ def _of_url(address: Address) -> Sequence[Address]:
         match = _HOST_AND_PORT.fullmatch(text)
         if match is None:
             raise ValueError("a client's URL of a broker has HOST:PORT, or HOST alone")
-        if scheme == "stomps":
-            name = (match["literal"] or match["name"]).replace(":", "\\:")
-            roots = unquote(authorities).replace("\\", "\\\\").replace(":", "\\:")
-            text = f"tls:{name}:{match['port']}" + (f":trustRoots={roots}" if roots else "")
-        found.append(text)
+        found.append(_place(match, is_tls=scheme == "stomps", authorities=unquote(authorities)))
     return found
 
 
-def _host(address: Address, reactor: IReactorTime, timeout_s: float) -> Host:
-    if not isinstance(address, str):
-        return Host(address, _NAMELESS, type(address).__name__)
-    match = _HOST_AND_PORT.fullmatch(address)
-    if match is not None:
-        name, port = match["literal"] or match["name"], int(match["port"])
-        if not 0 < port <= _LAST_PORT:
-            raise ValueError(f"{address!a}: a port is a number from 1 to {_LAST_PORT}")
-        return Host(HostnameEndpoint(reactor, name, port, timeout=timeout_s), name, address)
+def _place(match: re.Match[str], *, is_tls: bool = False, authorities: str = "") -> Place:
+    port = int(match["port"])
+    if not 0 < port <= _LAST_PORT:
+        raise ValueError(f"{match[0]!a}: a port is a number from 1 to {_LAST_PORT}")
+    return Place(match["literal"] or match["name"], port, is_tls, authorities)
+
+
+def _host_at(place: Place, reactor: IReactorTime, timeout_s: float) -> Host:
+    if place.is_tls:
+        name, roots = (
+            each.replace("\\", "\\\\").replace(":", "\\:")
+            for each in (place.host, place.authorities)
+        )
+        text = f"tls:{name}:{place.port}" + (f":trustRoots={roots}" if roots else "")
+        return _described(text, reactor, timeout_s)
+    endpoint = HostnameEndpoint(reactor, place.host, place.port, timeout=timeout_s)
+    return Host(endpoint, place.host, label_of(place))
+
+
+def label_of(place: Place) -> str:
+    """Return what the log calls a broker."""
+    name = f"[{place.host}]" if ":" in place.host else place.host
+    return f"{name}:{place.port}"
+
+
+def _described(address: str, reactor: IReactorTime, timeout_s: float) -> Host:
     try:
         if address.startswith("tls:") and "endpoint=" not in address:
             endpoint = tls_endpoint(address, reactor, timeout_s)

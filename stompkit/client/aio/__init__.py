@@ -1,0 +1,28 @@
+"""The client for asyncio programs: it runs on the event loop, and no reactor of Twisted is there.
+
+::
+
+    import asyncio
+
+    from stompkit.client.aio import Client
+
+
+    async def main() -> None:
+        async with Client("stomp://localhost") as client:
+            await client.send("/queue/orders", b"one pizza")
+            async for message in await client.subscribe("/queue/orders"):
+                print(message.body)
+                await message.ack()
+
+
+    asyncio.run(main())
+
+It is the client of :mod:`stompkit.client`, with the same guarantees and errors; its methods give
+futures where those give Deferreds. What it logs goes to :mod:`logging`, under ``stompkit.client``.
+"""
+
+from stompkit.client.aio._client import Client
+from stompkit.client.aio._subscription import Handler, Message, Subscription
+from stompkit.client.aio._transaction import Transaction
+
+__all__ = ["Client", "Handler", "Message", "Subscription", "Transaction"]

@@ -1,0 +1,276 @@
+"""The client for asyncio: that of Twisted on an event loop, with futures."""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+
+from stompkit import client as twisted_client
+from stompkit.client import AckMode, BufferLimits, ReconnectPolicy, ReplyStyle
+from stompkit.client import _messages as messages
+from stompkit.client._hosts import Host, Place, label_of, places_of
+from stompkit.client.aio._loop import Endpoint, LoopClock, context_of, log_to_logging
+from stompkit.client.aio._subscription import Handler, Message, Subscription, when_awaited
+from stompkit.client.aio._transaction import Transaction
+from stompkit.frames import (
+    AFTER_LOGIN,
+    VERSIONS,
+    HeartBeatOffer,
+    Limits,
+    Tolerance,
+    Version,
+)
+
+__all__ = ["Client"]
+
+_DEFAULT_POLICY = ReconnectPolicy()
+_DEFAULT_BUFFERS = BufferLimits()
+
+
+class Client:
+    """A STOMP client that reconnects to the next of its hosts whenever it has lost the last one.
+
+    It guarantees what :class:`stompkit.client.Client` does. Methods that have to wait give a
+    future, and what they do is begun when they are called: messages are sent in the order of the
+    calls, whether or not each is awaited before the next. All are called from the event loop's
+    thread. As an asynchronous context manager the client connects, and disconnects at the end.
+    """
+
+    def __init__(
+        self,
+        hosts: str | Sequence[str],
+        *,
+        tls: ssl.SSLContext | None = None,
+        login: str | None = None,
+        passcode: str | None = None,
+        virtual_host: str | None = None,
+        versions: tuple[Version, ...] = VERSIONS,
+        heart_beat_ms: HeartBeatOffer = (10_000, 10_000),
+        connect_headers: Mapping[str, str] | None = None,
+        reconnect: ReconnectPolicy = _DEFAULT_POLICY,
+        buffers: BufferLimits = _DEFAULT_BUFFERS,
+        limits: Limits = AFTER_LOGIN,
+        tolerance: Tolerance = Tolerance.RAW_COLON | Tolerance.BODY,
+        reply_style: ReplyStyle = "subscribe",
+        reply_destination: str = "/temp-queue/stompkit-{id}",
+        on_connected: Callable[[dict[str, str]], object] | None = None,
+        on_disconnected: Callable[[Exception], object] | None = None,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        """Make a client for the event loop that is running; :meth:`connect` connects it.
+
+        ``hosts`` are ``HOST:PORT``, ``stomp://HOST:PORT`` or, for TLS, ``stomps://HOST:PORT``,
+        with ``?ca=DIRECTORY`` for authorities of one's own; ``tls`` is a context for the latter
+        that knows them, and has a certificate of the client's where the broker wants one. The
+        hooks may return an awaitable. The rest is as for :class:`stompkit.client.Client`.
+
+        Raises ``ValueError`` for a host that can't be understood, and ``RuntimeError`` where no
+        event loop is running.
+        """
+        self._loop = loop = asyncio.get_running_loop()
+        log_to_logging()
+        names = [hosts] if isinstance(hosts, str) else hosts
+        self._client = twisted_client.Client(
+            [_host(place, loop, tls) for name in names for place in _places(name)],
+            login=login,
+            passcode=passcode,
+            virtual_host=virtual_host,
+            versions=versions,
+            heart_beat_ms=heart_beat_ms,
+            connect_headers=connect_headers,
+            reconnect=reconnect,
+            buffers=buffers,
+            limits=limits,
+            tolerance=tolerance,
+            reply_style=reply_style,
+            reply_destination=reply_destination,
+            on_connected=on_connected and (lambda headers: when_awaited(on_connected(headers))),
+            on_disconnected=on_disconnected and (lambda why: when_awaited(on_disconnected(why))),
+            random=random,
+            reactor=cast("IReactorTime", LoopClock(loop)),
+        )
+
+    def __repr__(self) -> str:
+        """Hosts and state; nothing that is secret."""
+        return repr(self._client)
+
+    # The connection.
+
+    async def __aenter__(self) -> Self:
+        """Connect; what :meth:`connect` fails with is raised."""
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnect."""
+        await self.disconnect()
+
+    def connect(self) -> asyncio.Future[None]:
+        """Connect; done when a broker has answered CONNECTED.
+
+        Fails with :class:`~stompkit.client.LoginRefused`, with
+        :class:`~stompkit.client.ConnectFailed` after as many attempts as the policy allows, and
+        with :class:`~stompkit.client.ClientClosed` if :meth:`disconnect` is called meanwhile.
+        """
+        return self._client.connect().asFuture(self._loop)
+
+    def disconnect(self, *, timeout_s: float = 10.0) -> asyncio.Future[None]:
+        """Send what waits, then DISCONNECT; done when the connection is closed.
+
+        It is cut after ``timeout_s`` seconds if the broker takes longer.
+        """
+        return self._client.disconnect(timeout_s=timeout_s).asFuture(self._loop)
+
+    def when_closed(self) -> asyncio.Future[None]:
+        """Return what is done when the client is closed, or fails when it gives up."""
+        return self._client.when_closed().asFuture(self._loop)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that is logged in."""
+        return self._client.is_connected
+
+    @property
+    def version(self) -> Version:
+        """The version of STOMP on the connection, or on the last one; 1.2 before the first."""
+        return self._client.version
+
+    @property
+    def connected_headers(self) -> dict[str, str]:
+        """The headers of CONNECTED on the connection, or on the last one."""
+        return self._client.connected_headers
+
+    # Sending.
+
+    def send(
+        self,
+        destination: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        receipt: bool = True,
+        transaction: Transaction | None = None,
+        wait: bool = False,
+    ) -> asyncio.Future[None]:
+        """Send a message; with ``receipt``, done when a broker has confirmed it.
+
+        Fails with and raises what :meth:`stompkit.client.Client.send` does. To cancel the future
+        takes the message back, or if it is on its way keeps it from being sent again.
+        """
+        within = None if transaction is None else transaction._transaction
+        sent = self._client.send(
+            destination, body, headers, receipt=receipt, transaction=within, wait=wait
+        )
+        return sent.asFuture(self._loop)
+
+    def drain(self) -> asyncio.Future[None]:
+        """Return what is done when the buffer is at most half full.
+
+        Wait for it now and then where much is sent without waiting for each receipt.
+        """
+        return self._client.drain().asFuture(self._loop)
+
+    def transaction(self) -> Transaction:
+        """Make a transaction, for ``async with``; see :class:`Transaction`."""
+        return Transaction(self._client.transaction(), self._loop)
+
+    # Receiving.
+
+    def subscribe(
+        self,
+        destination: str,
+        handler: Handler | None = None,
+        *,
+        ack: AckMode = "client-individual",
+        headers: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+        receipt: bool = True,
+        nack_on_error: bool = True,
+        concurrency: int = 1,
+    ) -> asyncio.Future[Subscription]:
+        """Subscribe to a destination, on this connection and all later ones.
+
+        Done when the broker has confirmed it. Each message is given to ``handler``, which may
+        return an awaitable, and is acknowledged when that has succeeded; without a handler,
+        iterate over the subscription, and acknowledge the messages. See
+        :meth:`stompkit.client.Client.subscribe`.
+        """
+        made = self._client.subscribe(
+            destination,
+            None if handler is None else self._handler(handler),
+            ack=ack,
+            headers=headers,
+            prefetch=prefetch,
+            receipt=receipt,
+            nack_on_error=nack_on_error,
+            concurrency=concurrency,
+        )
+        return made.addCallback(Subscription, self._loop).asFuture(self._loop)
+
+    def _handler(self, handler: Handler) -> Callable[[messages.Message], Deferred[object] | None]:
+        def handle(message: messages.Message) -> Deferred[object] | None:
+            return when_awaited(handler(Message(message, self._loop)))
+
+        return handle
+
+    # Requests.
+
+    def request(
+        self,
+        destination: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = 30.0,
+    ) -> asyncio.Future[Message]:
+        """Send a message that asks for a reply, and return the reply.
+
+        Fails with ``TimeoutError`` after ``timeout_s`` seconds, and with and by what
+        :meth:`stompkit.client.Client.request` does.
+        """
+        coming = self._client.request(destination, body, headers, timeout_s=timeout_s)
+        return coming.addCallback(Message, self._loop).asFuture(self._loop)
+
+    def reply(
+        self,
+        message: Message,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        receipt: bool = True,
+    ) -> asyncio.Future[None]:
+        """Send a reply to where a message wants it, with its ``correlation-id``; as :meth:`send`.
+
+        Raises ``ValueError`` where the message has no ``reply-to``.
+        """
+        sent = self._client.reply(message._message, body, headers, receipt=receipt)
+        return sent.asFuture(self._loop)
+
+
+def _places(address: str) -> list[Place]:
+    if not isinstance(address, str):
+        raise ValueError(f"a host is HOST:PORT or a URL, not {address!r}")
+    places = places_of(address)
+    if not places:
+        raise ValueError(f"{address!a} is neither HOST:PORT nor stomp://HOST nor stomps://HOST")
+    return places
+
+
+def _host(place: Place, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext | None) -> Host:
+    context = None
+    if place.is_tls:
+        context = context_of(place.authorities) if tls is None or place.authorities else tls
+    endpoint = Endpoint(loop, place, context)
+    return Host(cast("IStreamClientEndpoint", endpoint), place.host, label_of(place))

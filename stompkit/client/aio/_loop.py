@@ -1,0 +1,230 @@
+"""What the client needs of a reactor, on an event loop: time, connections, and a log."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Final, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IProtocol,
+    IProtocolFactory,
+    IPushProducer,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from twisted.logger import (
+    ILogObserver,
+    LogEvent,
+    STDLibLogObserver,
+    globalLogPublisher,
+)
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from stompkit.client._hosts import Place
+
+__all__ = ["Endpoint", "LoopClock", "context_of", "log_to_logging"]
+
+#: Seconds until the next address of a name is tried beside the first (RFC 8305, 5).
+_NEXT_ADDRESS_S: Final = 0.25
+_LOGGED: Final = "stompkit.client"
+_KEEP_ALIVE: Final = (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+@implementer(IDelayedCall)
+class _DelayedCall:
+    """A call that an event loop makes later."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, delay_s: float, call: Callable[[], object]
+    ) -> None:
+        self._loop = loop
+        self._call = call
+        self._is_active = True
+        self._handle = loop.call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._is_active = False
+        self._call()
+
+    def getTime(self) -> float:
+        """When it is made, by the clock of the loop."""
+        return self._handle.when()
+
+    def cancel(self) -> None:
+        """Do not make it."""
+        self._is_active = False
+        self._handle.cancel()
+
+    def active(self) -> bool:
+        """Whether it is still to be made."""
+        return self._is_active
+
+    def delay(self, secondsLater: float) -> None:
+        """Make it later than it was to be."""
+        self.reset(self._handle.when() + secondsLater - self._loop.time())
+
+    def reset(self, secondsFromNow: float) -> None:
+        """Make it at another time."""
+        self._handle.cancel()
+        self._handle = self._loop.call_later(secondsFromNow, self._fire)
+
+
+@implementer(IReactorTime)
+class LoopClock:
+    """The time of an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Go by a loop."""
+        self._loop = loop
+
+    def seconds(self) -> float:
+        """What time it is, in seconds since some moment."""
+        return self._loop.time()
+
+    def callLater(
+        self, delay: float, callable: Callable[..., object], *arguments: object, **named: object
+    ) -> IDelayedCall:
+        """Make a call after so many seconds."""
+        made = _DelayedCall(self._loop, delay, lambda: callable(*arguments, **named))
+        return cast("IDelayedCall", made)
+
+    def getDelayedCalls(self) -> list[IDelayedCall]:
+        """Nobody asks for them."""
+        raise NotImplementedError
+
+
+@implementer(IStreamClientEndpoint)
+class Endpoint:
+    """Where a broker is, reached over the event loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, place: Place, context: ssl.SSLContext | None
+    ) -> None:
+        """Connect to nothing yet; *context* is that of TLS, if it is to be used."""
+        self._loop = loop
+        self._place = place
+        self._context = context
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Connect; to cancel the Deferred gives up a connection that is not there yet."""
+        return Deferred.fromFuture(self._loop.create_task(self._connect(protocolFactory)))
+
+    async def _connect(self, factory: IProtocolFactory) -> IProtocol:
+        _, stream = await self._loop.create_connection(
+            lambda: _Stream(factory),
+            self._place.host,
+            self._place.port,
+            ssl=self._context,
+            happy_eyeballs_delay=_NEXT_ADDRESS_S,
+        )
+        return stream.protocol
+
+
+class _Stream(asyncio.Protocol):
+    """Between a protocol of Twisted's and a transport of asyncio's, as the transport of the one."""
+
+    def __init__(self, factory: IProtocolFactory) -> None:
+        protocol = factory.buildProtocol(None)  # type: ignore[arg-type]  # it looks at no address
+        assert protocol is not None  # the client's factories always make one
+        self.protocol: Final[IProtocol] = protocol
+        self._producer: IPushProducer | None = None
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._socket = transport.get_extra_info("socket")
+        self._socket.setsockopt(*_KEEP_ALIVE)
+        self.protocol.makeConnection(self)  # type: ignore[arg-type]  # it has what is used of one
+
+    def data_received(self, data: bytes) -> None:
+        self.protocol.dataReceived(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._producer = None
+        self.protocol.connectionLost(Failure(ConnectionDone() if exc is None else exc))  # type: ignore[no-untyped-call]  # Twisted's
+
+    def pause_writing(self) -> None:
+        if self._producer is not None:
+            self._producer.pauseProducing()
+
+    def resume_writing(self) -> None:
+        if self._producer is not None:
+            self._producer.resumeProducing()
+
+    # What the protocol calls.
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def loseConnection(self) -> None:
+        self._transport.close()
+
+    def abortConnection(self) -> None:
+        self._transport.abort()
+
+    def pauseProducing(self) -> None:
+        self._transport.pause_reading()
+
+    def resumeProducing(self) -> None:
+        self._transport.resume_reading()
+
+    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
+        self._producer = producer
+
+    def unregisterProducer(self) -> None:
+        self._producer = None
+
+    def fileno(self) -> int:
+        return int(self._socket.fileno())
+
+
+def context_of(authorities: str) -> ssl.SSLContext:
+    """Return how servers are known: by authorities in a directory, or by those of the system.
+
+    They are in files of the directory that end with ``.pem``; other files are let be. Raises
+    ``ValueError`` where there is none, and for a directory that can't be read.
+    """
+    if not authorities:
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        files = sorted(Path(authorities).iterdir())
+        for path in files:
+            if path.suffix.lower() == ".pem":
+                _load(context, path)
+    except OSError as error:
+        raise ValueError(f"{error.filename or authorities}: {error.strerror}") from error
+    if not context.cert_store_stats()["x509"]:
+        raise ValueError(f"{authorities} has no certificates in files that end with .pem")
+    return context
+
+
+def _load(context: ssl.SSLContext, path: Path) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError:
+        # Something else, such as a key.
+        return
+
+
+@cache
+def log_to_logging() -> None:
+    """Have what the client says in its log, and nothing else of Twisted's, go to ``logging``."""
+    to_logging = STDLibLogObserver(name=_LOGGED)
+
+    @implementer(ILogObserver)
+    def observe(event: LogEvent) -> None:
+        if str(event.get("log_namespace", "")).startswith(_LOGGED):
+            to_logging(event)
+
+    globalLogPublisher.addObserver(observe)

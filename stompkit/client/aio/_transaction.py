@@ -1,0 +1,86 @@
+"""Transactions of the client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from stompkit.client import _transactions
+from stompkit.client.aio._subscription import Message
+
+__all__ = ["Transaction"]
+
+
+class Transaction:
+    """Messages and acknowledgements that take effect together, or not at all.
+
+    As an asynchronous context manager it begins, commits when the block ends, and aborts when the
+    block raises. See :class:`stompkit.client.Transaction`.
+    """
+
+    def __init__(
+        self, transaction: _transactions.Transaction, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Do nothing yet; :meth:`Client.transaction` makes it."""
+        self._transaction = transaction
+        self._loop = loop
+
+    @property
+    def name(self) -> str:
+        """The ``transaction`` header of its frames."""
+        return self._transaction.name
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Commit, or abort if there was an error; that goes on."""
+        if error is None:
+            await self.commit()
+        else:
+            self.abort()
+
+    def begin(self) -> asyncio.Future[None]:
+        """Send BEGIN as soon as there is a connection."""
+        return self._transaction.begin().asFuture(self._loop)
+
+    def send(
+        self, destination: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Add a message.
+
+        Raises :class:`~stompkit.client.BufferFull` and :class:`~stompkit.client.TransactionLost`.
+        """
+        self._transaction.send(destination, body, headers)
+
+    def ack(self, message: Message) -> None:
+        """Add the acknowledgement of a message.
+
+        Raises :class:`~stompkit.client.StaleAcknowledgement` and
+        :class:`~stompkit.client.TransactionLost`.
+        """
+        self._transaction.ack(message._message)
+
+    def nack(self, message: Message) -> None:
+        """Add the refusal of a message; raises what :meth:`ack` raises."""
+        self._transaction.nack(message._message)
+
+    def commit(self) -> asyncio.Future[None]:
+        """Have it all take effect; done when the broker has confirmed it.
+
+        Fails with, or raises, what :meth:`stompkit.client.Transaction.commit` does.
+        """
+        return self._transaction.commit().asFuture(self._loop)
+
+    def abort(self) -> asyncio.Future[None]:
+        """Drop it all; done when ABORT has been given to the transport."""
+        return self._transaction.abort().asFuture(self._loop)

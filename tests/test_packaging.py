@@ -221,6 +221,32 @@ def test_installed_wheel_brings_the_fixture(installed: Path, tmp_path: Path) -> 
     assert "1 passed" in output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("-p", "stompkit"), ("-p", "stompkit.testing.plugin"), ("-p", "conftest_like")],
+    ids=lambda each: each[-1],
+)
+def test_the_plug_in_is_loaded_once_by_any_of_its_names(
+    installed: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "conftest_like.py").write_text('pytest_plugins = ["stompkit.testing.plugin"]\n')
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(pytestconfig):\n"
+        "    names = [name for name, _ in pytestconfig.pluginmanager.list_name_plugin()]\n"
+        "    assert names.count('stompkit.testing.plugin') == names.count('stompkit') == 1\n"
+        "    assert pytestconfig.getoption('--mq') is None\n"
+    )
+    output = run(installed / "python", "-m", "pytest", "-q", *arguments, cwd=tmp_path)
+    assert "1 passed" in output
+
+
+@pytest.mark.parametrize("name", ["stompkit", "stompkit.testing.plugin"])
+def test_the_plug_in_can_be_kept_out(installed: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(stomp_broker): pass\n")
+    command = (installed / "python", "-m", "pytest", "-p", f"no:{name}")
+    assert "fixture 'stomp_broker' not found" in run(*command, cwd=tmp_path, status=1)
+
+
 @pytest.mark.matrix
 def test_twisted_can_be_reinstalled_and_stompkit_removed(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -198,6 +199,32 @@ def _ask(arguments: list[str]) -> Exit:
 def main(arguments: list[str] | None = None) -> Exit:
     """Run the command; gives its exit status."""
     words = sys.argv[1:] if arguments is None else arguments
+    with _terminable() as signals:
+        status = _main_of(words)
+    return Exit.TERMINATED if signals and status is Exit.INTERRUPTED else status
+
+
+@contextmanager
+def _terminable() -> Iterator[list[int]]:
+    """Let SIGTERM do what Ctrl-C does; gives a list that it is noted in."""
+    signals: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        """End the run, and have what was found until now reported."""
+        signals.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield signals
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def _main_of(words: list[str]) -> Exit:
     try:
         # No case is called so: their names begin with a version.
         if words[:1] == ["merge"]:

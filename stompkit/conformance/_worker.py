@@ -51,8 +51,9 @@ class _Worker(Session):
 
 def main() -> None:
     """Run cases until the input ends."""
-    # Ctrl-C is the business of the process that has started this one, and ends it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Both are the business of the process that has started this one, and ends it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # What a case prints must not get between the answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -41,6 +41,8 @@ class Exit(IntEnum):
     HARNESS = 4
     #: Somebody pressed Ctrl-C; the number is the shell's for that.
     INTERRUPTED = 130
+    #: It got SIGTERM; likewise.
+    TERMINATED = 143
 
 
 def all_cases(selection: Selection) -> list[Case]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from stompkit.testing._launching.brokers import launcher_for
@@ -42,7 +43,22 @@ def obtain(settings: Settings, name: str | None = None, **fields: Any) -> Runnin
     features = launcher_for(name).features
     said = {key: value for key, value in said.items() if key not in _OF_SOME - features}
     defaults = {"frames": settings.frames, "control": "control" in features}
-    return launch(LaunchConfig(name=name, **{**defaults, **said, **fields}))
+    broker = launch(LaunchConfig(name=name, **{**defaults, **said, **fields}))
+    return _advised(broker, settings, fields)
+
+
+def _advised(
+    broker: RunningBroker, settings: Settings, fields: Mapping[str, object]
+) -> RunningBroker:
+    """Let a broker say what to do about settings, where these are what is in the way."""
+    if "frames" in fields:
+        broker.frames_remedy = "leave out frames=False where it is asked for"
+    else:
+        where = settings.frames_from
+        broker.frames_remedy = (
+            f"{where} says so; leave it out, or use stomp_broker_factory(frames=True)"
+        )
+    return broker
 
 
 def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroker:
@@ -60,9 +76,10 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
             "a broker runs: start it, or leave the option out to have one started"
         )
     said = {key: value for key, value in settings.fields.items() if key in _OF_ANY}
-    return given(
+    broker = given(
         host, port, name=settings.given_name, **{"frames": settings.frames, **said, **fields}
     )
+    return _advised(broker, settings, fields)
 
 
 def set_apart(settings: Settings, broker: RunningBroker) -> None:

@@ -126,6 +126,8 @@ class Settings:
     """The fields of LaunchConfig that were set by options of their own."""
     frames: bool
     """Whether frames are recorded."""
+    frames_from: str
+    """Where that was said."""
     isolation: str
     """What keeps tests apart: ``names`` or ``reset``."""
     seed: int
@@ -150,6 +152,7 @@ class Settings:
             broker_names=_names(*source(_BROKER), is_given=bool(addresses)),
             fields={name: value for name, value in fields.items() if value is not None},
             frames=_choice(*source(_FRAMES), "on", "off") == "on",
+            frames_from=source(_FRAMES)[1],
             isolation=_choice(*source(_ISOLATION), "names", "reset"),
             seed=_number(*source(_SEED)),
             missing=_choice(*source(_MISSING), "skip", "fail"),

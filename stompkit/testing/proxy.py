@@ -181,7 +181,7 @@ class Proxy(FaultMethods):
         if self._is_stopped:
             raise RuntimeError("the proxy has stopped")
         self._call(lambda: self._server.put(rule))
-        return Fault(rule, self._remove)
+        return Fault(rule, self._remove, self.frames)
 
     def _remove(self, rule: Rule) -> None:
         self._call(lambda: self._server.remove(rule))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -238,10 +239,11 @@ def test_missing(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("jobs", "done"), [("1", "1"), ("3", r"\d")])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupt_ends_the_run_with_what_there_is(
-    jobs: str, done: str, serve: Serve, tmp_path: Path
+    number: int, status: int, jobs: str, done: str, serve: Serve, tmp_path: Path
 ) -> None:
-    """Ctrl-C in the second case: the first is reported."""
+    """Ctrl-C or SIGTERM in the second case, to all processes: the first is reported."""
     in_second_case = threading.Event()
 
     def behaviour(line: Line) -> None:
@@ -260,11 +262,12 @@ def test_interrupt_ends_the_run_with_what_there_is(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
     assert in_second_case.wait(BOUND_S)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, number)
     out, err = process.communicate(timeout=BOUND_S)
-    assert process.returncode == 130, out + err
+    assert process.returncode == status, out + err
     assert re.search(f"The run was cut short after {done} of 10 cases: interrupted\\.", out), out
     assert 'message="interrupted"' in (tmp_path / "r.xml").read_text()
     assert not err

@@ -787,6 +787,17 @@ def test_a_fault_that_does_not_happen_is_told(proxy: Proxy, wire: Wire) -> None:
     )
 
 
+def test_a_fault_that_does_not_happen_is_told_with_what_came_instead(bench: Bench) -> None:
+    proxy = bench.proxy(frames=FrameLog())
+    client, broker = bench.wire(proxy)
+    fault = proxy.drop("MESSAGE")
+    octets = send(1)
+    client.sendall(octets)
+    take(broker, len(octets))
+    with pytest.raises(FaultNotSeen, match=r"came to the proxy:\n(.|\n)* SEND  destination:"):
+        fault.wait(timeout_s=0.01)
+
+
 def test_a_fault_can_be_waited_for(proxy: Proxy, wire: Wire) -> None:
     fault = proxy.drop("MESSAGE")
     thread = threading.Thread(target=fault.wait, args=(3, LONG_S))

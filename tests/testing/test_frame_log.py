@@ -160,6 +160,16 @@ def test_a_frame_that_comes_while_it_is_waited_for_is_found(log: FrameLog) -> No
         assert log.wait_for("ACK", id="7", timeout_s=LONG_S).headers["id"] == "7"
 
 
+def test_the_time_of_a_wait_has_two_names(log: FrameLog) -> None:
+    """A text is still the value of a header."""
+    with pytest.raises(FrameNotSeen, match=r"not seen within 0\.01 s: SEND"):
+        log.wait_for("SEND", timeout=0.01)
+    with pytest.raises(FrameNotSeen, match=r"within 0\.01 s: SEND with timeout '9'"):
+        log.wait_for("SEND", timeout="9", timeout_s=0.01)
+    with pytest.raises(FrameNotSeen, match=r"wanted 3 open connections within 0\.01 s"):
+        log.wait_for_connections(3, timeout=0.01)
+
+
 def test_the_count_includes_frames_from_before_and_during_the_wait(log: FrameLog) -> None:
     def add() -> None:
         log.record("sent", 1, message(body=b"third"))

@@ -77,6 +77,33 @@ def test_frames_can_be_left_alone(pytester: pytest.Pytester) -> None:
     result.stdout.no_fnmatch_line("*last frames*")
 
 
+def test_the_setting_is_named_that_keeps_frames_from_being_recorded(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from stompkit.testing import BrokerError
+
+        def test_setting(stomp_broker):
+            assert stomp_broker.frames
+
+        def test_field(stomp_broker_factory):
+            assert stomp_broker_factory(frames=False).frames
+        """
+    )
+    monkeypatch.setenv("STOMPKIT_MQ_FRAMES", "off")
+    result = run(pytester)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*not recorded: environment variable STOMPKIT_MQ_FRAMES says so; leave it out*",
+            "*not recorded: leave out frames=False where it is asked for",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*LaunchConfig*")
+
+
 def test_golden_files_are_written_when_asked_for_and_compared(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -321,6 +348,34 @@ def test_a_test_is_skipped_on_a_broker_that_lacks_what_it_requires(
     result.assert_outcomes(passed=1, skipped=2)
     result.stdout.fnmatch_lines(["SKIPPED*coilmq at stomp://127.0.0.1:* lacks selector: *"])
     result.stdout.fnmatch_lines(["SKIPPED*coilmq at stomp://127.0.0.1:* lacks nack: *"])
+
+
+def test_what_a_test_s_own_broker_is_launched_with_need_not_be_the_shared_one_s(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.stomp_requires("persistence", "restart")
+        def test_own(stomp_broker_factory):
+            broker = stomp_broker_factory(persistent=True)
+            with broker.client() as client:
+                client.send("/queue/a", "kept")
+            broker.restart()
+            with broker.client() as client:
+                client.subscribe("/queue/a")
+                assert client.receive().body == b"kept"
+
+        @pytest.mark.stomp_requires("persistence")
+        def test_shared(stomp_broker): pass
+
+        @pytest.mark.stomp_requires("clock")
+        def test_none(stomp_broker_factory): pass
+        """
+    )
+    run(pytester).assert_outcomes(passed=2, skipped=1)
+    run(pytester, "--mq-broker=coilmq").assert_outcomes(passed=1, skipped=2)
 
 
 def test_a_requirement_that_nobody_knows_is_told_before_any_test_runs(

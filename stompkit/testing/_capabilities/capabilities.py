@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from stompkit.frames import VERSIONS
 from stompkit.testing._capabilities import extras as extras
 from stompkit.testing._capabilities import probes as probes
-from stompkit.testing._capabilities.control import CONTROL
+from stompkit.testing._capabilities.control import CONTROL, can_be_launched_with
 from stompkit.testing._capabilities.ground import Access, Finding, Ground
 from stompkit.testing.client import ClientFailure
 
@@ -93,6 +93,10 @@ class Capabilities:
         Raises ValueError for an unknown name, and BrokerError where the broker can't be asked.
         """
         return self._finding(name).why
+
+    def is_at_launch(self, name: str) -> bool:
+        """Whether another broker like this one can be launched so that it can do this."""
+        return can_be_launched_with(name, self._broker)
 
     def as_dict(self) -> dict[str, bool]:
         """Ask for everything, which takes some seconds; raises BrokerError as :meth:`why` does."""

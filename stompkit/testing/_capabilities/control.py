@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from stompkit.testing._capabilities.ground import Finding
+from stompkit.testing._launching.brokers import LAUNCHERS
 from stompkit.testing._launching.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -70,6 +71,22 @@ def _quirks(broker: RunningBroker) -> Finding:
     return Finding(True, f"{broker.name} was launched with the quirks {broker.config.quirks}")
 
 
+def can_be_launched_with(name: str, broker: RunningBroker) -> bool:
+    """Whether a test that launches such a broker can have what is called so."""
+    if broker.config is None or name not in _FEATURES:
+        return False
+    launcher = LAUNCHERS.get(broker.name)
+    # Of a command of the user's nobody can tell.
+    return launcher is None or _FEATURES[name] in launcher.features
+
+
+#: What a broker can do if it is launched accordingly -> what its launcher calls that.
+_FEATURES: Final = {
+    "persistence": "persistent",
+    "reset": "control",
+    "clock": "control",
+    "quirks": "quirks",
+}
 #: Name -> what is known of it.
 CONTROL: Final[dict[str, Callable[[RunningBroker], Finding]]] = {
     "restart": _process,

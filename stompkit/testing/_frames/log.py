@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from stompkit.frames import Frame
 from stompkit.testing._frames.events import Closed, End, Event, Octets, Opened, SeenFrame
-from stompkit.testing._frames.matching import Direction, Match
+from stompkit.testing._frames.matching import Direction, HeaderMatch, Match
 from stompkit.testing._frames.report import not_seen, timed_lines, unexpected
 from stompkit.testing._frames.words import Secrets, is_secret
 from stompkit.testing._transcripts.transcript import Transcript
@@ -169,14 +169,20 @@ class FrameLog:
         *,
         count: int = 1,
         timeout_s: float = 5.0,
+        timeout: float | HeaderMatch = None,
         after: SeenFrame | None = None,
         **match: Any,
     ) -> SeenFrame:
         """Wait until ``count`` frames match, and return the last of them.
 
         Frames that were seen before the call count too: all since the log began or was cleared, or
-        those after ``after``. Raises FrameNotSeen when ``timeout_s`` seconds have passed.
+        those after ``after``. Raises FrameNotSeen when ``timeout_s`` seconds have passed;
+        ``timeout`` is another name for that, unless it is a text, which a header is to be.
         """
+        if isinstance(timeout, int | float):
+            timeout_s = timeout
+        elif timeout is not None:
+            match["timeout"] = timeout
         if count < 1:
             raise ValueError(f"count is {count}: a frame that is not to come can't be waited for")
         wanted = _match(command, match)
@@ -201,11 +207,15 @@ class FrameLog:
         message = not_seen(wanted, count, found, timeout_s, frames, gone)
         raise FrameNotSeen(self._secrets.text(message))
 
-    def wait_for_connections(self, number: int, timeout_s: float = 5.0) -> None:
+    def wait_for_connections(
+        self, number: int, timeout_s: float = 5.0, *, timeout: float | None = None
+    ) -> None:
         """Wait until exactly ``number`` connections are open.
 
-        Raises FrameNotSeen when ``timeout_s`` seconds have passed.
+        Raises FrameNotSeen when ``timeout_s`` seconds, or ``timeout``, have passed.
         """
+        if timeout is not None:
+            timeout_s = timeout
         with self._changed:
             if self._wait(lambda: len(self._open) == number or None, timeout_s) is None:
                 raise FrameNotSeen(

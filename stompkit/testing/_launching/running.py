@@ -35,6 +35,9 @@ __all__ = ["CLOCK_MOVED", "GuardedProcess", "RunningBroker"]
 
 #: The defect that a test does not have to undo.
 CLOCK_MOVED: Final = "with its clock moved"
+_FRAMES_REMEDY: Final = (
+    "ask for a broker with LaunchConfig(frames=True), or given(..., frames=True)"
+)
 
 
 class RunningBroker:
@@ -96,6 +99,8 @@ class RunningBroker:
         self._installation = installation
         self._tap = tap
         self._frames = None if tap is None else tap.frames
+        #: What to do where frames are wanted and not recorded.
+        self.frames_remedy = _FRAMES_REMEDY
         self._refusal: Fault | None = None
         self._proxies: list[Proxy] = []
         self._is_stopped = False
@@ -126,7 +131,7 @@ class RunningBroker:
         if not announced.get("admin"):
             raise BrokerError(
                 f"{self.name} serves no admin's HTTP: that takes stompkit, launched with "
-                "LaunchConfig(admin=True)"
+                'LaunchConfig(admin=True), or stomp_broker_factory("stompkit", admin=True)'
             )
         [where] = announced["admin"]
         return f"http://{format_address(where['host'], where['port'])}"
@@ -184,11 +189,7 @@ class RunningBroker:
     def frames(self) -> FrameLog:
         """The frames that clients and broker have exchanged, as far as ``reset`` has left them."""
         if self._frames is None:
-            raise BrokerError(
-                f"the frames of {self.name} are not recorded: ask for a broker with "
-                "LaunchConfig(frames=True), stomp_broker_factory(frames=True), or "
-                "given(..., frames=True)"
-            )
+            raise BrokerError(f"the frames of {self.name} are not recorded: {self.frames_remedy}")
         return self._frames
 
     @cached_property
@@ -466,7 +467,10 @@ class RunningBroker:
     def _own(self, what: str) -> Installation:
         """What there is of a broker that was launched; for somebody else's raise BrokerError."""
         if self._installation is None:
-            raise BrokerError(f"can't {what} {self.name} at {self.url}: somebody else runs it")
+            raise BrokerError(
+                f"can't {what} {self.name} at {self.url}: somebody else runs it; leave out --mq to "
+                'have a broker launched, or ask for one, as by stomp_broker_factory("stompkit")'
+            )
         return self._installation
 
     def _end(self, installation: Installation, *, kill: bool) -> None:
@@ -483,7 +487,7 @@ class RunningBroker:
         if control is None:
             raise BrokerError(
                 f"tests have no say in {self.name}: that takes stompkit, launched with "
-                "LaunchConfig(control=True)"
+                'LaunchConfig(control=True), or by stomp_broker_factory("stompkit")'
             )
         return control
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+from stompkit.testing._frames.log import FrameLog
 from stompkit.testing._frames.matching import Match
 from stompkit.testing._proxy.rules import Rule
 
 __all__ = ["Fault", "FaultNotSeen"]
+
+_SHOWN_FRAMES: Final = 10
 
 
 class FaultNotSeen(AssertionError):
@@ -22,10 +25,13 @@ class Fault:
     A context manager: leaving it removes the fault. All methods can be called from any thread.
     """
 
-    def __init__(self, rule: Rule, remove: Callable[[Rule], None]) -> None:
-        """Made by the methods of a proxy."""
+    def __init__(
+        self, rule: Rule, remove: Callable[[Rule], None], frames: FrameLog | None = None
+    ) -> None:
+        """Made by the methods of a proxy; ``frames`` has what comes to it, if anything does."""
         self._rule = rule
         self._remove = remove
+        self._frames = frames
 
     @property
     def kind(self) -> str:
@@ -54,7 +60,15 @@ class Fault:
         could = f"; {rule.matched} could have been it" if rule.matched > rule.count else ""
         raise FaultNotSeen(
             f"{self}: happened {rule.count} times within {timeout_s:g} s, wanted {count}{could}"
+            + self._seen()
         )
+
+    def _seen(self) -> str:
+        """What came to the proxy instead, as more lines of a message."""
+        if self._frames is None:
+            return ""
+        text = self._frames.text(_SHOWN_FRAMES)
+        return f"\nwhat came to the proxy:\n{text}" if text else "\nnothing came to the proxy"
 
     def remove(self) -> None:
         """Have it happen no more; what it holds or delays goes out. Harmless the second time."""

@@ -52,7 +52,10 @@ def _advised(
 ) -> RunningBroker:
     """Let a broker say what to do about settings, where these are what is in the way."""
     if "frames" in fields:
-        broker.frames_remedy = "leave out frames=False where it is asked for"
+        broker.frames_remedy = (
+            "leave out frames=False, or ask for a broker with LaunchConfig(frames=True) or "
+            "stomp_broker_factory(frames=True)"
+        )
     else:
         where = settings.frames_from
         broker.frames_remedy = (

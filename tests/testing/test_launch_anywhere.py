@@ -42,7 +42,10 @@ FOLDERS = {
     "brackets": "{x}[y](z)<&>*!~|^",
 }
 #: What some can't have, and how they say so.
-PROBLEMS = {("rabbitmq", "quotes"): "can't measure the disk of a directory with a quotation mark"}
+PROBLEMS = {
+    ("rabbitmq", "quotes"): "can't measure the disk of a directory with ' or \"",
+    ("rabbitmq:4", "quotes"): "can't measure the disk of a directory with `",
+}
 
 
 @pytest.fixture

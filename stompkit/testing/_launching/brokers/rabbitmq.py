@@ -30,7 +30,7 @@ _NAME: Final = "rabbitmq"
 _FETCH: Final = "rabbitmq-4"
 #: A part of the path that the server's program leads to.
 _VERSION: Final = re.compile(r"rabbitmq_server-(\d[\d.]*)")
-#: Older ones do not quote the name of a directory for a shell.
+#: Older ones quote less of the name of a directory for a shell.
 _QUOTES_SINCE: Final = (4,)
 
 # epmd, the directory of Erlang nodes, would otherwise be started by the first node on the machine
@@ -149,11 +149,11 @@ def _variables(directory: Path) -> dict[str, str]:
 
 def _check_directory(directory: Path, version: str) -> None:
     """Raise BrokerError for a directory in which the server would wait for ever."""
-    is_old = version_key(version) < _QUOTES_SINCE
-    if is_old and any(quote in str(directory) for quote in "'\""):
+    unquoted = "`" if version_key(version) >= _QUOTES_SINCE else "'\""
+    if any(character in str(directory) for character in unquoted):
         raise BrokerError(
-            f"RabbitMQ {version} can't measure the disk of a directory with a quotation mark:"
-            f" {directory}; name another one by TMPDIR or LaunchConfig(directory=...)"
+            f"RabbitMQ {version} can't measure the disk of a directory with {' or '.join(unquoted)}"
+            f" in its name: {directory}; name another one by TMPDIR or LaunchConfig(directory=...)"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +65,7 @@ def test_each_command_explains_itself(run: Run, command: str) -> None:
         ((), "COMMAND"),
         (("run",), "JOB"),
         (("run", "replicate"), "--config"),
-        (("run", "rebild", "--config", "x"), "invalid choice"),
+        (("run", "rebild", "--config", "x"), "'analytics', 'compact', 'rebuild', 'verify'"),
         (("run", "events", "--config", "x", "--trigger", "soon"), "such as 500ms"),
         (("run", "events", "--config", "x", "--trigger", "1s", "--once"), "not allowed with"),
         (("run", "events", "--config", "/nowhere/shop.toml"), "No such file"),
@@ -114,6 +115,48 @@ def test_mistakes_of_a_file_are_listed(run: Run, file: Path) -> None:
     ]
     assert run("run", "events", "--config", file)[0] == 2
     assert run("status", file)[0] == 1
+
+
+def test_a_server_of_spark_connect_is_no_master(run: Run, file: Path) -> None:
+    file.write_text(file.read_text() + '[spark]\nmaster = "sc://spark:15002"\n')
+    status, _, errors = run("check", file)
+    assert status == 1
+    assert errors.startswith(f"{file}: spark.master: a job drives Spark from its own process")
+
+
+#: The command, where PySpark is not installed.
+WITHOUT_PYSPARK = """
+import sys
+sys.modules["pyspark"] = None
+from stompkit._commands.pipeline import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--help"], 0, "usage: stompkit pipeline"),
+        (["run", "--help"], 0, "usage: stompkit pipeline run"),
+        (["check", "FILE"], 0, "not yet: PySpark is not installed: pip install 'stompkit[spark]'"),
+        (["run", "events", "--config", "FILE"], 1, "pip install 'stompkit[spark]'"),
+        (["run", "verify", "--config", "FILE"], 1, "pip install 'stompkit[spark]'"),
+        (["run", "nothing", "--config", "FILE"], 2, "invalid choice: 'nothing'"),
+    ],
+)
+def test_what_needs_no_spark_works_without_it(
+    file: Path, arguments: list[str], status: int, words: str
+) -> None:
+    named = [str(file) if each == "FILE" else each for each in arguments]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYSPARK, *named],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("url", ["oracle://db", "nothing"])

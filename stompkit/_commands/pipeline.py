@@ -87,15 +87,15 @@ _USAGE: Final = 2
 
 def main(arguments: list[str]) -> int:
     """Run a job of a pipeline, or look at one."""
-    if arguments[:1] == ["run"] and arguments[1:2] and arguments[1] in CARE:
-        try:
+    try:
+        if arguments[:1] == ["run"] and arguments[1:2] and arguments[1] in CARE:
             return care(arguments[1:])
-        except ModuleNotFoundError as error:
-            print(f"stompkit pipeline: {_extra(error)}", file=sys.stderr)
-            return 1
-    options = parser().parse_args(arguments)
-    work: Callable[[argparse.Namespace], int] = options.work
-    return work(options)
+        options = parser().parse_args(arguments)
+        work: Callable[[argparse.Namespace], int] = options.work
+        return work(options)
+    except ModuleNotFoundError as error:
+        print(f"stompkit pipeline: {_extra(error)}", file=sys.stderr)
+        return 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -124,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
     run = add("run", "run a job of a pipeline, until it is told to end", _run, _RUN)
     run.add_argument(
         "job",
-        choices=JOBS,
+        choices=(*JOBS, *CARE),
         metavar="JOB",
         help=f"{', '.join(JOBS)}; or {', '.join(CARE)}, which have options of their own: --help",
     )
@@ -195,40 +195,34 @@ def _run(options: argparse.Namespace) -> int:
     except PipelineProblem as problem:
         print(f"stompkit pipeline: {problem}", file=sys.stderr)
         return _USAGE
-    except ModuleNotFoundError as error:
-        print(f"stompkit pipeline: {_extra(error)}", file=sys.stderr)
-        return 1
     return run(pipeline, options.config, quiet=options.quiet, verbose=options.verbose)
 
 
 def _check(options: argparse.Namespace) -> int:
     from stompkit._commands._pipeline_look import check
 
-    return _asked(check, options.file)
+    return check(options.file)
 
 
 def _status(options: argparse.Namespace) -> int:
     from stompkit._commands._pipeline_look import print_status
 
-    return _asked(lambda path: print_status(path, as_json=options.json), options.file)
+    return print_status(options.file, as_json=options.json)
 
 
 def _report(options: argparse.Namespace) -> int:
     from stompkit._commands._pipeline_look import make_report
 
-    return _asked(lambda path: make_report(path, options.output), options.file)
+    return make_report(options.file, options.output)
 
 
-def _asked(work: Callable[[Path], int], path: Path) -> int:
-    try:
-        return work(path)
-    except ModuleNotFoundError as error:
-        print(f"stompkit pipeline: {_extra(error)}", file=sys.stderr)
-        return 1
-
-
-#: What brings the libraries that only some targets need.
-_EXTRAS: Final = {"sqlalchemy": "sql", "psycopg": "postgresql", "pymysql": "mysql"}
+#: What brings the libraries that a job, or only some targets, need.
+_EXTRAS: Final = {
+    "pyspark": "spark",
+    "sqlalchemy": "sql",
+    "psycopg": "postgresql",
+    "pymysql": "mysql",
+}
 
 
 def _extra(error: ModuleNotFoundError) -> str:

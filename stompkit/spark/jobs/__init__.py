@@ -7,19 +7,36 @@
     Pipeline(load("shop.toml"), "replicate").run()
 
 That is also what a script for ``spark-submit`` has.
+
+Each name is imported when it is asked for: to read and check a file needs no PySpark.
 """
 
 from __future__ import annotations
 
-from stompkit.spark.jobs.running import Pipeline, Progress
-from stompkit.spark.jobs.settings import JOBS, JobName, PipelineProblem, PipelineSettings, load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "JOBS",
-    "JobName",
-    "Pipeline",
-    "PipelineProblem",
-    "PipelineSettings",
-    "Progress",
-    "load",
-]
+if TYPE_CHECKING:
+    from stompkit.spark.jobs.running import Pipeline, Progress
+    from stompkit.spark.jobs.settings import JOBS, JobName, PipelineProblem, PipelineSettings, load
+
+__all__ = ["JOBS", "JobName", "Pipeline", "PipelineProblem", "PipelineSettings", "Progress", "load"]
+
+#: Where in this package each name is.
+_MODULES = {
+    "JOBS": "settings",
+    "JobName": "settings",
+    "Pipeline": "running",
+    "PipelineProblem": "settings",
+    "PipelineSettings": "settings",
+    "Progress": "running",
+    "load": "settings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -39,9 +39,12 @@ def missing(settings: PipelineSettings) -> list[str]:
 
     Raises :class:`~stompkit.spark.jobs.settings.PipelineProblem` where a job can't be made.
     """
-    for job in settings.jobs():
-        work_of(settings, job).close()
     found = []
+    if _has_pyspark():
+        for job in settings.jobs():
+            work_of(settings, job).close()
+    else:
+        found.append("PySpark is not installed: pip install 'stompkit[spark]'")
     try:
         find_java_home()
     except SparkProblem as problem:
@@ -57,6 +60,14 @@ def missing(settings: PipelineSettings) -> list[str]:
         except MetricsProblem as problem:
             found.append(f"[metrics]: {problem}")
     return found
+
+
+def _has_pyspark() -> bool:
+    try:
+        import pyspark
+    except ImportError:
+        return False
+    return bool(pyspark)
 
 
 def look(settings: PipelineSettings, job: JobName) -> JobState:

@@ -373,6 +373,9 @@ def parse(found: Mapping[str, Any]) -> PipelineSettings:
     if isinstance(target, dict):
         _try("target.url", _looked_up, target.get("url"), mistakes)
         _try("target.keep", life, target.get("keep"), mistakes)
+    spark = found.get("spark")
+    if isinstance(spark, dict):
+        _try("spark.master", _check_master, spark.get("master"), mistakes)
     verify = found.get("verify")
     if isinstance(verify, dict):
         _try("verify.source", _looked_up, verify.get("source"), mistakes)
@@ -441,6 +444,14 @@ def _check_analytics(found: Mapping[str, Any], mistakes: list[str]) -> None:
         mistakes.append(
             "analytics: this needs a path, a folder for Parquet files, or a url, that of a"
             " database, and not both"
+        )
+
+
+def _check_master(found: str) -> None:
+    if found.startswith("sc:"):
+        raise PipelineProblem(
+            "a job drives Spark from its own process, and can't use a Spark Connect server: name"
+            " the cluster itself, as in spark://HOST:7077"
         )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["Aggregating", "Done", "Work", "work_of"]
 

@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    mapped_column,
+    scoped_session,
+    sessionmaker,
+)
 
 from stompkit.replication.eventsourcing import (
     RedisEventStore,
@@ -118,6 +125,45 @@ def test_a_session_is_published_behind_its_commit(
     assert "test_write -> 1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("of", ["session", "factory", "scoped"])
+def test_any_session_can_be_hooked_and_bulk_operations_are_seen(
+    session_factory: sessionmaker[Session], of: str
+) -> None:
+    """On the page bulk operations "won't work"; here they do."""
+    found: list[Any] = []
+    signal("test_update").connect(lambda pk: found.append(pk), weak=False)
+    signal("test_write_raw").connect(lambda obj: found.append(obj.after), weak=False)
+    session = session_factory()
+    scoped = scoped_session(session_factory)
+    hooked = {"session": session, "factory": session_factory, "scoped": scoped}[of]
+    with closing(sqlalchemy_pub(hooked)):
+        used = scoped() if of == "scoped" else session
+        used.add(Test(id=1, data="a"))
+        used.commit()
+        # The raw signal has the change, where the page has the object.
+        assert found == [{"id": 1, "data": "a"}]
+        # bulk updates
+        used.query(Test).update({"data": "x"})
+        used.commit()
+        used.close()
+    assert found[1:] == [1]
+
+
+# "Pub Concept", sent by hand.
+
+
+def test_a_publisher_of_ones_own_sends_keys() -> None:
+    sg = signal("table_action")
+    found: list[Any] = []
+
+    @sg.connect
+    def dummy_print(pk: Any) -> None:
+        found.append(pk)
+
+    signal("table_action").send(7)
+    assert found == [7]
+
+
 # "Eventsourcing".
 
 
@@ -199,6 +245,11 @@ def test_a_namespace_is_a_function_of_the_time(redis: RedisServer) -> None:
     event_store.add("test_write", 1, ts=time.time() - 86400)
     assert event_store.query("test_write", 1) is not None
     assert event_store.replay("test_write") == [1]
+    # Query within another namespace, that of yesterday.
+    yesterday = time.time() // 86400 * 86400 - 86400
+    event_store.add("test_write", 2, ts=yesterday + 5)
+    assert event_store.query("test_write", 2, ts=yesterday) == yesterday + 5
+    assert event_store.query("test_write", 2, ts=yesterday + 6) is None
 
 
 @pytest.mark.parametrize("options", [{}, {"decode_responses": True}])
@@ -218,7 +269,27 @@ def test_sessions_are_noted_and_stored(
         assert len(prepare_commit.prepare_info()) == 1
         session.commit()
         assert prepare_commit.phase(session) == "commit"
+        assert prepare_commit.prepare_info() == set()
         assert store.replay("test_write") == [1]
+
+
+def test_the_phases_of_a_session_are_set_by_hand(
+    redis: RedisServer, session_factory: sessionmaker[Session]
+) -> None:
+    prepare_commit = RedisPrepareCommit(redis.url, strict=True, namespace="by_hand", ttl=60)
+    session, other = session_factory(), session_factory()
+    for each in (session, other):
+        prepare_commit.prepare(each, {"test_write": [1]})
+        assert prepare_commit.phase(each) == "prepare"
+    assert prepare_commit.session_info(session) == {"test_write": [1]}
+    assert len(prepare_commit.prepare_info(ts=time.time() + 1)) == 2
+    prepare_commit.commit(session)
+    prepare_commit.rollback(other)
+    assert prepare_commit.phase(session) == prepare_commit.phase(other) == "commit"
+    prepare_commit.prepare(session, {"test_write": [2]})
+    prepare_commit.clear()
+    assert prepare_commit.prepare_info() == set()
+    prepare_commit.close()
 
 
 # "Replicators".

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from blinker import Signal
+from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from stompkit.replication.events import Changeset
@@ -14,6 +16,7 @@ from tests.replication.publishers.conftest import only
 from tests.replication.publishers.heard import Heard
 from tests.replication.publishers.models import (
     Author,
+    Base,
     Tag,
     TextKey,
 )
@@ -222,3 +225,29 @@ def test_a_session_can_name_its_transaction(sessions: sessionmaker[Session], hea
         session.add(Tag(id=1, word="x"))
         session.commit()
     assert heard.changesets[0].source.transaction == "number 5"
+
+
+def test_receivers_of_one_publisher_hear_no_other_one(pub: sqlalchemy_pub) -> None:
+    """Two databases of one process, with tables of the same names."""
+    pub.close()
+    heard: dict[str, list[int]] = {"one": [], "two": []}
+    watching = []
+    factories = {}
+    for name, numbers in heard.items():
+        engine = create_engine("sqlite://")
+        Base.metadata.create_all(engine, tables=[Base.metadata.tables["tags"]])
+        factories[name] = sessionmaker(engine)
+        own = Signal()
+        own.connect(
+            lambda changeset, numbers=numbers: numbers.extend(
+                change.key["id"] for change in changeset.changes
+            ),
+            weak=False,
+        )
+        watching.append(sqlalchemy_pub(factories[name], changesets=own))
+    for name, number in (("one", 1), ("two", 2), ("one", 3)):
+        with factories[name].begin() as session:
+            session.add(Tag(id=number, word=str(number)))
+    for each in watching:
+        each.close()
+    assert heard == {"one": [1, 3], "two": [2]}

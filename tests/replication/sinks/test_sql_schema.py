@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -410,13 +411,33 @@ def test_columns_with_quotes_in_their_names_are_found_again(target: Target, name
     assert target.table() == [(1, 5)]
 
 
-def test_a_name_that_is_too_long_is_refused_with_its_length(target: Target) -> None:
-    columns: list[dict[str, object]] = [
-        {"name": "id", "type": "int", "key": True, "nullable": False},
-        {"name": "x" * 64, "type": "int"},
-    ]
-    with pytest.raises(ApplyProblem, match="has 64 octets"):
-        apply(target, schema_change(*columns), create=True)
+@pytest.mark.parametrize(
+    ("target", "name", "length"),
+    [("postgresql", "ü" * 31, "64 octets"), ("mariadb", "ü" * 64, "65 characters")],
+    indirect=["target"],
+)
+def test_a_name_that_is_too_long_is_refused_with_its_length(
+    target: Target, name: str, length: str
+) -> None:
+    apply(target, schema_change(ID, {"name": name, "type": "int"}), create=True)
+    longer = {"name": f"{name}{'xx' if target.kind == 'postgresql' else 'x'}", "type": "int"}
+    for described in ([ID, longer], [ID]):
+        table = "t" if longer in described else str(longer["name"])
+        with pytest.raises(ApplyProblem, match=f"has {length}"):
+            apply(target, schema_change(*described, table=table), create=True)
+
+
+# SQLite does not tell them apart.
+@pytest.mark.parametrize("target", ["postgresql", "mariadb"], indirect=True)
+def test_tables_that_differ_by_case_only_are_made_where_that_is_a_difference(
+    target: Target,
+) -> None:
+    names = ["t", "T", "Ü", "ü"]
+    with closing(SqlSink(target.engine, create=True)) as sink:
+        for number, name in enumerate(names):
+            written = change("write", {"id": number}, name, after={"id": number})
+            sink.apply([changeset(number + 1, schema_change(ID, table=name), written)])
+    assert [target.table(quoted(target, name)) for name in names] == [[(n,)] for n in range(4)]
 
 
 @pytest.mark.parametrize("target", ["sqlite", "mariadb"], indirect=True)

@@ -33,6 +33,7 @@ from datetime import UTC, datetime
 from threading import Lock, get_ident
 from typing import Final
 
+from blinker import Signal
 from sqlalchemy.orm import Session
 
 from stompkit.replication.events import RowChange
@@ -41,6 +42,7 @@ from stompkit.replication.publishers.session._recording import Bulk, Recording
 from stompkit.replication.publishers.session._statements import UnseenChange
 from stompkit.replication.publishers.session._values import Converters
 from stompkit.replication.publishers.session._watch import SessionFactory, Watch, table_names
+from stompkit.replication.signals import CHANGESET
 
 __all__ = ["SESSION_ID", "Callback", "Converters", "UnseenChange", "sqlalchemy_pub"]
 
@@ -63,6 +65,7 @@ class sqlalchemy_pub:
         *,
         bulk: Bulk = "expand",
         name: str = "",
+        changesets: Signal = CHANGESET,
         on_prepare: Callback | None = None,
         on_commit: Callback | None = None,
         on_unpublished: Callback | None = None,
@@ -75,7 +78,8 @@ class sqlalchemy_pub:
         patterns, as :class:`~stompkit.replication.tables.Tables` takes them; ``None`` and an empty
         list are all. ``bulk`` says what becomes of statements that are not the unit of work's:
         ``expand``, ``refuse`` them by :class:`UnseenChange`, or ``ignore`` them. ``name`` is the
-        beginning of the origin.
+        beginning of the origin. Receivers of ``changesets`` hear of this publisher alone; those of
+        :data:`~stompkit.replication.signals.CHANGESET` hear it as well.
 
         ``on_prepare`` is called after each flush, and each statement that was expanded, with all
         changes of the transaction so far, and with what is left of them when a savepoint was rolled
@@ -92,7 +96,7 @@ class sqlalchemy_pub:
         self._on_unpublished = on_unpublished
         self._on_rollback = on_rollback
         self._name = name
-        self._publication = Publication(kind="sqlalchemy", name=name)
+        self._publication = Publication(kind="sqlalchemy", name=name, changesets=changesets)
         #: What is to be published, the thread that does so, and what others wait for.
         self._committed: deque[tuple[Session, Recording, list[RowChange], object]] = deque()
         self._publishing_thread = 0

@@ -17,6 +17,7 @@ except ModuleNotFoundError as error:
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem, Refuse, Refused, sifted
+from stompkit.replication.sinks.sql._circles import Circles
 from stompkit.replication.sinks.sql._database import (
     Database,
     ForeignKeys,
@@ -135,6 +136,7 @@ class SqlSink:
             checks_foreign_keys=foreign_keys != "off",
             defers_foreign_keys=foreign_keys == "deferred",
         )
+        self._circles = Circles(self._database, self._catalog, self._apply_one)
         self._statements = Statements(backend, self._database.engine.dialect.paramstyle)
         self._is_open = False
 
@@ -427,6 +429,9 @@ class SqlSink:
                         refused.append(Refused(one.changes[0], str(problem)))
                 else:
                     done.append((sequence, number))
+            if not done and is_over:
+                changes = [(one, one.changes[0]) for _, _, one in left]
+                done = [left[at][:2] for at in self._circles.store(connection, changes)]
             self._waiting.remove(connection, origin, done)
             left = [each for each in left if each[:2] not in done]
             if not done or not left:
@@ -455,8 +460,18 @@ class SqlSink:
         left = changes
         while True:
             refused = self._pass(connection, changeset, left)
-            if not refused or len(refused) == len(left):
-                return refused
+            if not refused:
+                return []
+            if len(refused) == len(left):
+                # Of a snapshot, others may come yet.
+                orphans = [each.change for each in refused if isinstance(each, _RefusedOrphan)]
+                each_with_it = [(changeset, each) for each in orphans]
+                is_over = not changeset.source.is_snapshot
+                stored = self._circles.store(connection, each_with_it) if is_over else ()
+                done = {id(orphans[at]) for at in stored}
+                refused = [each for each in refused if id(each.change) not in done]
+                if not done or not refused:
+                    return refused
             left = [each.change for each in refused]
 
     def _pass(
@@ -543,7 +558,14 @@ class SqlSink:
     def _make(
         self, connection: Connection, change: RowChange, columns: Sequence[SourceColumn]
     ) -> None:
-        table = self._catalog.find(connection, change.schema, change.table)
+        wanted = self._catalog.wanted(change.schema, change.table)
+        try:
+            table = self._catalog.find(connection, change.schema, change.table)
+        except TablesClash:
+            can_make = self._creates and columns and wanted is not None
+            if not can_make or wanted is None or not self._catalog.is_free(connection, *wanted):
+                raise
+            table = None
         if table is not None and self._evolves:
             table = self._change_columns(connection, table, change, columns)
         if table is not None:
@@ -551,7 +573,6 @@ class SqlSink:
             if missing and self._evolves:
                 make_columns(connection, table, missing)
             return
-        wanted = self._catalog.wanted(change.schema, change.table)
         if wanted is not None and columns and self._creates:
             make_table(connection, *wanted, columns)
 

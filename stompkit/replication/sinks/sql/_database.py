@@ -83,6 +83,11 @@ class Database:
         #: The URL without its secrets.
         self.name = self.engine.url.set(query={}).render_as_string()
 
+    @property
+    def can_defer(self) -> bool:
+        """Whether foreign keys may be looked at later, and earlier again."""
+        return self.backend == "postgresql" and self._foreign_keys == "deferred"
+
     def close(self) -> None:
         """Disconnect; an engine that was given goes on."""
         if self._is_own:

@@ -30,8 +30,17 @@ __all__ = [
 
 #: How many characters of a key MySQL can index.
 _MYSQL_KEY: Final = 255
-#: How long a name may be: in octets, PostgreSQL cuts it off quietly; MySQL's are characters.
-_LONGEST_NAME: Final = 63
+#: How much of a name is shown.
+_SHOWN_NAME: Final = 63
+#: How long a name may be: PostgreSQL cuts off quietly what is longer. SQLite has no limit, but a
+#: name from the wire should have one.
+_LONGEST_NAME: Final[Mapping[str, tuple[int, str]]] = {
+    "postgresql": (63, "octets"),
+    "sqlite": (63, "octets"),
+    "mysql": (64, "characters"),
+}
+#: The last character that names in MySQL can have.
+_LAST_OF_MYSQL: Final = "\uffff"
 
 #: Digits that MySQL's numbers have at most, and those behind the point.
 _MYSQL_DIGITS: Final = (65, 30)
@@ -120,7 +129,7 @@ def make_table(
     _refuse_equal_names(columns, backend)
     made = [
         Column(
-            _checked(column.name),
+            _checked(column.name, backend),
             _type(column, backend),
             primary_key=column.key,
             quote=True,
@@ -129,7 +138,7 @@ def make_table(
         )
         for column in columns
     ]
-    table = Table(_checked(name), MetaData(), *made, schema=schema, quote=True)
+    table = Table(_checked(name, backend), MetaData(), *made, schema=schema, quote=True)
     table.dialect_kwargs.update(table_options(connection))
     connection.execute(CreateTable(table, if_not_exists=True))
 
@@ -140,7 +149,7 @@ def make_columns(
     """Add columns to a table, which can be NULL."""
     backend = _backend(connection)
     for column in columns:
-        made = Column(_checked(column.name), _type(column, backend), quote=True)
+        made = Column(_checked(column.name, backend), _type(column, backend), quote=True)
         definition = CreateColumn(made).compile(dialect=connection.dialect)
         # The driver takes the statement as it is: what it would take for a parameter is doubled.
         connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ADD COLUMN {definition}")
@@ -177,7 +186,7 @@ def rename_columns(connection: Connection, table: TargetTable, renamed: Mapping[
     for old, new in renamed.items():
         column = table.column(old)
         if column is not None and table.column(new) is None:
-            name = quote(connection, _checked(new))
+            name = quote(connection, _checked(new, _backend(connection)))
             connection.exec_driver_sql(
                 f"ALTER TABLE {table.quoted} RENAME COLUMN {column.quoted} TO {name}"
             )
@@ -253,19 +262,22 @@ def _backend(connection: Connection) -> str:
     return "mysql" if name == "mariadb" else name
 
 
-def _checked(name: str) -> str:
+def _checked(name: str, backend: str) -> str:
     """A name from the wire; raises :class:`SchemaProblem` for what no table or column is called."""
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError:
-        length = 0
-    if length > _LONGEST_NAME:
+    if not name or not name.isprintable() or name != name.strip():
+        raise SchemaProblem(f"a table or a column can't be called {name[:_SHOWN_NAME]!r}")
+    if backend == "mysql" and max(name) > _LAST_OF_MYSQL:
         raise SchemaProblem(
-            f"the name {name[:_LONGEST_NAME]!r}... has {length} octets, and a target's has at most "
-            f"{_LONGEST_NAME}: give it another name by --table-map, or leave the column out"
+            f"the name {name[:_SHOWN_NAME]!r} has characters beyond U+FFFF, and the target's can't "
+            "have them: give it another name by --table-map, or leave the column out"
         )
-    if not length or not name.isprintable() or name != name.strip():
-        raise SchemaProblem(f"a table or a column can't be called {name[:_LONGEST_NAME]!r}")
+    most, unit = _LONGEST_NAME[backend]
+    length = len(name.encode()) if unit == "octets" else len(name)
+    if length > most:
+        raise SchemaProblem(
+            f"the name {name[:_SHOWN_NAME]!r}... has {length} {unit}, and the target's has at most "
+            f"{most}: give it another name by --table-map, or leave the column out"
+        )
     return name
 
 

@@ -152,6 +152,18 @@ class Catalog:
             self._tables[source] = self._look(connection, source)
         return self._owned(source, self._tables[source])
 
+    def is_free(self, connection: Connection, schema: str | None, name: str) -> bool:
+        """Whether a table can be made under this very name beside those that are there."""
+        if self._backend == "sqlite":
+            return False
+        names = inspect(connection).get_table_names(schema)
+        if (
+            self._backend == "mysql"
+            and connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar()
+        ):
+            return False
+        return name not in names
+
     def _owned(self, source: tuple[str, str], found: TargetTable | None) -> TargetTable | None:
         """See that a target's table has one source, unless somebody has said otherwise."""
         if found is not None and not self._is_mapped(source):

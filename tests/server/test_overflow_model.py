@@ -557,7 +557,7 @@ class OverflowMachine(RuleBasedStateMachine):
                 box.add(message)
                 if self.store is not None and box.name != MEMORY:
                     # Each is read in a turn of its own.
-                    box.hand_out()
+                    self.deliver_from(box)
         self.deliver()
         self.observe()
 

@@ -223,7 +223,9 @@ class WaitingMachine(RuleBasedStateMachine):
         for message in self.in_state("ready"):
             if 0 < message.expires <= self.now:
                 message.state = "overdue"
-        for message in self.in_state("overdue"):
+        # Who has waited for room was noted in the order of the senders, and not of what they sent.
+        overdue = self.in_state("overdue")
+        for message in sorted(overdue, key=lambda each: (each.expires, int(each.body))):
             if self.settings.expired == "discard":
                 message.state = "gone"
             elif len(self.in_state("letter", "held letter")) < self.most_letters:

@@ -19,14 +19,15 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.pool import NullPool
 
 from stompkit._commands.pipeline import main
+from stompkit._commands.replicate import main as replicate
 from stompkit.replication.events import RowChange, Source, make_changeset
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.spark.jobs import PipelineProblem, load
 from stompkit.spark.jobs.verify import Verdict, verify
 from tests.effort import effort
-from tests.servers import SqlServer, postgresql
+from tests.servers import SqlServer, mariadb, postgresql
 
-__all__ = ["postgresql"]
+__all__ = ["mariadb", "postgresql"]
 
 CREATE = (
     "CREATE TABLE orders (id INT NOT NULL PRIMARY KEY, state VARCHAR(20), total NUMERIC(12, 4))"
@@ -228,6 +229,51 @@ def test_days_of_intervals_are_not_24_hours(request: pytest.FixtureRequest, tmp_
     assert shop.found(tables=["spans"]) == []
     change(shop.target, "UPDATE spans SET v = 'PT24H' WHERE id = 0")
     assert shop.found(tables=["spans"]) == [("different", 0, ["v"])]
+
+
+#: Texts of a number of single precision, a time and a number of double precision.
+NUMBERS_AND_TIMES = [
+    ("1.1", "12:30:00.5", "1.1"),
+    ("3.3333333", "00:00:00", "0.1"),
+    ("16777216", "23:59:59.999999", "1e300"),
+    ("-1e-30", "00:00:00.000001", "-0.30000000000000004"),
+]
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgresql", "mariadb"])
+@pytest.mark.parametrize("source", ["postgresql", "mariadb"])
+def test_what_was_replicated_is_equal_whatever_the_target_made_of_it(
+    request: pytest.FixtureRequest, tmp_path: Path, source: str, target: str
+) -> None:
+    database: SqlServer = request.getfixturevalue(source)
+    shop = Shop(tmp_path, database.url(database.new_database()))
+    if target != "sqlite":
+        other: SqlServer = request.getfixturevalue(target)
+        shop.url = other.url(other.new_database())
+        shop.target = create_engine(shop.url, poolclass=NullPool)
+        url = shop.source.url.render_as_string(hide_password=False)
+        shop.describe(f'[verify]\nsource = "{url}"\nsettle = "0s"\n')
+    single = "FLOAT" if source == "mariadb" else "REAL"
+    change(
+        shop.source,
+        f"CREATE TABLE t (id INT PRIMARY KEY, f {single}, c TIME(6), d DOUBLE PRECISION)",
+    )
+    for number, row in enumerate(NUMBERS_AND_TIMES):
+        values = ", ".join(f"'{value}'" for value in row)
+        change(shop.source, f"INSERT INTO t VALUES ({number}, {values})")
+    job = ["--from", _plain(shop.source), "--to", _plain(shop.target), "--create"]
+    kept = ["--slot", f"s{len(source + target)}", "--state-dir", str(tmp_path / "kept")]
+    assert replicate([*job, "--once", "--quiet", "--snapshot", "only", *kept]) == 0
+    assert shop.found(tables=["t"]) == []
+    changed = "UPDATE t SET f = 1.2, c = '12:30:00.6', d = 1.1000000000000003 WHERE id = 0"
+    change(shop.source, changed)
+    assert shop.found(tables=["t"]) == [("different", 0, ["f", "c", "d"])]
+
+
+def _plain(engine: Engine) -> str:
+    """A URL without its driver."""
+    url = engine.url.set(drivername=engine.url.get_backend_name())
+    return url.render_as_string(hide_password=False)
 
 
 def test_what_the_replica_lacks_is_told_and_what_it_has_more_is_not(shop: Shop) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from sqlalchemy.dialects import mysql
 
 from stompkit.replication.sinks.sql.parts import Database, TargetColumn, TargetTable
 from stompkit.spark.jobs._meanings import Meaning, Read, reader
@@ -187,8 +188,13 @@ def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator
 
 def _selected(column: TargetColumn) -> str:
     """An expression whose values say all that those of a column do."""
-    # Drivers take days and months for numbers of hours.
-    return f"CAST({column.quoted} AS text)" if column.family == "interval" else column.quoted
+    if column.family == "interval":
+        # Drivers take days and months for numbers of hours.
+        return f"CAST({column.quoted} AS text)"
+    if isinstance(column.type_, mysql.FLOAT):
+        # It is shown with fewer digits than it has.
+        return f"CAST({column.quoted} AS DOUBLE)"
+    return column.quoted
 
 
 def _bucket(key: Key) -> int:

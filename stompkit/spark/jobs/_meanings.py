@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from sqlalchemy import types
 from sqlalchemy.dialects import mysql
 
 from stompkit.replication.sinks.sql.parts import TargetColumn
 from stompkit.replication.values import Interval
 
-__all__ = ["Meaning", "Read", "meaning_of", "reader"]
+__all__ = ["Meaning", "Read", "is_single", "meaning_of", "reader"]
 
 #: What both of two columns hold, whatever their databases call it.
 Meaning = Literal[
@@ -27,6 +29,7 @@ Meaning = Literal[
     "time",
     "bool",
     "number",
+    "single",
     "bytes",
     "set",
     "char",
@@ -59,12 +62,22 @@ _BY_FAMILY: Final[tuple[tuple[str, Meaning], ...]] = (
 )
 
 
-def meaning_of(one: TargetColumn, other: TargetColumn) -> Meaning:
-    """What the values of two columns are compared as."""
-    columns = (one, other)
+def is_single(column: TargetColumn, backend: str) -> bool:
+    """Return whether a column holds numbers of single precision."""
+    if backend == "postgresql":
+        return isinstance(column.type_, types.REAL)
+    return isinstance(column.type_, mysql.FLOAT)
+
+
+def meaning_of(source: TargetColumn, target: TargetColumn, backend: str) -> Meaning:
+    """What the values of two columns are compared as; *backend* is that of the source."""
+    columns = (source, target)
     families = {column.family for column in columns}
     if families <= {"json", "array"}:
         return "documents"
+    if is_single(source, backend) and families <= {"float", "decimal", "int"}:
+        # A database may show fewer digits than it has, and another one keep what was shown.
+        return "single"
     for family, meaning in _BY_FAMILY:
         if family in families:
             return meaning
@@ -117,6 +130,14 @@ def _number(value: Any) -> Any:
     return str(number.normalize(_EXACT))
 
 
+def _single(value: Any) -> Any:
+    """The number of single precision that is the nearest."""
+    if not isinstance(value, (int, float, Decimal, str)):
+        raise TypeError
+    (single,) = struct.unpack("f", struct.pack("f", float(value)))
+    return _number(single)
+
+
 def _bool(value: Any) -> Any:
     if isinstance(value, str) and value.lower() in _TRUTH:
         return _TRUTH[value.lower()]
@@ -139,7 +160,8 @@ def _date(value: Any) -> Any:
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
         value = value.date() if value.time() == time() else value
-    assert isinstance(value, date)
+    if not isinstance(value, date):
+        raise TypeError
     return value.isoformat()
 
 
@@ -149,6 +171,9 @@ def _time(value: Any) -> Any:
         value = time.fromisoformat(value)
     if isinstance(value, timedelta):
         return value // _MICROSECOND
+    if not isinstance(value, time):
+        # Where a time is not kept as such, it is microseconds.
+        return int(value)
     since = timedelta(
         hours=value.hour,
         minutes=value.minute,
@@ -173,11 +198,18 @@ def _interval(value: Any) -> Any:
 def _uuid(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
-    return str(UUID(bytes=bytes(value)) if not isinstance(value, str) else UUID(value))
+    return str(UUID(bytes=_octets(value)) if not isinstance(value, str) else UUID(value))
 
 
 def _bytes(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else bytes(value)
+    return value.encode() if isinstance(value, str) else _octets(value)
+
+
+def _octets(value: Any) -> bytes:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        # Of a number, bytes() would make as many zeros.
+        raise TypeError
+    return bytes(value)
 
 
 def _set(value: Any) -> Any:
@@ -228,6 +260,7 @@ _READ: Final[dict[Meaning, Read]] = {
     "time": _time,
     "bool": _bool,
     "number": _number,
+    "single": _single,
     "bytes": _bytes,
     "set": _set,
     "char": _char,

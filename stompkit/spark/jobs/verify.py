@@ -211,7 +211,8 @@ class _Pairs:
         for each in names:
             own, its = source.column(each), target.column(each)
             assert own is not None
-            meanings.append(meaning_of(own, own if its is None else its))
+            backend = self._one.database.backend
+            meanings.append(meaning_of(own, own if its is None else its, backend))
         sides = (
             Side.of(self._urls[0], source, names, meanings, len(keys)),
             Side.of(self._urls[1], target, names, meanings, len(keys)),

@@ -9,7 +9,8 @@ matters: writes among themselves are sorted by tables, and so are deletes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -29,7 +30,7 @@ from stompkit.spark._states import (
     Step,
     TableRules,
 )
-from stompkit.spark._told import told_columns
+from stompkit.spark._told import told_changes, told_columns
 from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["Collapse", "collapse"]
@@ -65,6 +66,10 @@ class Collapse:
         self.problems: list[Problem] = []
         #: What changes with the operation ``schema`` tell, by table.
         self.schemas: dict[tuple[str, str], dict[str, NewColumn]] = {}
+        #: By table and the present name of a column the names that it had before, the first first.
+        self.renamed: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+        #: Tables of these whose rows are not told again.
+        self.untold: set[tuple[str, str]] = set()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take changes; those that can't be understood are among the ``problems``."""
@@ -134,16 +139,7 @@ class Collapse:
         old_key: Document | None,
     ) -> None:
         if operation == "schema":
-            columns = told_columns(after or {})
-            if names := table.key_names:
-                columns = {
-                    each.name: msgspec.structs.replace(each, key=each.name in names)
-                    for each in columns.values()
-                }
-            if self._choice.is_partial:
-                keys = [each.name for each in columns.values() if each.key]
-                columns = self._choice.reduced(columns, keys)
-            self.schemas[table.schema, table.name] = columns
+            self._take_schema(table, after or {})
             return
         if operation == "truncate":
             self._turn(table, deletes=True)
@@ -212,6 +208,80 @@ class Collapse:
         else:
             state.columns.update(image)
             state.place = place
+
+    def _take_schema(self, table: OpenTable, after: Document) -> None:
+        """Columns become others: what comes before is told in their new names, too."""
+        source = (table.schema, table.name)
+        columns, changes = told_columns(after), told_changes(after)
+        if names := table.key_names:
+            columns = {
+                each.name: msgspec.structs.replace(each, key=each.name in names)
+                for each in columns.values()
+            }
+        if self._choice.is_partial:
+            keys = [each.name for each in columns.values() if each.key]
+            columns = self._choice.reduced(columns, keys)
+        renamed = self._chosen(table, changes.renamed)
+        if renamed and not self._choice.follows_names:
+            if changes.untold == "names":
+                old, new = next(iter(renamed.items()))
+                raise Broken(
+                    f"the column {old!r} is called {new!r} from then on, which this job does not"
+                    " follow. To go on, have the job replicate, under another name, apply the spool"
+                    " to an empty target"
+                )
+            renamed = {}
+        if renamed:
+            self._rename(table, renamed)
+            known = self.renamed.setdefault(source, {})
+            known |= {new: (*known.pop(old, ()), old) for old, new in renamed.items()}
+            if changes.untold == "names":
+                self.untold.add(source)
+        self.schemas[source] = columns
+        if changes.untold == "values":
+            statement = after.get("statement")
+            told = f" ({statement[:200]})" if isinstance(statement, str) else ""
+            raise Broken(
+                f"rows that were there have become others by a statement{told}, and the source"
+                " takes no snapshots, so that they are not told again. To go on, copy the table by"
+                " other means, and set on-problem to dead-letter; or publish with --snapshot"
+                " initial, which copies such tables"
+            )
+
+    def _chosen(self, table: OpenTable, renamed: Mapping[str, str]) -> Mapping[str, str]:
+        """The columns with other names that are applied; raises Broken where that is not clear."""
+        choice = self._choice
+        for old, new in renamed.items():
+            for option, names in (
+                ("column_list", choice.columns or frozenset()),
+                ("except_column_list", choice.except_columns),
+                ("keys", frozenset(table.key_names)),
+            ):
+                if old in names and new not in names:
+                    raise Broken(
+                        f"the column {old!r}, which is in {option}, is called {new!r} now."
+                        f" To go on, name that in {option} as well"
+                    )
+        if not renamed.keys().isdisjoint(renamed.values()):
+            raise Broken(
+                "columns have exchanged their names. To go on, do the same in the target, and set"
+                " on-problem to dead-letter"
+            )
+        if not choice.is_partial:
+            return renamed
+        chosen = choice.reduced({new: old for old, new in renamed.items()}, table.key_names)
+        return {old: new for new, old in chosen.items()}
+
+    def _rename(self, table: OpenTable, renamed: Mapping[str, str]) -> None:
+        source = (table.schema, table.name)
+        steps = [step.states for step in self._steps if step.table == source]
+        for state in chain(table.states.values(), *steps):
+            state.key = _with_names(state.key, renamed)
+            if state.columns is not None:
+                state.columns = _with_names(state.columns, renamed)
+            if state.old is not None:
+                state.old = _with_names(state.old, renamed)
+        table.told_key = tuple(renamed.get(name, name) for name in table.told_key)
 
     @staticmethod
     def _primary_key(table: OpenTable, image: Document) -> tuple[str, ...]:
@@ -299,6 +369,10 @@ class Collapse:
     def _close_all(self) -> None:
         for table in [each for each in self._tables.values() if each]:
             self._close(table)
+
+
+def _with_names(row: Document, renamed: Mapping[str, str]) -> Document:
+    return {renamed.get(name, name): value for name, value in row.items()}
 
 
 def collapse(

@@ -87,6 +87,9 @@ class Choice:
     except_columns: frozenset[str] = frozenset()
     #: Whether an update that sets a column to NULL leaves it as it is.
     ignores_null_updates: bool = False
+    #: Whether columns get the names that the source gives them. Without it one with a new name is
+    #: another column, which is as good where rows are told again.
+    follows_names: bool = True
 
     def has(self, schema: str, table: str) -> bool:
         """Whether changes of that table are applied."""

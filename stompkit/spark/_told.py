@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.sinks.sql.parts import SchemaProblem, columns_of
+from stompkit.replication.sinks.sql.parts import (
+    ColumnChanges,
+    SchemaProblem,
+    changes_of,
+    columns_of,
+)
 from stompkit.replication.values import ValueProblem, row_from_json
 from stompkit.spark._states import Broken, Document
 from stompkit.spark.targets.base import NewColumn
 
-__all__ = ["told_columns"]
+__all__ = ["told_changes", "told_columns"]
 
 
 def told_columns(told: Document) -> dict[str, NewColumn]:
@@ -19,8 +24,7 @@ def told_columns(told: Document) -> dict[str, NewColumn]:
     that can't be read.
     """
     try:
-        change = RowChange(table="", action="schema", key={}, after=row_from_json(told))
-        columns = columns_of(change)
+        columns = columns_of(_change(told))
     except (SchemaProblem, ValueProblem) as problem:
         raise Broken(str(problem)) from None
     return {
@@ -36,3 +40,18 @@ def told_columns(told: Document) -> dict[str, NewColumn]:
         )
         for each in columns
     }
+
+
+def told_changes(told: Document) -> ColumnChanges:
+    """Return what has become of columns that were there, and of the rows with them.
+
+    Raises :class:`~stompkit.spark._states.Broken` for what can't be read.
+    """
+    try:
+        return changes_of(_change(told))
+    except (SchemaProblem, ValueProblem) as problem:
+        raise Broken(str(problem)) from None
+
+
+def _change(told: Document) -> RowChange:
+    return RowChange(table="", action="schema", key={}, after=row_from_json(told))

@@ -308,6 +308,8 @@ class _Batch:
                 self._df = self._df.sortWithinPartitions("_partition", "_ordinal", "change")
                 self._ranges = None
                 return _Unsorted()
+            if any(part.is_renamed for part in parts):
+                return self._by_driver(job)
             lacking = merged(part.lacking for part in parts)
             if lacking:
                 self._target.evolve(lacking)

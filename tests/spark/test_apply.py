@@ -88,6 +88,21 @@ def test_changes_that_lost_their_order_are_sorted_first(
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_columns_that_get_other_names_do_so_between_changes(
+    spark: SparkSession, target: Target
+) -> None:
+    """Whatever task has read which of the changes."""
+    target.execute(SIMPLE)
+    rows = history()[:1000]
+    told = change("schema", {}, after={"renamed": {"a": "c"}, "untold": "names"})
+    later = change("update", {"id": 1}, after={"c": "later"})
+    rows += [row_of(told, 1000), row_of(later, 1001)]
+    apply_changes(frame(spark, rows, 3), target.url, pipeline="p")
+    names = [(key, "later" if key == 1 else a, b) for key, a, b in outcome(rows[:1000])]
+    assert target.rows("SELECT id, c, b FROM t ORDER BY id") == names
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 def test_what_a_batch_needs_is_made_or_told(spark: SparkSession, target: Target) -> None:
     target.execute("CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a VARCHAR(20))")
     rows = history()[:50]

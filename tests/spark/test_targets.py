@@ -66,7 +66,7 @@ class Pipeline:
 
     def run(self, rows: Sequence[dict[str, Any]], tasks: int = 1) -> Committed:
         """Apply a batch."""
-        for _ in range(3):
+        for _ in range(6):
             job = self.begin()
             if not job.is_plain:
                 applied = self.target.apply([batch_of(rows)], job)
@@ -81,14 +81,15 @@ class Pipeline:
             parts = [
                 part for begin, end in pairwise(cuts) for part in self.stage(rows[begin:end], job)
             ]
+            is_renamed = any(part.is_renamed for part in parts)
             lacking = next((part.lacking for part in parts if part.lacking), None)
-            if lacking is not None:
+            if lacking is not None and not is_renamed:
                 self.target.evolve(lacking)
                 continue
             problems = [each for part in parts for each in part.problems]
             if problems and not job.dead_letters:
                 raise ApplyProblem(str(problems[0]))
-            if not any(part.failures for part in parts):
+            if not is_renamed and not any(part.failures for part in parts):
                 try:
                     done = self.target.commit(parts, job)
                 except ApplyProblem:
@@ -491,6 +492,110 @@ def test_columns_that_cannot_be_read_are_an_error(
     made = pipeline(replace(JOB, dead_letters=True))
     assert made.run(rows_of(write(1), told)).dead_letters == 1
     assert made.fence() == {0: 1}
+
+
+def picked(target: Target, columns: str) -> list[tuple[Any, ...]]:
+    """Columns of the rows."""
+    return [tuple(row) for row in target.rows(f"SELECT {columns} FROM t ORDER BY 1")]
+
+
+def renames(table: str = "t", untold: str = "", **renamed: str) -> RowChange:
+    """A change of the schema that tells new names of columns by the old ones."""
+    more = {"untold": untold} if untold else {}
+    return RowChange(
+        table=table, action="schema", key={}, after={"renamed": renamed, **more}, schema=""
+    )
+
+
+def test_a_column_with_another_name_keeps_its_rows(target: Target, pipeline: MakePipeline) -> None:
+    """Also those of changes in front of the new name, whatever task has read them."""
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'there', 1), (4, 'stays', 4)")
+    rows = rows_of(
+        update(1, a="old"),
+        write(2, a="x", b=1),
+        delete(3),
+        renames(a="c", untold="names"),
+        update(2, c="y"),
+        write(3, c="z"),
+    )
+    made = pipeline()
+    made.run(rows, tasks=3)
+    assert picked(target, "id, c, b") == [
+        (1, "old", 1),
+        (2, "y", 1),
+        (3, "z", None),
+        (4, "stays", 4),
+    ]
+    # Again, as after a crash between the new name and the rows.
+    pipeline(replace(JOB, pipeline="q")).run(rows, tasks=2)
+    assert len(picked(target, "id, c, b")) == 4
+    assert "a" not in {column["name"] for column in inspect(target.engine).get_columns("t")}
+
+
+def test_a_key_with_another_name_is_followed(target: Target, pipeline: MakePipeline) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
+    after = change("update", {"no": 1}, "t", after={"no": 1, "b": 5})
+    pipeline().run(rows_of(update(1, b=4), write(2, b=2), renames(id="no"), after), tasks=2)
+    assert picked(target, "no, a, b") == [(1, "x", 5), (2, None, 2)]
+
+
+def test_a_name_that_was_given_away_and_made_anew_is_another_column(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
+    again = schema_change(
+        {"name": "id", "type": "int", "key": True},
+        {"name": "c", "type": "text"},
+        {"name": "a", "type": "int"},
+    )
+    rows = rows_of(renames(a="c"), again, update(1, a=7))
+    made = pipeline()
+    made.run(rows)
+    assert picked(target, "id, c, a") == [(1, "x", 7)]
+    pipeline(replace(JOB, pipeline="q")).run(rows)
+    assert picked(target, "id, c, a") == [(1, "x", 7)]
+
+
+@pytest.mark.parametrize(
+    ("told", "job", "reason"),
+    [
+        (renames(untold="values"), JOB, "not told again. To go on"),
+        (renames(a="b", b="a"), JOB, "exchanged their names. To go on"),
+        (
+            renames(a="c", untold="names"),
+            replace(JOB, choice=Choice(follows_names=False)),
+            "does not follow. To go on",
+        ),
+        (renames(a="c"), replace(JOB, choice=Choice(columns=frozenset("a"))), "in column_list"),
+        (
+            renames(a="c"),
+            replace(JOB, choice=Choice(except_columns=frozenset("a"))),
+            "in except_column_list",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_stops_with_what_to_do(
+    target: Target, pipeline: MakePipeline, told: RowChange, job: Job, reason: str
+) -> None:
+    target.execute(SIMPLE, "INSERT INTO t VALUES (1, 'x', 1)")
+    rows = rows_of(update(1, b=2), told, update(1, b=3))
+    with pytest.raises(ApplyProblem, match=reason):
+        pipeline(job).run(rows)
+    assert target.table() == [(1, "x", 1)]
+    made = pipeline(replace(job, dead_letters=True))
+    assert made.run(rows).dead_letters == 1
+    assert target.table() == [(1, "x", 3)]
+
+
+def test_a_name_that_may_not_be_changed_stops_with_the_statement(
+    target: Target, pipeline: MakePipeline
+) -> None:
+    target.execute(SIMPLE)
+    with pytest.raises(SchemaProblem, match=r"To go on, ALTER TABLE .* RENAME COLUMN a TO c"):
+        pipeline(evolve=False).run(rows_of(renames(a="c"), write(1, c="x")))
+    target.execute("ALTER TABLE t ADD COLUMN c VARCHAR(20)")
+    with pytest.raises(SchemaProblem, match="has both"):
+        pipeline().run(rows_of(renames(a="c"), write(1, c="x")))
 
 
 def test_a_column_that_may_not_be_added_stops_with_what_to_do(

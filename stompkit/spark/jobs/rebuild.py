@@ -183,6 +183,8 @@ class _Rebuild:
             # Its ordinals are those of no spool, nor of another rebuild.
             spool=f"rebuild-{uuid4().hex}",
             choice=Choice(
+                # What was staged before has the former names.
+                follows_names=False,
                 keys={name: tuple(columns) for name, columns in by_table.items()},
                 tables=None if how.tables is None else frozenset(how.tables),
                 columns=None if how.column_list is None else frozenset(how.column_list),

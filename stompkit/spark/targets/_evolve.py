@@ -16,6 +16,7 @@ from stompkit.replication.sinks.sql.parts import (
     TargetTable,
     make_columns,
     make_table,
+    rename_columns,
 )
 from stompkit.spark.targets._widen import Wider, statement_of
 from stompkit.spark.targets.base import Lacking, NewColumn
@@ -119,6 +120,8 @@ def evolve(
             if not isinstance(each, Wider)
         ]
         if table is not None:
+            table = _rename(connection, catalog, table, source, columns, may=add_columns)
+        if table is not None:
             widened = [each for each in columns.values() if isinstance(each, Wider)]
             _widen(connection, table, widened)
         if table is None:
@@ -153,6 +156,40 @@ def evolve(
                 " or open the target with evolve=True, or name them in `except_column_list`"
             )
         make_columns(connection, table, new)
+
+
+def _rename(
+    connection: Connection,
+    catalog: Catalog,
+    table: TargetTable,
+    source: tuple[str, str],
+    columns: Mapping[str, NewColumn],
+    *,
+    may: bool,
+) -> TargetTable | None:
+    """Give columns the names that the source gives them; gives the table as it is then."""
+    renamed = {each.was: each.name for each in columns.values() if each.was}
+    if not renamed:
+        return table
+    old, new = next(iter(renamed.items()))
+    command = f"ALTER TABLE {table.quoted} RENAME COLUMN {old} TO {new}"
+    if not may:
+        raise SchemaProblem(
+            f"the source calls the column {old!r} of the table {table.name!r} {new!r} now."
+            f" To go on, {command}, or open the target with evolve=True"
+        )
+    try:
+        rename_columns(connection, table, renamed)
+    except DBAPIError as error:
+        if error.connection_invalidated or error.orig is None:
+            raise
+        reason = " ".join(str(error.orig.args[-1]).split())
+        raise SchemaProblem(
+            f"the source calls the column {old!r} of the table {table.name!r} {new!r} now, and the"
+            f" target refuses that name: {reason}. To go on, do what that asks for: {command}"
+        ) from error
+    catalog.forget()
+    return catalog.find(connection, *source)
 
 
 def _widen(connection: Connection, table: TargetTable, columns: Iterable[Wider]) -> None:

@@ -340,6 +340,9 @@ class FileTarget(ABC):
         collapse = Collapse(job.choice, self._rules)
         for batch in new:
             collapse.add(_without(batch, ahead))
+        staged.is_renamed = bool(collapse.renamed)
+        if staged.is_renamed:
+            return staged
         plan = self._plan(collapse.steps(), collapse)
         staged.changes = collapse.changes
         staged.problems = collapse.problems
@@ -359,7 +362,36 @@ class FileTarget(ABC):
         for source, columns in (collapse.schemas if collapse is not None else {}).items():
             if self._is_wanted(self._table(*source), columns):
                 plan.schemas[source] = columns
+        if collapse is not None:
+            self._rename(collapse)
         return plan
+
+    def _rename(self, collapse: Collapse) -> None:
+        """See that the new names of columns can be followed, which files have no place for.
+
+        Where rows are told again a column of the new name is as good.
+        """
+        for source, renamed in collapse.renamed.items():
+            held = self._held(*source)
+            is_untold = source in collapse.untold
+            for new, names in renamed.items() if held is not None else ():
+                assert held is not None
+                there = [name for name in names if held.table.column(name) is not None]
+                if not there or held.table.column(new) is not None:
+                    continue
+                if not is_untold and not any(name in held.key for name in there):
+                    continue
+                way = (
+                    f"write the table anew with a column {new!r} in its place"
+                    if is_untold
+                    else "remove the table from the target, and open that with create=True: all"
+                    " rows are told again behind this change"
+                )
+                raise SchemaProblem(
+                    f"the source calls the column {there[0]!r} of the table"
+                    f" {'.'.join(filter(None, source))!r} {new!r} now, and columns of files keep"
+                    f" their names. To go on, {way}"
+                )
 
     def _is_wanted(self, table: TargetTable | None, columns: Mapping[str, NewColumn]) -> bool:
         if table is None:

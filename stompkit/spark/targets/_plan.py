@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.sinks.sql.parts import CannotStore, Kind, TargetColumn, TargetTable
+from stompkit.replication.sinks.sql.parts import (
+    CannotStore,
+    Kind,
+    SchemaProblem,
+    TargetColumn,
+    TargetTable,
+)
 from stompkit.replication.values import ValueProblem, from_json
 from stompkit.spark._states import Document, Problem, State, Step
 from stompkit.spark.targets._quick import quick
@@ -79,8 +85,32 @@ class Plan:
     )
     #: Columns that a source says its tables have, of which the target lacks some.
     schemas: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
+    #: What the target calls columns that the source calls otherwise now, by table and that name.
+    renamed: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     #: The keys of those tables.
     keys: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def rename(
+        self, source: tuple[str, str], renamed: Mapping[str, tuple[str, ...]], told: Iterable[str]
+    ) -> None:
+        """Have columns of a table get the names that the source gives them.
+
+        ``told`` are the columns that it has in the end. Raises SchemaProblem where the target has
+        both names, and not both are the source's.
+        """
+        table = self.find(*source)
+        for new, names in renamed.items() if table is not None else ():
+            assert table is not None
+            there = [name for name in names if table.column(name) is not None]
+            if table.column(new) is None:
+                if there:
+                    self.renamed.setdefault(source, {})[new] = there[0]
+            elif left := [name for name in there if name not in set(told)]:
+                raise SchemaProblem(
+                    f"the source calls the column {left[0]!r} of the table"
+                    f" {'.'.join(filter(None, source))!r} {new!r} now, and the target has both."
+                    f" To go on, have {new!r} there the values of both, and drop {left[0]!r}"
+                )
 
     def add(self, step: Step) -> None:
         """Take a step; what can't be done is among the ``problems``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
@@ -103,6 +104,8 @@ class Session:
                 is_wanted = self._settings["evolve"] and is_new
             if is_wanted:
                 plan.schemas[source] = columns
+        for source, renamed in collapse.renamed.items():
+            plan.rename(source, renamed, collapse.schemas.get(source, ()))
         return plan
 
     @property
@@ -128,6 +131,11 @@ class Session:
             }
         for source, told in plan.schemas.items():
             made[source] = {**made.get(source, {}), **told}
+        for source, renamed in plan.renamed.items():
+            own = made.setdefault(source, {})
+            for new, was in renamed.items():
+                column = own.get(new) or NewColumn(new, "text")
+                own[new] = msgspec.structs.replace(column, was=was)
         return {source: columns for source, columns in made.items() if columns}
 
     def do(self, connection: Connection, op: Op) -> int:

@@ -48,6 +48,8 @@ class NewColumn(msgspec.Struct, frozen=True):
     is_told: bool = False
     #: Whether an interval is one of time only, such as MySQL's TIME.
     is_clock: bool = False
+    #: What the target calls it, where the source has given it another name since.
+    was: str = ""
 
 
 #: The columns that tables lack, by schema and name of the source.
@@ -100,6 +102,9 @@ class Staged:
     problems: list[Problem] = field(default_factory=list)
     #: What is left of rows that the target can't hold; nothing was made of anything then.
     failures: list[Problem] = field(default_factory=list)
+    #: Whether columns get other names in it: what comes before has to be read with what comes
+    #: behind, so the driver does it. Nothing was made of anything then.
+    is_renamed: bool = False
     #: Columns that the target lacks; nothing was made of anything then.
     lacking: dict[tuple[str, str], dict[str, NewColumn]] = field(default_factory=dict)
 

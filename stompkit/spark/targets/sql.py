@@ -211,6 +211,9 @@ class SqlTarget:
             collapse = Collapse(job.choice, rules)
             for batch in batches:
                 collapse.add(batch)
+            staged.is_renamed = bool(collapse.renamed)
+            if staged.is_renamed:
+                return
             plan = session.plan(connection, collapse.steps(), collapse)
             staged.changes = collapse.changes
             staged.problems = collapse.problems

@@ -136,8 +136,14 @@ def test_without_a_snapshot_it_is_said_that_rows_are_others(
     database.run(TABLE, ROWS)
     reading = Reading(database)
     database.run("ALTER TABLE t ADD c INT DEFAULT 5")
-    assert [change.action for change in reading.changes()] == ["schema"]
+    (change,) = reading.changes()
+    assert change.action == "schema"
+    assert (change.after or {})["untold"] == "values"
     assert "no snapshot is taken" in caplog.text
+    database.run("ALTER TABLE t RENAME COLUMN c TO d")
+    (change,) = reading.changes()
+    assert (change.after or {})["renamed"] == {"c": "d"}
+    assert (change.after or {})["untold"] == "names"
 
 
 T = ("s", "t")
@@ -165,7 +171,14 @@ T = ("s", "t")
             "ALTER TABLE t CHANGE a b INT",
             [Effect(T, "copy", renamed=(("a", "b"),), retyped=("b",))],
         ),
-        ("ALTER TABLE t RENAME COLUMN a TO b", [Effect(T, "copy", renamed=(("a", "b"),))]),
+        (
+            "ALTER TABLE t RENAME COLUMN a TO b",
+            [Effect(T, "copy", renamed=(("a", "b"),), only_names=True)],
+        ),
+        (
+            "ALTER TABLE t RENAME COLUMN a TO b, CONVERT TO CHARACTER SET utf8mb4",
+            [Effect(T, "copy", renamed=(("a", "b"),))],
+        ),
         ("ALTER TABLE t MODIFY a INT", [Effect(T, "copy", retyped=("a",))]),
         ("ALTER TABLE t ADD INDEX (a), ADD UNIQUE (b), ENGINE=InnoDB", [Effect(T, "same")]),
         ("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b)", [Effect(T, "same")]),

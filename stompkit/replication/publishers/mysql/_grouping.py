@@ -104,12 +104,15 @@ class Grouping:
         on_problem: OnProblem,
         definitions: Definitions,
         copied: Mapping[Name, tuple[str, int]],
+        can_copy: bool,
     ) -> None:
         """Begin at a position.
 
         ``copied`` has the places, as files and positions, as of which tables were copied: what was
-        logged up to there of them is known.
+        logged up to there of them is known. ``can_copy``: whether tables are copied again whose
+        rows have become others by a statement.
         """
+        self._can_copy = can_copy
         self._definitions = definitions
         self._copied = copied
         self._copies: list[Name] = []
@@ -308,8 +311,17 @@ class Grouping:
             copied = self._copied.get(effect.table)
             if not self._wants(schema, table) or (copied and not is_behind(place, copied)):
                 continue
-            self._changes.append(self._known.changed(schema, table, event.query, effect))
-            match self._definitions.follow(effect):
+            outcome = self._definitions.follow(effect)
+            self._changes.append(
+                self._known.changed(
+                    schema,
+                    table,
+                    event.query,
+                    effect,
+                    is_untold=outcome == "copy" and not self._can_copy,
+                )
+            )
+            match outcome:
                 case "empty":
                     empty = RowChange(table=table, action="truncate", key={}, schema=schema)
                     self._changes.append(empty)

@@ -76,9 +76,18 @@ class KnownTables:
     # Statements.
 
     def changed(
-        self, schema: str, table: str, statement: str, effect: Effect | None = None
+        self,
+        schema: str,
+        table: str,
+        statement: str,
+        effect: Effect | None = None,
+        *,
+        is_untold: bool = False,
     ) -> RowChange:
-        """A statement was about this table: what is to be told of it."""
+        """A statement was about this table: what is to be told of it.
+
+        ``is_untold``: rows have become others by it, and are not told again.
+        """
         self._forget(schema, table)
         columns = self._catalogue.columns(schema, table)
         self._told[schema, table] = columns
@@ -89,6 +98,9 @@ class KnownTables:
             after["renamed"] = dict(effect.renamed)
         if effect is not None and effect.retyped:
             after["retyped"] = list(effect.retyped)
+        if is_untold:
+            is_of_names = effect is not None and effect.only_names and not effect.added
+            after["untold"] = "names" if is_of_names else "values"
         return _schema_change(schema, table, after)
 
     def dropped(self, database: str, statement: str) -> list[RowChange]:

@@ -319,7 +319,11 @@ class MysqlPublisher:
     def _stream(self, position: Position, reading: LogReading) -> bool:
         """Read on; says whether that is all."""
         grouping = reading.grouping(
-            position, self._prepared, self._definitions, copied_of(self._publication.state)
+            position,
+            self._prepared,
+            self._definitions,
+            copied_of(self._publication.state),
+            can_copy=self._snapshot == "initial",
         )
         stream = reading.stream(position, self._server_id, is_blocking=self._blocking)
         skipped = self._skipped

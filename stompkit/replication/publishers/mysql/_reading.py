@@ -50,6 +50,8 @@ class LogReading:
         prepared: Prepared,
         definitions: Definitions | None = None,
         copied: Mapping[Name, tuple[str, int]] | None = None,
+        *,
+        can_copy: bool = True,
     ) -> Grouping:
         """What makes transactions of the events from a position on."""
         return Grouping(
@@ -64,6 +66,7 @@ class LogReading:
             definitions=definitions or Definitions(None),
             # Files of another server have other numbers.
             copied=(copied or {}) if position.file else {},
+            can_copy=can_copy,
         )
 
     def stream(self, position: Position, server_id: int, *, is_blocking: bool) -> Stream:

@@ -61,6 +61,8 @@ class Effect:
     #: Columns that are dropped, and those that are added and NULL in all rows.
     dropped: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    #: Whether a ``copy`` is one for new names of columns, and for nothing else.
+    only_names: bool = False
 
 
 @dataclass(frozen=True)
@@ -403,6 +405,7 @@ def _alteration(tokens: _Tokens, schema: str, table: Name) -> list[Effect]:
         elif verb and verb not in _HARMLESS:
             # CONVERT, TRUNCATE PARTITION, IMPORT TABLESPACE, and what is not known.
             is_copy = True
+    only_names = bool(renamed) and not (is_copy or retyped)
     is_copy = is_copy or bool(renamed or retyped)
     effect = Effect(
         table,
@@ -411,7 +414,12 @@ def _alteration(tokens: _Tokens, schema: str, table: Name) -> list[Effect]:
         retyped=tuple(retyped),
         dropped=tuple(dropped),
         added=tuple(added),
+        only_names=only_names,
     )
     if new is None or new == table:
         return [effect, *others]
-    return [Effect(table, "gone"), replace(effect, table=new, kind="copy"), *others]
+    return [
+        Effect(table, "gone"),
+        replace(effect, table=new, kind="copy", only_names=False),
+        *others,
+    ]

@@ -11,7 +11,12 @@ import msgspec
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.postgres._catalogue import CatalogueTable
-from stompkit.replication.publishers.postgres._shapes import Shape, differences_of, why_copied
+from stompkit.replication.publishers.postgres._shapes import (
+    Shape,
+    differences_of,
+    untold_of,
+    why_copied,
+)
 from stompkit.replication.publishers.postgres._values import Convert, converter, described
 from stompkit.replication.publishers.postgres.pgoutput import (
     UNCHANGED,
@@ -153,14 +158,18 @@ class PublishedTable:
         """The table, emptied."""
         return RowChange(schema=self.schema, table=self.name, action="truncate", key={})
 
-    def changed(self, before: Shape | None = None) -> RowChange:
-        """The columns that the table has from now on, and which had other names or types."""
+    def changed(self, before: Shape | None = None, untold: str = "") -> RowChange:
+        """The columns that the table has from now on, and which had other names or types.
+
+        ``untold`` is what rows that were there have others of, and is not told again.
+        """
+        more = {"untold": untold} if untold else {}
         return RowChange(
             schema=self.schema,
             table=self.name,
             action="schema",
             key={},
-            after={"columns": self.columns, **differences_of(before, self.shape)},
+            after={"columns": self.columns, **differences_of(before, self.shape), **more},
         )
 
     def _now(self, action: Literal["write", "read"], row: dict[str, Value]) -> RowChange:
@@ -305,14 +314,17 @@ class Assembler:
                 raise TableChanged(name, why)
         elif self._copies and digest is None:
             raise TableChanged(name, "nothing is known of it")
+        untold = ""
+        if not self._copies and shape is not None:
+            untold = untold_of(shape, table.shape, table.plain)
         now = table.shape.after(shape)
         if now != shape:
             self._shapes = {**self._shapes, name: now}
-        if digest == table.digest:
+        if digest == table.digest and not untold:
             return
         self._digests = {**self._digests, name: table.digest}
-        if digest is not None or self._announce:
-            self._add(table.changed(shape))
+        if digest is not None or self._announce or untold:
+            self._add(table.changed(shape, untold))
 
     def _add(self, change: RowChange) -> None:
         if self._begin is None:

@@ -8,11 +8,12 @@ from contextlib import closing, suppress
 from threading import Event, Thread
 from typing import Final, Literal
 
+import msgspec
 import psycopg
 
 from stompkit.replication.publication import Publication, PublicationStopped
 from stompkit.replication.publishers.postgres._catalogue import read_tables
-from stompkit.replication.publishers.postgres._changes import TableChanged
+from stompkit.replication.publishers.postgres._changes import PublishedTable, TableChanged
 from stompkit.replication.publishers.postgres._connections import (
     Connection,
     Dsn,
@@ -41,6 +42,7 @@ from stompkit.replication.publishers.postgres._slot import (
     find_slot,
     system_of,
 )
+from stompkit.replication.publishers.postgres._snapshot import published_rows
 from stompkit.replication.publishers.postgres._survey import OWN, TablesChanged
 
 __all__ = ["PostgresPublisher", "SnapshotMode"]
@@ -322,11 +324,21 @@ class PostgresPublisher:
         if is_own:
             state["publication"] = OWN
         if self._snapshot_mode == "never":
-            state["present"] = [
-                table.full_name
+            wanted = [
+                table
                 for table in read_tables(connection).values()
                 if self._wants(table.schema, table.name)
             ]
+            state["present"] = [table.full_name for table in wanted]
+            # What becomes of rows that consumers have by other means is told from now on.
+            published = published_rows(connection, self._publication_name)
+            state["shapes"] = {
+                table.full_name: msgspec.to_builtins(
+                    PublishedTable(published[table.place].relation(table), table).shape
+                )
+                for table in wanted
+                if table.place in published
+            }
         if self._snapshot_mode == "initial":
             state["snapshot"] = {"done": []}
         publication.advance(format_lsn(lsn), state)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Shape", "differences_of", "stored", "why_copied"]
+__all__ = ["Shape", "differences_of", "stored", "untold_of", "why_copied"]
 
 
 class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +64,24 @@ def why_copied(before: Shape, now: Shape, plain: Collection[str]) -> str:
         elif number and old[2] and number != old[2]:
             return f"its column {name} was dropped and added again"
     return ""
+
+
+def untold_of(before: Shape, now: Shape, plain: Collection[str]) -> str:
+    """What rows that were there have others of, for a change ``schema`` that tells none of them.
+
+    ``names`` or ``values``; empty where they need not be told again. See :func:`why_copied`.
+    """
+    if not why_copied(before, now, plain):
+        return ""
+    names = {number: name for name, _, _, number in now.columns if number}
+    columns = tuple(
+        (names.get(number, name), *rest, number) for name, *rest, number in before.columns
+    )
+    return (
+        "values"
+        if why_copied(msgspec.structs.replace(before, columns=columns), now, plain)
+        else "names"
+    )
 
 
 def differences_of(before: Shape | None, now: Shape) -> dict[str, Any]:

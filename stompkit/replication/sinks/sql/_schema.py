@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from sqlalchemy import Column, Connection, MetaData, Table, types
@@ -163,6 +163,9 @@ class ColumnChanges:
     """New names by the old ones."""
     retyped: frozenset[str]
     """Columns of another type than before; their rows are told again."""
+    untold: Literal["", "names", "values"] = ""
+    """What has changed of rows that were there and are not told again: the names of their columns,
+    or values; empty where there is no such thing, or the source does not say."""
 
 
 def changes_of(change: RowChange) -> ColumnChanges:
@@ -172,6 +175,7 @@ def changes_of(change: RowChange) -> ColumnChanges:
         return ColumnChanges(
             msgspec.convert(told.get("renamed") or {}, dict[str, str]),
             frozenset(msgspec.convert(told.get("retyped") or [], list[str])),
+            msgspec.convert(told.get("untold") or "", Literal["", "names", "values"]),
         )
     except msgspec.ValidationError as error:
         raise SchemaProblem(f"what has become of its columns can't be read: {error}") from None

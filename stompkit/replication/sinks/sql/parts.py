@@ -6,11 +6,14 @@ from stompkit.replication.sinks.sql._database import Database, ForeignKeys, Reje
 from stompkit.replication.sinks.sql._plan import Batch, Kind
 from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
+    ColumnChanges,
     SchemaProblem,
     SourceColumn,
+    changes_of,
     columns_of,
     make_columns,
     make_table,
+    rename_columns,
 )
 from stompkit.replication.sinks.sql._statements import Statements
 from stompkit.replication.sinks.sql._tables import (
@@ -26,6 +29,7 @@ __all__ = [
     "Batch",
     "CannotStore",
     "Catalog",
+    "ColumnChanges",
     "Database",
     "ForeignKeys",
     "Kind",
@@ -38,9 +42,11 @@ __all__ = [
     "TargetTable",
     "adapter",
     "apply_batch",
+    "changes_of",
     "columns_of",
     "groups_of",
     "make_columns",
     "make_table",
+    "rename_columns",
     "table_options",
 ]

@@ -1,0 +1,171 @@
+"""Changes of tables at a source: pipelines follow them, or stop with what to do.
+
+The cases are those of the page on sources, read from real servers. What was wrong before is that a
+change ``schema`` was taken for one that can only add columns, and so needs no place among others.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql.parts import SchemaProblem
+from tests.replication.mysql import test_definitions as mysql_cases
+from tests.replication.mysql.conftest import database as mysql_database
+from tests.replication.mysql.reading import Database as MysqlDatabase
+from tests.replication.mysql.reading import Reading, received
+from tests.replication.postgres import test_postgres_ddl as postgres_cases
+from tests.replication.postgres.conftest import database as postgres_database
+from tests.replication.postgres.conftest import database_name
+from tests.replication.postgres.postgres_made import Database as PostgresDatabase
+from tests.servers import mariadb, postgresql
+from tests.spark.change_rows import changes_of
+from tests.spark.test_file_targets import Place
+from tests.spark.test_targets import JOB, Pipeline
+
+__all__ = ["database_name", "mariadb", "mysql_database", "postgres_database", "postgresql"]
+
+Rows = list[dict[str, Any]]
+#: Statements, the table that has to be the same afterwards, and its columns.
+Case = mysql_cases.Case | postgres_cases.Case
+
+
+class Told(NamedTuple):
+    """What a source has told, and what a table of it has in the end."""
+
+    rows: Rows
+    table: list[tuple[Any, ...]]
+
+
+#: The others are for the lane that has more time.
+QUICK = {
+    "DROP, CREATE",
+    "RENAME of a table",
+    "DROP and ADD of a column",
+    "ADD with DEFAULT",
+    "RENAME of a column",
+    "RENAME of the key",
+    "CHANGE of the key",
+    "MODIFY",
+    "TYPE",
+}
+#: Files keep the names of columns: the key can't get another one there.
+FILES_STOP_AT = {"CHANGE of the key", "RENAME of the key"}
+#: Rows that nothing identifies can't be found in files.
+FILES_REFUSE = {"without a key"}
+
+
+def names_of(cases: Iterable[str]) -> list[Any]:
+    return [pytest.param(each, marks=() if each in QUICK else pytest.mark.matrix) for each in cases]
+
+
+def texts(rows: Iterable[Sequence[Any]]) -> list[list[str]]:
+    """Rows to be compared: a column that was made for text has numbers as text."""
+    return sorted([str(value) for value in row] for row in rows)
+
+
+def of_mysql(database: MysqlDatabase, case: Case, snapshot: str) -> Told:
+    database.run(mysql_cases.TABLE, mysql_cases.ROWS)
+    reading = Reading(database, snapshot="initial", announce=True)
+    found = reading.changesets()
+    database.run(*case.statements)
+    found += reading.changesets(snapshot=snapshot)
+    return Told(changes_of(found), list(database.ask(f"SELECT {case.columns} FROM {case.table}")))
+
+
+def of_postgres(database: PostgresDatabase, case: Case, snapshot: str) -> Told:
+    database.execute(postgres_cases.TABLE, postgres_cases.ROWS)
+    make = partial(database.publisher, blocking=False, announce=True)
+    publication = database.publication()
+    with received() as found:
+        make(publication, snapshot="initial").run()
+        database.execute(*case.statements)
+        if snapshot == "never":
+            # No statement is logged: what one has done is told with the next row.
+            database.execute(f"UPDATE {case.table} SET a = a")
+        make(database.publication(), snapshot=snapshot).run()
+    return Told(changes_of(found), database.execute(f"SELECT {case.columns} FROM {case.table}"))
+
+
+def by_message(rows: Rows) -> list[Rows]:
+    return [list(group) for _, group in groupby(rows, lambda row: row["_ordinal"])]
+
+
+def run_all(pipeline: Pipeline, batches: Sequence[Rows]) -> str:
+    """Apply batches; gives the reason where they stop."""
+    try:
+        for rows in batches:
+            pipeline.run(rows, tasks=min(len(by_message(rows)), 3))
+    except (ApplyProblem, SchemaProblem) as problem:
+        return str(problem)
+    return ""
+
+
+def in_sqlite(path: Path, case: Case) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"SELECT {case.columns} FROM {case.table}").fetchall()
+
+
+def check(told: Told, case: Case, what: str, folder: Path, *, may_stop: bool = False) -> None:
+    """Apply what a source has told to targets of each kind, at once and message by message."""
+    for number, batches in enumerate([[told.rows], by_message(told.rows)]):
+        path = folder / f"{number}.sqlite"
+        pipeline = Pipeline(f"sqlite:///{path}", JOB, create=True)
+        reason = run_all(pipeline, batches)
+        pipeline.target.close()
+        if reason:
+            assert may_stop, reason
+            assert "To go on" in reason
+        else:
+            assert texts(in_sqlite(path, case)) == texts(told.table)
+        for kind in ("delta", "parquet"):
+            place = Place(kind, folder / f"{kind}-{number}")
+            reason = run_all(place.pipeline(), batches)
+            if reason:
+                assert may_stop or what in {*FILES_STOP_AT, *FILES_REFUSE}, reason
+                assert "To go on" in reason
+            else:
+                names = case.columns.replace(",", "")
+                assert texts(place.table(case.table, names)) == texts(told.table)
+
+
+@pytest.mark.parametrize("what", names_of(mysql_cases.CASES))
+def test_changes_of_tables_at_mariadb_are_followed(
+    mysql_database: MysqlDatabase, tmp_path: Path, what: str
+) -> None:
+    case = mysql_cases.CASES[what]
+    check(of_mysql(mysql_database, case, "initial"), case, what, tmp_path)
+
+
+@pytest.mark.parametrize("what", names_of(postgres_cases.CASES))
+def test_changes_of_tables_at_postgresql_are_followed(
+    postgres_database: PostgresDatabase, tmp_path: Path, what: str
+) -> None:
+    case = postgres_cases.CASES[what]
+    check(of_postgres(postgres_database, case, "initial"), case, what, tmp_path)
+
+
+@pytest.mark.parametrize("what", names_of(mysql_cases.CASES))
+def test_what_mariadb_does_not_tell_again_stops_a_pipeline(
+    mysql_database: MysqlDatabase, tmp_path: Path, what: str
+) -> None:
+    case = mysql_cases.CASES[what]
+    check(of_mysql(mysql_database, case, "never"), case, what, tmp_path, may_stop=True)
+
+
+@pytest.mark.parametrize(
+    "what", names_of(each for each in postgres_cases.CASES if each != "DROP, CREATE, no rows")
+)
+def test_what_postgresql_does_not_tell_again_stops_a_pipeline(
+    postgres_database: PostgresDatabase, tmp_path: Path, what: str
+) -> None:
+    case = postgres_cases.CASES[what]
+    check(of_postgres(postgres_database, case, "never"), case, what, tmp_path, may_stop=True)

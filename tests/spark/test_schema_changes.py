@@ -161,8 +161,9 @@ def test_what_mariadb_does_not_tell_again_stops_a_pipeline(
     check(of_mysql(mysql_database, case, "never"), case, what, tmp_path, may_stop=True)
 
 
+# With --snapshot never nothing comes of a table that was made anew while nobody read.
 @pytest.mark.parametrize(
-    "what", names_of(each for each in postgres_cases.CASES if each != "DROP, CREATE, no rows")
+    "what", names_of(each for each in postgres_cases.CASES if not each.startswith("DROP, CREATE"))
 )
 def test_what_postgresql_does_not_tell_again_stops_a_pipeline(
     postgres_database: PostgresDatabase, tmp_path: Path, what: str

@@ -50,7 +50,8 @@ def test_change_of_columns_comes_ahead_of_the_first_row_that_has_them(database: 
                     "key": False,
                     "nullable": False,
                 },
-            ]
+            ],
+            "untold": "values",
         },
     )
     assert first.after == {"id": 1, "v": "a"}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from stompkit.replication.feeder import Feeder
+from stompkit.replication.publishers.postgres import PreflightProblem
 from stompkit.replication.publishers.postgres._shapes import Shape, differences_of, why_copied
 from stompkit.replication.publishers.postgres._survey import TableLost
 from stompkit.replication.sinks.sql import SqlSink
@@ -142,6 +143,26 @@ def test_a_table_without_a_key_stays_one_that_anybody_can_change(
         assert database.changes(snapshot="initial") == []
     database.execute("UPDATE log SET x = 2", "DELETE FROM log")
     assert "public.log: it is new, and not replicated" in caplog.text
+
+
+def test_a_table_that_loses_its_key_stays_one_that_anybody_can_change(
+    database: Database,
+) -> None:
+    database.execute(TABLE, ROWS)
+    with (
+        pytest.raises(TableLost, match=r"public\.t has nothing any more that identifies its rows"),
+        Running(database, snapshot="initial") as running,
+    ):
+        running.until_changes(2)
+        database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
+        running.join()
+    database.execute("UPDATE t SET a = 7")
+    with pytest.raises((TableLost, PreflightProblem), match=r"public\.t"):
+        database.read(snapshot="initial")
+    database.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+    changes = database.changes(snapshot="initial")
+    assert [each.action for each in changes] == ["truncate", "schema", "read", "read"]
+    assert [each.after and each.after["a"] for each in changes[2:]] == [7, 7]
 
 
 def test_all_tables_are_published_only_when_that_is_asked_for(

@@ -35,7 +35,9 @@ SELECT
     (SELECT ARRAY[count(*), sum(hashtext(attname)::bigint * attnum), sum(atttypid::bigint),
         sum(atttypmod::bigint)]
     FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0),
-    (SELECT count(*) FROM pg_publication_rel)
+    (SELECT count(*) FROM pg_publication_rel),
+    (SELECT ARRAY[count(*), sum(indexrelid::bigint)]
+    FROM pg_index WHERE indrelid >= 16384 AND (indisprimary OR indisreplident))
 """
 
 
@@ -110,6 +112,8 @@ class Survey:
                     continue
                 if self._is_to_add(table, state, was_known=name in known, takes_new=takes_new):
                     found.append(name)
+            elif not table.is_identified and name in known and not table.is_partitioned:
+                self._let_go(table, state)
             elif name not in known:
                 if takes_new:
                     self._tell(name, "it is new")
@@ -121,6 +125,27 @@ class Survey:
                     self._tell(name, why)
                     found.append(name)
         return found
+
+    def _let_go(self, table: CatalogueTable, state: dict[str, Any]) -> None:
+        """Publish no longer a table whose key is gone: nobody could change its rows."""
+        name = table.full_name
+        why = (
+            "has nothing any more that identifies its rows, and while it is published the server "
+            f"refuses every UPDATE and DELETE of it: give it a primary key, or ALTER TABLE {name} "
+            "REPLICA IDENTITY FULL, or exclude it"
+        )
+        if not self._follows or state.get("publication") != OWN or not table.is_owned:
+            self._tell(name, f"it {why}")
+            return
+        self._connection.execute(
+            SQL("ALTER PUBLICATION {} DROP TABLE {}").format(
+                Identifier(self._name), Identifier(table.schema, table.name)
+            )
+        )
+        raise TableLost(
+            f"{name} {why}. It was taken out of the publication {self._name}; start the job again "
+            "then, which copies the table"
+        )
 
     def _is_to_add(
         self, table: CatalogueTable, state: dict[str, Any], *, was_known: bool, takes_new: bool

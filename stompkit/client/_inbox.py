@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from stompkit.client._errors import SubscriptionEnded
 from stompkit.client._gate import ReadingGate
 from stompkit.client._messages import Message
+from stompkit.client._waiters import Waiters
 
 __all__ = ["Inbox"]
 
@@ -32,6 +33,7 @@ class Inbox:
         self._messages: deque[tuple[Message, int]] = deque()
         self._bytes = 0
         self._readers: deque[Deferred[Message]] = deque()
+        self._watchers = Waiters[None]()
         self._end: SubscriptionEnded | None = None
 
     @property
@@ -51,6 +53,7 @@ class Inbox:
         self._bytes += size
         if len(self._messages) >= self._max_messages or self._bytes >= self._max_bytes:
             self._gate.set_full(self, full=True)
+        self._watchers.callback(None)
 
     def get(self) -> Deferred[Message]:
         """The next message; fails with :class:`SubscriptionEnded` if there will be none."""
@@ -64,6 +67,14 @@ class Inbox:
         reader: Deferred[Message] = Deferred(self._readers.remove)
         self._readers.append(reader)
         return reader
+
+    def when_filled(self) -> Deferred[None]:
+        """Fire when a message waits, and take none; fails as :meth:`get` does."""
+        if self._messages:
+            return succeed(None)
+        if self._end is not None:
+            return fail(self._end)
+        return self._watchers.wait()
 
     def take(self, max_messages: int, max_bytes: int) -> list[Message]:
         """What waits already: so many messages, and no more once they have so many octets."""
@@ -89,6 +100,7 @@ class Inbox:
         self._gate.set_full(self, full=False)
         while self._readers:
             self._readers.popleft().errback(end)
+        self._watchers.errback(end)
 
     def _open_if_low(self) -> None:
         if len(self._messages) <= self._max_messages // 2 and self._bytes <= self._max_bytes // 2:

@@ -208,6 +208,10 @@ class Subscription:
             return succeed(self)
         return self._readiness.wait()
 
+    def when_filled(self) -> Deferred[None]:
+        """Fire when a message waits to be taken; fails as :meth:`get` does."""
+        return self._inbox.when_filled()
+
     def announce(self) -> None:
         """Send SUBSCRIBE on the current connection, if there is one."""
         sent = self._outbox.send_now(self._terms.frame(), receipt=self._terms.receipt)

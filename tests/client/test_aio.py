@@ -8,7 +8,9 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from functools import wraps
+from itertools import cycle
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -210,6 +212,29 @@ async def test_who_gives_up_waiting_loses_no_message(broker: RunningBroker) -> N
                 await asyncio.wait_for(subscription.get(), 0.01)
         await client.send(queue, b"x")
         assert (await subscription.get()).body == b"x"
+
+
+@on_a_loop
+async def test_a_message_that_comes_as_its_reader_is_cancelled_is_the_next_one_s(
+    broker: RunningBroker,
+) -> None:
+    queue = broker.queue("cancel")
+    async with Client(address(broker)) as sender, Client(address(broker)) as client:
+        subscription = await client.subscribe(queue, ack="auto")
+        sent = [asyncio.ensure_future(sender.send(queue, b"%d" % number)) for number in range(300)]
+        found = []
+        for turns in cycle(range(6)):
+            reader = asyncio.create_task(subscription.get())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            reader.cancel()
+            with suppress(asyncio.CancelledError):
+                found.append((await reader).body)
+            if all(each.done() for each in sent):
+                break
+        while len(found) < 300:
+            found.append((await subscription.get()).body)
+        assert found == [b"%d" % number for number in range(300)]
 
 
 # Connections.

@@ -16,7 +16,7 @@ from stompkit import client as twisted_client
 from stompkit.client import AckMode, BufferLimits, ReconnectPolicy, ReplyStyle
 from stompkit.client import _messages as messages
 from stompkit.client._hosts import Host, Place, label_of, places_of
-from stompkit.client.aio._loop import Endpoint, LoopClock, context_of, log_to_logging
+from stompkit.client.aio._loop import Endpoint, LoopClock, context_of, future_of, log_to_logging
 from stompkit.client.aio._subscription import Handler, Message, Subscription, when_awaited
 from stompkit.client.aio._transaction import Transaction
 from stompkit.frames import (
@@ -124,18 +124,18 @@ class Client:
         :class:`~stompkit.client.ConnectFailed` after as many attempts as the policy allows, and
         with :class:`~stompkit.client.ClientClosed` if :meth:`disconnect` is called meanwhile.
         """
-        return self._client.connect().asFuture(self._loop)
+        return future_of(self._client.connect(), self._loop)
 
     def disconnect(self, *, timeout_s: float = 10.0) -> asyncio.Future[None]:
         """Send what waits, then DISCONNECT; done when the connection is closed.
 
         It is cut after ``timeout_s`` seconds if the broker takes longer.
         """
-        return self._client.disconnect(timeout_s=timeout_s).asFuture(self._loop)
+        return future_of(self._client.disconnect(timeout_s=timeout_s), self._loop)
 
     def when_closed(self) -> asyncio.Future[None]:
         """Return what is done when the client is closed, or fails when it gives up."""
-        return self._client.when_closed().asFuture(self._loop)
+        return future_of(self._client.when_closed(), self._loop)
 
     @property
     def is_connected(self) -> bool:
@@ -173,14 +173,14 @@ class Client:
         sent = self._client.send(
             destination, body, headers, receipt=receipt, transaction=within, wait=wait
         )
-        return sent.asFuture(self._loop)
+        return future_of(sent, self._loop)
 
     def drain(self) -> asyncio.Future[None]:
         """Return what is done when the buffer is at most half full.
 
         Wait for it now and then where much is sent without waiting for each receipt.
         """
-        return self._client.drain().asFuture(self._loop)
+        return future_of(self._client.drain(), self._loop)
 
     def transaction(self) -> Transaction:
         """Make a transaction, for ``async with``; see :class:`Transaction`."""
@@ -217,7 +217,7 @@ class Client:
             nack_on_error=nack_on_error,
             concurrency=concurrency,
         )
-        return made.addCallback(Subscription, self._loop).asFuture(self._loop)
+        return future_of(made.addCallback(Subscription, self._loop), self._loop)
 
     def _handler(self, handler: Handler) -> Callable[[messages.Message], Deferred[object] | None]:
         def handle(message: messages.Message) -> Deferred[object] | None:
@@ -241,7 +241,7 @@ class Client:
         :meth:`stompkit.client.Client.request` does.
         """
         coming = self._client.request(destination, body, headers, timeout_s=timeout_s)
-        return coming.addCallback(Message, self._loop).asFuture(self._loop)
+        return future_of(coming.addCallback(Message, self._loop), self._loop)
 
     def reply(
         self,
@@ -256,7 +256,7 @@ class Client:
         Raises ``ValueError`` where the message has no ``reply-to``.
         """
         sent = self._client.reply(message._message, body, headers, receipt=receipt)
-        return sent.asFuture(self._loop)
+        return future_of(sent, self._loop)
 
 
 def _places(address: str) -> list[Place]:

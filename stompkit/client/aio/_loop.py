@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
@@ -31,7 +31,9 @@ from zope.interface import implementer
 
 from stompkit.client._hosts import Place
 
-__all__ = ["Endpoint", "LoopClock", "context_of", "log_to_logging"]
+__all__ = ["Endpoint", "LoopClock", "context_of", "future_of", "log_to_logging"]
+
+_T = TypeVar("_T")
 
 #: Seconds until the next address of a name is tried beside the first (RFC 8305, 5).
 _NEXT_ADDRESS_S: Final = 0.25
@@ -215,6 +217,39 @@ def _load(context: ssl.SSLContext, path: Path) -> None:
     except ssl.SSLError:
         # Something else, such as a key.
         return
+
+
+class _Future(asyncio.Future[_T]):
+    """What a Deferred gives, which is cancelled at once with it.
+
+    ``Deferred.asFuture`` cancels it a moment later: what came in between would be lost.
+    """
+
+    def __init__(self, deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._deferred = deferred
+
+    def cancel(self, msg: Any = None) -> bool:
+        is_cancelled = super().cancel(msg)
+        if is_cancelled:
+            self._deferred.cancel()
+        return is_cancelled
+
+    def succeed(self, value: _T) -> None:
+        if not self.done():
+            self.set_result(value)
+
+    def fail(self, failure: Failure) -> None:
+        if not self.done():
+            assert failure.value is not None  # it has not been cleaned yet
+            self.set_exception(failure.value)
+
+
+def future_of(deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[_T]:
+    """Return what is done when a Deferred has fired; to cancel it cancels the Deferred."""
+    future = _Future(deferred, loop)
+    deferred.addCallbacks(future.succeed, future.fail)
+    return future
 
 
 @cache

@@ -12,6 +12,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from stompkit.client import _messages, _subscription
 from stompkit.client._errors import SubscriptionEnded
 from stompkit.client._messages import AckMode
+from stompkit.client.aio._loop import future_of
 
 __all__ = ["Handler", "Message", "Subscription", "when_awaited"]
 
@@ -64,7 +65,7 @@ class Message:
         is lost before the receipt. Fails with :class:`~stompkit.client.BrokerError` if the broker
         refuses it.
         """
-        return self._message.ack(receipt=receipt).asFuture(self._loop)
+        return future_of(self._message.ack(receipt=receipt), self._loop)
 
     def nack(
         self, *, receipt: bool = False, headers: Mapping[str, str] | None = None
@@ -73,7 +74,7 @@ class Message:
 
         Fails with ``LocalProtocolError`` on STOMP 1.0, which has no NACK.
         """
-        return self._message.nack(receipt=receipt, headers=headers).asFuture(self._loop)
+        return future_of(self._message.nack(receipt=receipt, headers=headers), self._loop)
 
     def __repr__(self) -> str:
         """Say which one it is."""
@@ -117,14 +118,17 @@ class Subscription:
         """How its messages are acknowledged."""
         return self._subscription.ack
 
-    def get(self) -> asyncio.Future[Message]:
+    async def get(self) -> Message:
         """Return the next message.
 
-        Fails with :class:`~stompkit.client.SubscriptionEnded` when there will be none. Raises
-        ``RuntimeError`` where a handler gets the messages. A future that is cancelled takes none.
+        Raises :class:`~stompkit.client.SubscriptionEnded` when there will be none, and
+        ``RuntimeError`` where a handler gets the messages. Who is cancelled takes none.
         """
-        coming = self._subscription.get().addCallback(Message, self._loop)
-        return coming.asFuture(self._loop)
+        while True:
+            # Nothing is taken before this goes on: a message that was would be lost by a cancel.
+            if taken := self._subscription.take(1, 1):
+                return Message(taken[0], self._loop)
+            await future_of(self._subscription.when_filled(), self._loop)
 
     def take(self, max_messages: int, max_bytes: int) -> list[Message]:
         """Return what waits already; see :meth:`stompkit.client.Subscription.take`."""
@@ -153,11 +157,11 @@ class Subscription:
 
         See :meth:`stompkit.client.Subscription.unsubscribe`.
         """
-        return self._subscription.unsubscribe(headers).asFuture(self._loop)
+        return future_of(self._subscription.unsubscribe(headers), self._loop)
 
     def when_ended(self) -> asyncio.Future[None]:
         """Return what is done when the subscription has ended, or fails with why it did."""
-        return self._subscription.when_ended().asFuture(self._loop)
+        return future_of(self._subscription.when_ended(), self._loop)
 
 
 def when_awaited(outcome: object) -> Deferred[Any] | None:

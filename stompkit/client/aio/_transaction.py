@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from stompkit.client import _transactions
+from stompkit.client.aio._loop import future_of
 from stompkit.client.aio._subscription import Message
 
 __all__ = ["Transaction"]
@@ -51,7 +52,7 @@ class Transaction:
 
     def begin(self) -> asyncio.Future[None]:
         """Send BEGIN as soon as there is a connection."""
-        return self._transaction.begin().asFuture(self._loop)
+        return future_of(self._transaction.begin(), self._loop)
 
     def send(
         self, destination: str, body: bytes = b"", headers: Mapping[str, str] | None = None
@@ -79,8 +80,8 @@ class Transaction:
 
         Fails with, or raises, what :meth:`stompkit.client.Transaction.commit` does.
         """
-        return self._transaction.commit().asFuture(self._loop)
+        return future_of(self._transaction.commit(), self._loop)
 
     def abort(self) -> asyncio.Future[None]:
         """Drop it all; done when ABORT has been given to the transport."""
-        return self._transaction.abort().asFuture(self._loop)
+        return future_of(self._transaction.abort(), self._loop)

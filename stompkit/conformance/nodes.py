@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import tempfile
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from stompkit.conformance.address import Address
 from stompkit.conformance.verdict import Failed, Unsupported
-from stompkit.testing import BrokerError, FailoverPair, LaunchConfig, launch
+from stompkit.testing import BrokerError, FailoverPair, LaunchConfig
 
 __all__ = ["GivenNodes", "LaunchedNodes", "Nodes", "first_line", "run_command"]
 
@@ -162,18 +158,7 @@ def _kind(config: LaunchConfig) -> str:
 
 def _launch_pair(config: LaunchConfig) -> FailoverPair:
     """Two brokers, of which the first runs, and the second as well if each has its own store."""
-    is_shared = _kind(config) not in _NO_ONE_STORE
-    config = replace(config, port=0)
-    with ExitStack() as undo:
-        if is_shared:
-            directory = Path(tempfile.mkdtemp(prefix="stompkit-shared-"))
-            undo.callback(shutil.rmtree, directory, ignore_errors=True)
-            config = replace(config, directory=directory)
-        second = undo.enter_context(launch(config))
-        if is_shared:
-            second.cut_off()
-        first = undo.enter_context(launch(config))
-        return FailoverPair(first, second, is_shared=is_shared, cleanup=undo.pop_all())
+    return FailoverPair.launch(config, shared=_kind(config) not in _NO_ONE_STORE)
 
 
 def run_command(option: str, command: str, variables: dict[str, str] | None = None) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from stompkit.testing._launching.launch import RunningBroker
+from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.launch import RunningBroker, launch
+from stompkit.testing._launching.leftovers import shared_folder
 from stompkit.testing._obtaining import OwnBrokerNeeded, obtain, obtain_given
 from stompkit.testing._settings import Settings
 
@@ -45,6 +45,22 @@ class FailoverPair:
         self.is_shared = is_shared
         self._cleanup = ExitStack() if cleanup is None else cleanup
         self._active = 0
+
+    @classmethod
+    def launch(cls, config: LaunchConfig, *, shared: bool = False) -> FailoverPair:
+        """Launch two brokers, each at a port of its own; with ``shared`` on one store.
+
+        Raises what ``launch`` does.
+        """
+        config = replace(config, port=0)
+        with ExitStack() as undo:
+            if shared:
+                config = replace(config, directory=undo.enter_context(shared_folder()))
+            second = undo.enter_context(launch(config))
+            if shared:
+                second.cut_off()
+            first = undo.enter_context(launch(config))
+            return cls(first, second, is_shared=shared, cleanup=undo.pop_all())
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -112,16 +128,10 @@ def obtain_pair(
         # A client is to be refused by a broker that has ended, which takes the relay in front.
         fields = {**fields, "frames": True}
         if shared:
-            fields = {"directory": _directory(undo), "persistent": True, **fields}
+            folder = undo.enter_context(shared_folder())
+            fields = {"directory": folder, "persistent": True, **fields}
         second = undo.enter_context(obtain(settings, name, **fields))
         if shared:
             second.cut_off()
         first = undo.enter_context(obtain(settings, name, **fields))
         return FailoverPair(first, second, is_shared=shared, cleanup=undo.pop_all())
-
-
-def _directory(undo: ExitStack) -> Path:
-    """A directory for both, removed when both have stopped."""
-    directory = Path(tempfile.mkdtemp(prefix="stompkit-shared-"))
-    undo.callback(shutil.rmtree, directory, ignore_errors=True)
-    return directory

@@ -21,7 +21,7 @@ from stompkit.testing._launching.brokers import Launcher
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.control import ControlSocket
 from stompkit.testing._launching.errors import Attempt, BrokerError, BrokerStartError, describe_exit
-from stompkit.testing._launching.leftovers import remove_at_exit
+from stompkit.testing._launching.leftovers import is_shared, remove_at_exit
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import Ports, is_taken
 from stompkit.testing._launching.probe import NotReady, Probe
@@ -141,7 +141,7 @@ class Installation:
             prepared.environment,
             self.directory,
             config.stop_timeout_s,
-            temporary=self._temporary,
+            temporary=self._temporary or is_shared(self.directory),
             log=self._log,
             working_directory=prepared.working_directory,
         )

@@ -93,7 +93,7 @@ def tree(tmp_path: Path) -> Path:
         {
             "stompkit/__init__.py": "",
             FILE: THING,
-            # pytest loads it, since this is what the installed package names as its plug-in.
+            # Sessions have pytest load it.
             "stompkit/testing/__init__.py": "",
             "stompkit/testing/plugin.py": "",
             "tests/test_thing.py": TESTS,

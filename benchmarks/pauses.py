@@ -342,17 +342,27 @@ def nack_many(place: Place) -> Iterator[None]:
     return answer_many(place, "NACK")
 
 
-def abort_many(place: Place) -> Iterator[None]:
-    """A transaction that has acknowledged 100,000 messages is aborted."""
+def end_of_acks(place: Place, command: str) -> Iterator[None]:
+    """A transaction that has acknowledged 100,000 messages ends by a command."""
     reader, last = holding(place, "/queue/held")
     reader.send("UNSUBSCRIBE", {"id": "1"})
     reader.send("BEGIN", {"transaction": "t"})
     yield
     reader.send("ACK", {"id": last, "transaction": "t"})
-    reader.send("ABORT", {"transaction": "t"})
+    reader.send(command, {"transaction": "t"})
     wait_for_all(reader)
     yield
     reader.close()
+
+
+def commit_acks(place: Place) -> Iterator[None]:
+    """A transaction that has acknowledged 100,000 messages is committed."""
+    return end_of_acks(place, "COMMIT")
+
+
+def abort_many(place: Place) -> Iterator[None]:
+    """A transaction that has acknowledged 100,000 messages is aborted."""
+    return end_of_acks(place, "ABORT")
 
 
 def end_many(place: Place) -> Iterator[None]:
@@ -377,6 +387,7 @@ CASES: Final[dict[str, Case]] = {
     "commit-one": commit_one,
     "ack-many": ack_many,
     "nack-many": nack_many,
+    "commit-acks": commit_acks,
     "abort-many": abort_many,
     "end-many": end_many,
 }

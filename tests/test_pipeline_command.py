@@ -124,6 +124,14 @@ def test_a_server_of_spark_connect_is_no_master(run: Run, file: Path) -> None:
     assert errors.startswith(f"{file}: spark.master: a job drives Spark from its own process")
 
 
+def test_a_function_is_not_hidden_by_its_module() -> None:
+    import stompkit.spark.ship
+    from stompkit.spark import ship
+
+    assert ship is stompkit.spark.ship
+    assert callable(ship)
+
+
 #: The command, where PySpark is not installed.
 WITHOUT_PYSPARK = """
 import sys

@@ -9,12 +9,15 @@ Each name is imported when it is asked for: to describe and check a pipeline nee
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from stompkit._common.lazy import imported
+
+# Its module has the same name, which would be found in the place of the function.
+from stompkit.spark.ship import ship
 
 if TYPE_CHECKING:
     from stompkit.spark.session import SparkProblem, spark_session
-    from stompkit.spark.ship import ship
     from stompkit.spark.source import StompDataSource
 
 __all__ = ["SparkProblem", "StompDataSource", "ship", "spark_session"]
@@ -23,14 +26,9 @@ __all__ = ["SparkProblem", "StompDataSource", "ship", "spark_session"]
 _MODULES = {
     "SparkProblem": "session",
     "StompDataSource": "source",
-    "ship": "ship",
     "spark_session": "session",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    return imported(__name__, _MODULES, name)

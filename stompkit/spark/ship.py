@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_DEFLATED, ZipFile
-
-from pyspark.sql import SparkSession
 
 import stompkit
 from stompkit.spark._java import cache_folder, put
-from stompkit.spark.source import StompDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stompkit.spark.source import StompDataSource
 
 __all__ = ["archive", "is_remote", "ship"]
 
@@ -64,6 +66,7 @@ def _shipped(name: str) -> type[StompDataSource]:
     in a function is sent as it is, and not as the name of something to import, so it can look
     around before anything is imported.
     """
+    from stompkit.spark.source import StompDataSource
 
     def restore(options: dict[str, str]) -> StompDataSource:
         """Make a source where it has been sent to."""

@@ -5,9 +5,9 @@
 between the commit and the publication. ``store_sub`` stores what any publisher finds.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from stompkit._common.lazy import imported
 from stompkit.replication.eventsourcing.prepare import (
     PrepareCommit,
     Prepared,
@@ -62,6 +62,4 @@ _OF_REDIS = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _OF_REDIS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_OF_REDIS[name]}"), name)
+    return imported(__name__, _OF_REDIS, name)

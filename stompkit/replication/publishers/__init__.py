@@ -5,8 +5,9 @@ Each is imported when it is asked for, since each needs a library of its own.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from stompkit._common.lazy import imported
 
 __all__ = ["Outbox", "OutboxRelay", "mysql_pub", "postgres_pub", "sqlalchemy_pub"]
 
@@ -20,6 +21,4 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return imported(__name__, _MODULES, name)

@@ -5,8 +5,9 @@ Each is imported when it is asked for: most need the extra ``replication``.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from stompkit._common.lazy import imported
 
 if TYPE_CHECKING:
     from stompkit.replication.replica._lease import LeaseLost, ReplicaInUse
@@ -94,6 +95,4 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return imported(__name__, _PLACES, name)

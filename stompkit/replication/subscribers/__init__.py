@@ -5,8 +5,9 @@ Each is imported when it is asked for, since some need a library of their own.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from stompkit._common.lazy import imported
 
 __all__ = ["print_sub", "prometheus_sub", "statsd_sub", "stomp_sub", "zmq_proxy", "zmq_sub"]
 
@@ -21,6 +22,4 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return imported(__name__, _MODULES, name)

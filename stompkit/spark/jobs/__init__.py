@@ -13,8 +13,9 @@ Each name is imported when it is asked for: to read and check a file needs no Py
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from stompkit._common.lazy import imported
 
 if TYPE_CHECKING:
     from stompkit.spark.jobs.running import Pipeline, Progress
@@ -35,8 +36,4 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    return imported(__name__, _MODULES, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -386,22 +386,25 @@ class Broker:
         return []
 
     def settle_in_parts(
-        self, settlement: Settlement, sender: Connection, done: Callable[[None], None]
+        self, settlements: Sequence[Settlement], sender: Connection, done: Callable[[None], None]
     ) -> None:
-        """Apply an ACK or NACK, and have others served meanwhile; ``done`` is called at the end.
+        """Apply ACK or NACK, and have others served meanwhile; ``done`` is called at the end.
 
         All of it is done whatever becomes of the sender: it may have left after its last frame.
         """
-        entries = settlement.entries
-        for entry in entries:
-            entry.holder = settlement
         parts: list[_Settled] = []
-        for begin in range(0, len(entries), MOST_SETTLED):
-            end = begin + MOST_SETTLED
-            part = Settlement(
-                entries[begin:end], accepted=settlement.accepted, requeue=settlement.requeue
-            )
-            parts.append(_Settled(part, sender, None if end < len(entries) else done))
+        for settlement in settlements:
+            entries = settlement.entries
+            for entry in entries:
+                entry.holder = settlement
+            for begin in range(0, len(entries), MOST_SETTLED):
+                part = Settlement(
+                    entries[begin : begin + MOST_SETTLED],
+                    accepted=settlement.accepted,
+                    requeue=settlement.requeue,
+                )
+                parts.append(_Settled(part, sender, None))
+        parts[-1].done = done
         self._settled.add(parts)
 
     def _settle_part(self, part: _Settled) -> None:

@@ -10,8 +10,9 @@ __all__ = ["CollectorSettings"]
 #: New objects until the young ones are looked at, and how often that is until older ones are.
 #: Every message is some objects, nearly none of which are ever part of a cycle: with Python's own
 #: 700, 10 and 10 a quarter of the time of a message goes into looking. What is left of a connection
-#: is part of one, and some ten thousand of them can wait for the last look.
-_THRESHOLDS: Final = (10_000, 20, 20)
+#: is part of one, and some ten thousand of them can wait for the last look. Everybody waits while
+#: the collector looks: at the 50,000 young ones of a second look for about 10 ms.
+_THRESHOLDS: Final = (10_000, 5, 80)
 
 
 class CollectorSettings:

@@ -39,9 +39,12 @@ _NO_RECEIPT = ("CONNECT", "STOMP")
 #: The number of pieces in which a frame is emitted.
 _PIECES = 3
 #: Seconds that the frames of one client may take before others are served; the clock is looked at
-#: after each of those that can take long, and after so many others.
+#: after so many frames.
 _TURN_S: Final = 0.01
 _CHEAP_FRAMES: Final = 32
+#: Frames that can take long themselves, and the seconds after which none of them is begun: a long
+#: selector takes about 10 ms to be read.
+_COSTLY_TURN_S: Final = 0.005
 _COSTLY: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT"})
 
 
@@ -152,7 +155,7 @@ class Connection:
         held, self._held = self._held, []
         for start in range(0, len(held), _CHEAP_FRAMES):
             if start:
-                self._take_turns()
+                self._take_turns(_TURN_S)
             frames = iter(held[start : start + _CHEAP_FRAMES])
             for frame in frames:
                 if self._closing or self._suspended:
@@ -160,7 +163,7 @@ class Connection:
                     return False
                 self._handle(frame)
                 if frame.command in _COSTLY:
-                    self._take_turns()
+                    self._take_turns(_COSTLY_TURN_S)
         return not (self._closing or self._suspended)
 
     def _handle(self, frame: Frame) -> None:
@@ -295,10 +298,12 @@ class Connection:
         frame, self._blocked, self._blocked_by = self._blocked, None, None
         return frame
 
-    def _take_turns(self) -> None:
-        """Have the rest wait until others were served, if all this has taken long enough."""
+    def _take_turns(self, most_s: float) -> None:
+        """Have the rest wait until others were served, if all this has taken so many seconds."""
+        if self._suspended or self._closing:
+            return
         broker = self.broker
-        if broker.clock.seconds() - broker.now > _TURN_S and not (self._suspended or self._closing):
+        if broker.clock.seconds() - broker.now > most_s:
             self._suspend()
             broker.later(0.0, self.go_on)
 

@@ -173,7 +173,7 @@ def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
     settlement = Settlement(entries, accepted=accepted, requeue=requeue)
     if transaction is None:
         if len(entries) > MOST_SETTLED:
-            _settle_in_parts(connection, frame, settlement)
+            _settle_in_parts(connection, frame, [settlement])
         else:
             connection.broker.settle(settlement)
         return
@@ -182,9 +182,11 @@ def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
         _free(connection, transaction, entries)
 
 
-def _settle_in_parts(connection: Connection, frame: Frame, settlement: Settlement) -> None:
+def _settle_in_parts(
+    connection: Connection, frame: Frame, settlements: Sequence[Settlement]
+) -> None:
     def begin(done: Callable[[None], None]) -> None:
-        connection.broker.settle_in_parts(settlement, connection, done)
+        connection.broker.settle_in_parts(settlements, connection, done)
 
     connection.ask(frame, begin, lambda _: None)
 
@@ -281,7 +283,7 @@ def _make_and_commit(
 ) -> None:
     work = connection.host.commit_work
     if not names:
-        _commit(connection, transaction, choices)
+        _commit(connection, frame, transaction, choices)
         return
 
     def begin(done: Callable[[Prepared], None]) -> None:
@@ -291,7 +293,7 @@ def _make_and_commit(
         try:
             if prepared.refused is not None:
                 raise prepared.refused
-            _commit(connection, transaction, choices)
+            _commit(connection, frame, transaction, choices)
         finally:
             work.let_go(prepared.kept)
 
@@ -299,10 +301,17 @@ def _make_and_commit(
 
 
 def _commit(
-    connection: Connection, transaction: Transaction, choices: Mapping[Message, Choice]
+    connection: Connection,
+    frame: Frame,
+    transaction: Transaction,
+    choices: Mapping[Message, Choice],
 ) -> None:
     _end(connection, transaction)
-    connection.host.commit(transaction.messages, transaction.settlements, connection, choices)
+    left = connection.host.commit(
+        transaction.messages, transaction.settlements, connection, choices
+    )
+    if left:
+        _settle_in_parts(connection, frame, left)
 
 
 def on_abort(connection: Connection, frame: Frame) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -41,12 +41,12 @@ from stompkit.server._records import (
 from stompkit.server._sliced import CommitWork, PatternWork, Slices
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Fanout, Topic
+from stompkit.server._transactions import MOST_SETTLED, Settlement
 from stompkit.server.interfaces import DropLane, LaneState, SetRecord
 
 if TYPE_CHECKING:
     from stompkit.server._broker import Broker
     from stompkit.server._connection import Connection
-    from stompkit.server._transactions import Settlement
 
 __all__ = ["VirtualHost"]
 
@@ -757,13 +757,17 @@ class VirtualHost:
         settlements: Sequence[Settlement],
         maker: Connection | None = None,
         choices: Mapping[Message, Choice] = _NO_CHOICES,
-    ) -> None:
+    ) -> Sequence[Settlement]:
         """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing.
 
-        ``choices`` is what was asked about messages before.
+        ``choices`` is what was asked about messages before. Returns what the caller has to settle
+        in parts: where that is very much, and nothing that is sent depends on it.
         """
         messages = [each for each in messages if not self.is_gone(each.destination)]
-        self._check_unit(messages, settlements, maker)
+        wanted = self._check_unit(messages, settlements, maker)
+        left: Sequence[Settlement] = ()
+        if self._can_settle_later(settlements, wanted):
+            settlements, left = (), settlements
         gone: list[Entry] = []
         copies: list[tuple[Topic, Entry]] = []
 
@@ -793,6 +797,24 @@ class VirtualHost:
                 topic.put_done(entry, None)
         if journal is not None:
             journal.take(gone)
+        return left
+
+    def _can_settle_later(
+        self, settlements: Sequence[Settlement], wanted: Collection[Destination]
+    ) -> bool:
+        """Whether a transaction has acknowledged very much, and may settle it after its messages.
+
+        It may not where a store has to keep both together, or where settling makes room for them.
+        """
+        if self.broker.journal is not None:
+            return False
+        if sum(len(settlement.entries) for settlement in settlements) <= MOST_SETTLED:
+            return False
+        if not all(home.is_queue for home in wanted):
+            return False
+        return not wanted or not any(
+            entry.home in wanted for settlement in settlements for entry in settlement.entries
+        )
 
     def together(self, apply: Callable[[], None]) -> None:
         """Do what takes effect as a whole, or, where the store can't keep its part, not at all.
@@ -835,8 +857,11 @@ class VirtualHost:
         messages: Sequence[Message],
         settlements: Sequence[Settlement],
         maker: Connection | None,
-    ) -> None:
-        """Raise :class:`Refused` unless all destinations have room for what a transaction sends."""
+    ) -> Mapping[Destination, _Demand]:
+        """Raise :class:`Refused` unless all destinations have room for what a transaction sends.
+
+        Returns what it sends to each of them.
+        """
         wanted: dict[Destination, _Demand] = defaultdict(_Demand)
         for message in messages:
             destination = self.destination(message.destination, maker)
@@ -844,7 +869,7 @@ class VirtualHost:
             destination.check(message)
             for home, size in destination.shares(message):
                 wanted[home].add(size, is_delayed=message.due > 0)
-        for settlement in settlements:
+        for settlement in settlements if wanted else ():
             if settlement.accepted:
                 for entry in settlement.entries:
                     if entry.home in wanted and entry.home.is_queue:
@@ -853,6 +878,7 @@ class VirtualHost:
             if demand.delayed:
                 destination.check_delays(demand.delayed, demand.delayed_octets)
             destination.check_room(max(0, demand.messages), max(0, demand.octets))
+        return wanted
 
     # Messages that nobody wanted.
 

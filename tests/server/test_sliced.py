@@ -597,3 +597,55 @@ def test_an_answer_of_which_the_store_keeps_a_part_only_gets_no_receipt(clock: B
     iterations(clock, lambda: reader.error is not None)
     assert receipts(reader) == []
     assert refusal(reader) == "store-full"
+
+
+@pytest.mark.parametrize("end", ["stays", "leaves"])
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_a_commit_settles_many_messages_in_parts(clock: BusyClock, command: str, end: str) -> None:
+    broker = MemoryBroker(clock=clock)
+    reader, last = holding(broker, 5_000)
+    other, sink = broker.client(), broker.client()
+    sink.subscribe("/queue/other")
+    reader.send("BEGIN", transaction="t")
+    reader.send(command, id=last.headers["ack"], transaction="t")
+    reader.send("SEND", destination="/queue/other", transaction="t")
+    reader.send("UNSUBSCRIBE", id="0")
+    assert refusal(reader) is None
+    clock.is_busy = True
+    reader.send("COMMIT", transaction="t", receipt="all")
+    if end == "leaves":
+        reader.drop()
+    queue = broker.destinations[QUEUE]
+    assert isinstance(queue, Queue)
+    left = 5_000 if command == "NACK" else 0
+
+    def is_over() -> bool:
+        assert is_served(other)
+        return queue.unsettled == 0 and queue.messages == left
+
+    assert iterations(clock, is_over) > 0
+    clock.is_busy = False
+    assert sink.bodies() == [b""]
+    if end == "stays":
+        assert receipts(reader) == ["all"]
+    again = broker.client()
+    again.subscribe(QUEUE)
+    assert again.bodies() == [b"%d" % number for number in range(left)]
+
+
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
+def test_what_a_commit_settles_makes_room_for_what_it_sends(
+    broker: MemoryBroker, destination: str
+) -> None:
+    reader, last = holding(broker, 1_000)
+    changed = broker.broker.config.changed(max_queue_messages=1_000, when_full="reject")
+    broker.broker.reload(changed)
+    reader.subscribe("/topic/t", id="topic")
+    reader.send("BEGIN", transaction="t")
+    reader.ack(last, transaction="t")
+    for _ in range(1_000):
+        reader.send("SEND", destination=destination, transaction="t")
+    reader.send("COMMIT", transaction="t", receipt="all")
+    messages = reader.take("MESSAGE")
+    assert [each.headers["destination"] for each in messages] == [destination] * 1_000
+    assert refusal(reader) is None

@@ -34,7 +34,7 @@ from stompkit.server._selector_time import SelectorTime
 from stompkit.server._sliced import Slices
 from stompkit.server._sparse_log import SparseLog
 from stompkit.server._subscriptions import Subscription
-from stompkit.server._transactions import MOST_SETTLED, Settlement
+from stompkit.server._transactions import MOST_SETTLED, Acknowledged, Settlement
 from stompkit.server.interfaces import (
     Authenticator,
     Authoriser,
@@ -83,6 +83,29 @@ class _Settled:
         self.settlement = settlement
         self.sender = sender
         self.done = done
+
+
+class _Reckoned:
+    """A part of what a transaction has acknowledged; with the last one it can be committed."""
+
+    __slots__ = ("done", "entries", "found", "sender")
+
+    def __init__(
+        self,
+        found: Acknowledged,
+        entries: list[Entry],
+        sender: Connection,
+        done: Callable[[Acknowledged], None] | None,
+    ) -> None:
+        """Take the part; ``done`` is called if it is the last one."""
+        self.found = found
+        self.entries = entries
+        self.sender = sender
+        self.done = done
+
+
+def _in_parts(entries: list[Entry]) -> list[list[Entry]]:
+    return [entries[begin : begin + MOST_SETTLED] for begin in range(0, len(entries), MOST_SETTLED)]
 
 
 class Broker:
@@ -154,6 +177,8 @@ class Broker:
         self.selector_time = SelectorTime(self)
         self._returns: Slices[_Returned] = Slices(self, self._return, step=1)
         self._settled: Slices[_Settled] = Slices(self, self._settle_part, step=1)
+        self._reckoned: Slices[_Reckoned] = Slices(self, self._reckon_part, step=1)
+        self._leaving: Slices[list[Entry]] = Slices(self, self._let_go, step=1)
         self.hosts: dict[str, VirtualHost] = {}
         for name in self.config.hosts or ("",):
             self.hosts[name] = VirtualHost(name, self)
@@ -214,6 +239,7 @@ class Broker:
         for connection in list(self.connections):
             connection.lost()
         self._settled.finish()
+        self._leaving.finish()
         self._returns.finish()
         self.flush()
         self._cancel_timers()
@@ -244,6 +270,8 @@ class Broker:
         self._cancel_timers()
         self._returns = Slices(self, self._return, step=1)
         self._settled = Slices(self, self._settle_part, step=1)
+        self._reckoned = Slices(self, self._reckon_part, step=1)
+        self._leaving = Slices(self, self._let_go, step=1)
         if self.journal is not None:
             self.journal.abandon()
         self.journal = journal = self._new_journal()
@@ -386,24 +414,19 @@ class Broker:
         return []
 
     def settle_in_parts(
-        self, settlements: Sequence[Settlement], sender: Connection, done: Callable[[None], None]
+        self, settlement: Settlement, sender: Connection, done: Callable[[None], None]
     ) -> None:
         """Apply ACK or NACK, and have others served meanwhile; ``done`` is called at the end.
 
         All of it is done whatever becomes of the sender: it may have left after its last frame.
         """
+        entries = settlement.entries
+        for entry in entries:
+            entry.holder = settlement
         parts: list[_Settled] = []
-        for settlement in settlements:
-            entries = settlement.entries
-            for entry in entries:
-                entry.holder = settlement
-            for begin in range(0, len(entries), MOST_SETTLED):
-                part = Settlement(
-                    entries[begin : begin + MOST_SETTLED],
-                    accepted=settlement.accepted,
-                    requeue=settlement.requeue,
-                )
-                parts.append(_Settled(part, sender, None))
+        for some in _in_parts(entries):
+            part = Settlement(some, accepted=settlement.accepted, requeue=settlement.requeue)
+            parts.append(_Settled(part, sender, None))
         parts[-1].done = done
         self._settled.add(parts)
 
@@ -415,6 +438,53 @@ class Broker:
             part.done(None)
         else:
             part.sender.did_part()
+
+    def reckon_up(
+        self,
+        settlements: Sequence[Settlement],
+        sender: Connection,
+        done: Callable[[Acknowledged], None],
+    ) -> None:
+        """Reckon up what an open transaction has acknowledged, and have others served meanwhile.
+
+        ``done`` is not called if the sender ends before.
+        """
+        found = Acknowledged()
+        parts = [
+            _Reckoned(found, some, sender, None)
+            for settlement in settlements
+            for some in _in_parts(settlement.entries)
+        ]
+        parts[-1].done = done
+        self._reckoned.add(parts)
+
+    def _reckon_part(self, part: _Reckoned) -> None:
+        if part.sender.is_closing:
+            return
+        for entry in part.entries:
+            part.found.add(entry)
+        if part.done is not None:
+            part.done(part.found)
+
+    def forget(self, acknowledged: Acknowledged) -> None:
+        """Have messages gone from their queues; what is left to do about them is done in parts."""
+        for home, share in acknowledged.shares.items():
+            home.settled_many(share.messages, share.octets)
+        if self.journal is not None:
+            self.journal.forget(acknowledged)
+        for entry in acknowledged.entries:
+            entry.holder = acknowledged
+        self._leaving.add(_in_parts(acknowledged.entries))
+
+    def finish_forgetting(self) -> None:
+        """Do what is left to do about messages that are gone from their queues."""
+        self._leaving.finish()
+
+    def _let_go(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            entry.holder = None
+            self._release(entry)
+            entry.home.let_go(entry)
 
     def take_away(self, entry: Entry) -> None:
         """Take a message back that has not been acknowledged in time."""

@@ -520,10 +520,8 @@ class Connection:
             self.broker.has_room(self._blocked_by)
             self.broker.touch(self._blocked_by)
             self._blocked = self._blocked_by = None
-        left = self.ledger.clear()
-        if self._suspended:
-            # What is held is being settled, which goes on: all transactions have ended.
-            left = [each for each in left if each.holder is None]
+        # What is held is being settled, which goes on: all transactions have ended.
+        left = [each for each in self.ledger.clear() if each.holder is None]
         self.broker.give_back(left)
         for temporary in self.temporaries:
             self.host.discard(temporary)

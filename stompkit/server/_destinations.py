@@ -134,6 +134,11 @@ class Destination:
         )
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the store has a part of it."""
+        return False
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the destination were forgotten."""
         raise NotImplementedError
@@ -195,6 +200,12 @@ class Destination:
 
     def settled(self, entry: Entry) -> None:
         """Forget an acknowledged entry."""
+
+    def settled_many(self, messages: int, octets: int) -> None:
+        """Have many acknowledged messages gone; :meth:`let_go` follows for each."""
+
+    def let_go(self, entry: Entry) -> None:
+        """Wait for nothing more of an acknowledged entry, which is gone."""
 
     def returned(self, entries: Iterable[Entry]) -> None:
         """Take back entries that were delivered but not acknowledged."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from stompkit.server._destinations import Destination
     from stompkit.server._lanes import Lane
     from stompkit.server._subscriptions import Subscription
-    from stompkit.server._transactions import Settlement, Transaction
+    from stompkit.server._transactions import Acknowledged, Settlement, Transaction
 
 __all__ = ["Entry"]
 
@@ -33,4 +33,4 @@ class Entry:
         self.key = ""
         #: The open transaction that has acknowledged it, or the frame of which it is a part and
         #: that is not done yet.
-        self.holder: Transaction | Settlement | None = None
+        self.holder: Transaction | Settlement | Acknowledged | None = None

@@ -17,7 +17,7 @@ from stompkit.server._messages import Message
 from stompkit.server._resolving import TEMPORARY, resolve, with_right
 from stompkit.server._sliced import Prepared
 from stompkit.server._subscribing import on_subscribe, on_unsubscribe, with_reply_to
-from stompkit.server._transactions import MOST_SETTLED, Settlement, Transaction
+from stompkit.server._transactions import MOST_SETTLED, Acknowledged, Settlement, Transaction
 from stompkit.server.interfaces import Action, Credentials, User
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
     settlement = Settlement(entries, accepted=accepted, requeue=requeue)
     if transaction is None:
         if len(entries) > MOST_SETTLED:
-            _settle_in_parts(connection, frame, [settlement])
+            _settle_in_parts(connection, frame, settlement)
         else:
             connection.broker.settle(settlement)
         return
@@ -182,11 +182,9 @@ def _settle(connection: Connection, frame: Frame, *, accepted: bool) -> None:
         _free(connection, transaction, entries)
 
 
-def _settle_in_parts(
-    connection: Connection, frame: Frame, settlements: Sequence[Settlement]
-) -> None:
+def _settle_in_parts(connection: Connection, frame: Frame, settlement: Settlement) -> None:
     def begin(done: Callable[[None], None]) -> None:
-        connection.broker.settle_in_parts(settlements, connection, done)
+        connection.broker.settle_in_parts(settlement, connection, done)
 
     connection.ask(frame, begin, lambda _: None)
 
@@ -260,7 +258,8 @@ def on_commit(connection: Connection, frame: Frame) -> None:
     if host.durables:
         choices = {each: found for each in messages if (found := host.choice(each)) is not None}
     names = host.names_to_make(messages)
-    if choices or names:
+    many, _ = transaction.split()
+    if choices or names or many:
         # Nobody is to say that it has been open for too long while it waits for others.
         connection.stop_timer(transaction)
     if choices:
@@ -268,10 +267,31 @@ def on_commit(connection: Connection, frame: Frame) -> None:
             connection,
             frame,
             list(choices.values()),
-            lambda: _make_and_commit(connection, frame, transaction, names, choices),
+            lambda: _reckon_and_commit(connection, frame, transaction, names, choices),
         )
     else:
-        _make_and_commit(connection, frame, transaction, names, choices)
+        _reckon_and_commit(connection, frame, transaction, names, choices)
+
+
+def _reckon_and_commit(
+    connection: Connection,
+    frame: Frame,
+    transaction: Transaction,
+    names: Iterable[str],
+    choices: Mapping[Message, Choice],
+) -> None:
+    many, _ = transaction.split()
+    if not many:
+        _make_and_commit(connection, frame, transaction, names, choices, None)
+        return
+
+    def begin(done: Callable[[Acknowledged], None]) -> None:
+        connection.broker.reckon_up(many, connection, done)
+
+    def then(acknowledged: Acknowledged) -> None:
+        _make_and_commit(connection, frame, transaction, names, choices, acknowledged)
+
+    connection.ask(frame, begin, then)
 
 
 def _make_and_commit(
@@ -280,10 +300,11 @@ def _make_and_commit(
     transaction: Transaction,
     names: Iterable[str],
     choices: Mapping[Message, Choice],
+    acknowledged: Acknowledged | None,
 ) -> None:
     work = connection.host.commit_work
     if not names:
-        _commit(connection, frame, transaction, choices)
+        _commit(connection, transaction, choices, acknowledged)
         return
 
     def begin(done: Callable[[Prepared], None]) -> None:
@@ -293,7 +314,7 @@ def _make_and_commit(
         try:
             if prepared.refused is not None:
                 raise prepared.refused
-            _commit(connection, frame, transaction, choices)
+            _commit(connection, transaction, choices, acknowledged)
         finally:
             work.let_go(prepared.kept)
 
@@ -302,16 +323,13 @@ def _make_and_commit(
 
 def _commit(
     connection: Connection,
-    frame: Frame,
     transaction: Transaction,
     choices: Mapping[Message, Choice],
+    acknowledged: Acknowledged | None,
 ) -> None:
     _end(connection, transaction)
-    left = connection.host.commit(
-        transaction.messages, transaction.settlements, connection, choices
-    )
-    if left:
-        _settle_in_parts(connection, frame, left)
+    _, rest = transaction.split()
+    connection.host.commit(transaction.messages, rest, connection, choices, acknowledged)
 
 
 def on_abort(connection: Connection, frame: Frame) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -41,7 +41,7 @@ from stompkit.server._records import (
 from stompkit.server._sliced import CommitWork, PatternWork, Slices
 from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Fanout, Topic
-from stompkit.server._transactions import MOST_SETTLED, Settlement
+from stompkit.server._transactions import Acknowledged, Settlement
 from stompkit.server.interfaces import DropLane, LaneState, SetRecord
 
 if TYPE_CHECKING:
@@ -87,10 +87,10 @@ class _Demand:
             self.delayed += 1
             self.delayed_octets += size
 
-    def free(self, size: int) -> None:
-        """Count a message that leaves the destination."""
-        self.messages -= 1
-        self.octets -= size
+    def free(self, octets: int, messages: int = 1) -> None:
+        """Count messages that leave the destination."""
+        self.messages -= messages
+        self.octets -= octets
 
 
 class VirtualHost:
@@ -757,17 +757,15 @@ class VirtualHost:
         settlements: Sequence[Settlement],
         maker: Connection | None = None,
         choices: Mapping[Message, Choice] = _NO_CHOICES,
-    ) -> Sequence[Settlement]:
+        acknowledged: Acknowledged | None = None,
+    ) -> None:
         """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing.
 
-        ``choices`` is what was asked about messages before. Returns what the caller has to settle
-        in parts: where that is very much, and nothing that is sent depends on it.
+        ``choices`` is what was asked about messages before, ``acknowledged`` what was reckoned up,
+        and is not among the ``settlements``.
         """
         messages = [each for each in messages if not self.is_gone(each.destination)]
-        wanted = self._check_unit(messages, settlements, maker)
-        left: Sequence[Settlement] = ()
-        if self._can_settle_later(settlements, wanted):
-            settlements, left = (), settlements
+        self._check_unit(messages, settlements, acknowledged, maker)
         gone: list[Entry] = []
         copies: list[tuple[Topic, Entry]] = []
 
@@ -782,6 +780,8 @@ class VirtualHost:
                     destination.put(message)
             for settlement in settlements:
                 gone.extend(self.broker.settle(settlement))
+            if acknowledged is not None:
+                self.broker.forget(acknowledged)
             for topic, message in copied:
                 entry = topic.reserve(message, choices.get(message))
                 if entry is not None:
@@ -797,24 +797,6 @@ class VirtualHost:
                 topic.put_done(entry, None)
         if journal is not None:
             journal.take(gone)
-        return left
-
-    def _can_settle_later(
-        self, settlements: Sequence[Settlement], wanted: Collection[Destination]
-    ) -> bool:
-        """Whether a transaction has acknowledged very much, and may settle it after its messages.
-
-        It may not where a store has to keep both together, or where settling makes room for them.
-        """
-        if self.broker.journal is not None:
-            return False
-        if sum(len(settlement.entries) for settlement in settlements) <= MOST_SETTLED:
-            return False
-        if not all(home.is_queue for home in wanted):
-            return False
-        return not wanted or not any(
-            entry.home in wanted for settlement in settlements for entry in settlement.entries
-        )
 
     def together(self, apply: Callable[[], None]) -> None:
         """Do what takes effect as a whole, or, where the store can't keep its part, not at all.
@@ -856,12 +838,10 @@ class VirtualHost:
         self,
         messages: Sequence[Message],
         settlements: Sequence[Settlement],
+        acknowledged: Acknowledged | None,
         maker: Connection | None,
-    ) -> Mapping[Destination, _Demand]:
-        """Raise :class:`Refused` unless all destinations have room for what a transaction sends.
-
-        Returns what it sends to each of them.
-        """
+    ) -> None:
+        """Raise :class:`Refused` unless all destinations have room for what a transaction sends."""
         wanted: dict[Destination, _Demand] = defaultdict(_Demand)
         for message in messages:
             destination = self.destination(message.destination, maker)
@@ -874,11 +854,13 @@ class VirtualHost:
                 for entry in settlement.entries:
                     if entry.home in wanted and entry.home.is_queue:
                         wanted[entry.home].free(entry.message.size)
+        for home, share in acknowledged.shares.items() if acknowledged is not None else ():
+            if home in wanted:
+                wanted[home].free(share.octets, share.messages)
         for destination, demand in wanted.items():
             if demand.delayed:
                 destination.check_delays(demand.delayed, demand.delayed_octets)
             destination.check_room(max(0, demand.messages), max(0, demand.octets))
-        return wanted
 
     # Messages that nobody wanted.
 

@@ -33,6 +33,7 @@ from stompkit.server.interfaces import (
 if TYPE_CHECKING:
     from stompkit.server._connection import Connection
     from stompkit.server._entries import Entry
+    from stompkit.server._transactions import Acknowledged
 
 __all__ = ["Journal", "Unit"]
 
@@ -52,13 +53,14 @@ class Unit:
 
     ``puts`` are the entries that can be delivered once the unit is done, whether they are stored or
     in memory; ``taken`` those that a transaction has settled, and that go back to their queues if
-    it can't be done. ``sender`` is the connection to tell, with the receipt that it wants, and
-    ``done`` what else to call; ``undo`` is called only if the unit can't be done, which is not
-    tried again then, and ``kept`` only if it is done.
+    it can't be done, as do those of ``gone``, which are very many. ``sender`` is the connection to
+    tell, with the receipt that it wants, and ``done`` what else to call; ``undo`` is called only if
+    the unit can't be done, which is not tried again then, and ``kept`` only if it is done.
     """
 
     __slots__ = (
         "done",
+        "gone",
         "kept",
         "octets",
         "operations",
@@ -74,6 +76,7 @@ class Unit:
         self.operations: list[Operation] = []
         self.puts: list[Entry] = []
         self.taken: list[Entry] = []
+        self.gone: Acknowledged | None = None
         self.octets = 0
         self.sender: Connection | None = None
         self.receipt: str | None = None
@@ -220,6 +223,23 @@ class Journal:
             for entry in entries:
                 # They must find their queue again.
                 entry.home.in_doubt += 1
+
+    def forget(self, acknowledged: Acknowledged) -> None:
+        """Add the removal of all that a transaction has acknowledged.
+
+        It comes back if that can't be done.
+        """
+        unit = self._unit
+        for home, share in acknowledged.shares.items():
+            # There is nothing to remove of a queue that an operator has removed meanwhile.
+            if share.removals and home.is_stored:
+                if unit is None:
+                    unit = self._unit = Unit()
+                unit.operations.extend(share.removals)
+        if unit is not None:
+            unit.gone = acknowledged
+            for home, share in acknowledged.shares.items():
+                home.in_doubt += share.messages
 
     def undo_with(self, undo: Callable[[], None], kept: Callable[[], None] | None = None) -> None:
         """Have something called if what is going on now can't be kept, once its sender knows.
@@ -389,6 +409,8 @@ class Journal:
                 entry.home.taken_back(entry)
             else:
                 entry.home.host.broker.touch(entry.home)
+        if unit.gone is not None:
+            self._finish_gone(unit.gone, error)
         if unit.sender is not None:
             unit.sender.committed(unit.receipt, error)
         if unit.done is not None:
@@ -396,6 +418,16 @@ class Journal:
         then = unit.kept if error is None else unit.undo
         if then is not None:
             then()
+
+    @staticmethod
+    def _finish_gone(gone: Acknowledged, error: StoreError | None) -> None:
+        for home, share in gone.shares.items():
+            home.in_doubt -= share.messages
+            home.host.broker.touch(home)
+        if error is not None:
+            gone.entries[0].home.host.broker.finish_forgetting()
+            for entry in gone.entries:
+                entry.home.taken_back(entry)
 
     # When the store fails.
 
@@ -456,7 +488,7 @@ class Journal:
 
     def _give_up(self, unit: Unit, error: StoreError) -> None:
         """Refuse a unit with messages; one without them is tried again, and its sender told."""
-        if unit.puts or unit.taken or unit.undo is not None:
+        if unit.puts or unit.taken or unit.gone is not None or unit.undo is not None:
             for each in unit.operations:
                 if isinstance(each, CreateLane):
                     self._unmade[each.lane] = each

@@ -155,6 +155,11 @@ class Queue(Destination):
     # What is in it.
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the store has a part of it."""
+        return any(lane.number for lane in self.lanes)
+
+    @property
     def stored_as(self) -> str:
         """The name of its lanes in the store."""
         return self.name
@@ -924,6 +929,16 @@ class Queue(Destination):
     def settled(self, entry: Entry) -> None:
         """Forget an acknowledged entry."""
         self._forget(entry)
+
+    def settled_many(self, messages: int, octets: int) -> None:
+        """Have many acknowledged messages gone; :meth:`let_go` follows for each."""
+        self.messages -= messages
+        self.octets -= octets
+        self._made_room()
+
+    def let_go(self, entry: Entry) -> None:
+        """Wait for nothing more of an acknowledged entry, which is gone."""
+        self._timeouts.forget(entry)
 
     def withdraw(self, entry: Entry) -> None:
         """Forget an entry that an operator has taken out; nobody has it."""

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit.server._config import BrokerConfig
 from stompkit.server._errors import Refused
-from stompkit.server.interfaces import Timer
+from stompkit.server.interfaces import Remove, Timer
 
 if TYPE_CHECKING:
+    from stompkit.server._destinations import Destination
     from stompkit.server._entries import Entry
     from stompkit.server._messages import Message
     from stompkit.server._subscriptions import Subscription
 
-__all__ = ["MOST_SETTLED", "Settlement", "Transaction"]
+__all__ = ["MOST_SETTLED", "Acknowledged", "Settlement", "Transaction"]
 
 #: Messages that one ACK or NACK settles at a time; with more, others are served in between.
 MOST_SETTLED: Final = 500
@@ -29,6 +30,45 @@ class Settlement:
         self.entries = entries
         self.accepted = accepted
         self.requeue = requeue
+
+
+class Share:
+    """What a transaction has acknowledged of one destination."""
+
+    __slots__ = ("messages", "octets", "removals")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.messages = 0
+        self.octets = 0
+        #: What the store has to do for it.
+        self.removals: list[Remove] = []
+
+
+class Acknowledged:
+    """Messages of queues that a transaction has acknowledged, reckoned up before its COMMIT.
+
+    They are gone together, however many they are; the rest of the work on each comes later.
+    """
+
+    __slots__ = ("entries", "shares")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.entries: list[Entry] = []
+        self.shares: dict[Destination, Share] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a message that the transaction holds."""
+        self.entries.append(entry)
+        share = self.shares.get(entry.home)
+        if share is None:
+            share = self.shares[entry.home] = Share()
+        share.messages += 1
+        share.octets += entry.message.size
+        lane = entry.lane
+        if lane is not None and lane.number:
+            share.removals.append(Remove(lane.number, entry.place))
 
 
 class Transaction:
@@ -86,6 +126,17 @@ class Transaction:
             return
         subscription.room += count
         self._freed.append((subscription, count))
+
+    def split(self) -> tuple[list[Settlement], list[Settlement]]:
+        """Return what was acknowledged of queues, if that is very much, and the rest."""
+        many: list[Settlement] = []
+        rest: list[Settlement] = []
+        for each in self.settlements:
+            is_one = each.accepted and each.entries and each.entries[0].home.is_queue
+            (many if is_one else rest).append(each)
+        if sum(len(each.entries) for each in many) <= MOST_SETTLED:
+            return [], self.settlements
+        return many, rest
 
     def release(self) -> None:
         """Give the entries up again: they wait for ACK as before (1.2, "ABORT")."""

@@ -962,10 +962,10 @@ def _each_subscription_counts_alone(topic: Topic, subscription: Subscription, si
 
 
 def _what_is_sent_in_a_transaction_is_not_summed_up(
-    host: VirtualHost, messages: Any, settlements: Any, maker: Any
+    host: VirtualHost, messages: Any, settlements: Any, acknowledged: Any, maker: Any
 ) -> None:
     for message in messages:
-        _check_unit(host, [message], settlements, maker)
+        _check_unit(host, [message], settlements, acknowledged, maker)
 
 
 _check_unit = VirtualHost._check_unit

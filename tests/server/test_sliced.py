@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig
@@ -600,37 +602,88 @@ def test_an_answer_of_which_the_store_keeps_a_part_only_gets_no_receipt(clock: B
 
 
 @pytest.mark.parametrize("end", ["stays", "leaves"])
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_a_commit_settles_many_messages_in_parts(clock: BusyClock, command: str, end: str) -> None:
-    broker = MemoryBroker(clock=clock)
+def test_a_commit_settles_many_messages_in_parts(
+    broker: MemoryBroker, clock: BusyClock, end: str
+) -> None:
     reader, last = holding(broker, 5_000)
     other, sink = broker.client(), broker.client()
     sink.subscribe("/queue/other")
     reader.send("BEGIN", transaction="t")
-    reader.send(command, id=last.headers["ack"], transaction="t")
+    reader.ack(last, transaction="t")
     reader.send("SEND", destination="/queue/other", transaction="t")
-    reader.send("UNSUBSCRIBE", id="0")
-    assert refusal(reader) is None
-    clock.is_busy = True
-    reader.send("COMMIT", transaction="t", receipt="all")
-    if end == "leaves":
-        reader.drop()
     queue = broker.destinations[QUEUE]
     assert isinstance(queue, Queue)
-    left = 5_000 if command == "NACK" else 0
+    clock.is_busy = True
+    reader.send("COMMIT", transaction="t", receipt="all")
+    # All of it takes effect in one moment, which has not come.
+    assert queue.messages == 5_000
 
     def is_over() -> bool:
         assert is_served(other)
-        return queue.unsettled == 0 and queue.messages == left
+        assert queue.messages in (0, 5_000)
+        return not queue.messages
 
     assert iterations(clock, is_over) > 0
-    clock.is_busy = False
-    assert sink.bodies() == [b""]
-    if end == "stays":
+    if end == "leaves":
+        reader.drop()
+    else:
         assert receipts(reader) == ["all"]
+        # What is left to do about them needs more turns, in which nothing names them any more.
+        reader.ack(last)
+        assert refusal(reader) == "unknown-acknowledgement"
+    clock.is_busy = False
+    for _ in range(20):
+        iterate(clock)
+    assert sink.bodies() == [b""]
     again = broker.client()
     again.subscribe(QUEUE)
-    assert again.bodies() == [b"%d" % number for number in range(left)]
+    assert again.bodies() == []
+    again.close()
+    assert QUEUE not in broker.destinations
+
+
+def test_who_leaves_before_a_large_transaction_is_committed_has_not_committed_it(
+    broker: MemoryBroker, clock: BusyClock
+) -> None:
+    reader, last = holding(broker, 5_000)
+    reader.send("BEGIN", transaction="t")
+    reader.ack(last, transaction="t")
+    reader.send("SEND", destination="/queue/other", transaction="t")
+    clock.is_busy = True
+    reader.send("COMMIT", transaction="t", receipt="all")
+    reader.drop()
+    clock.is_busy = False
+    for _ in range(100):
+        iterate(clock)
+    again = broker.client()
+    again.subscribe(QUEUE)
+    assert again.bodies() == [b"%d" % number for number in range(5_000)]
+    assert "/queue/other" not in broker.destinations
+
+
+@pytest.mark.parametrize("size", [10, 5_000])
+def test_a_commit_that_the_store_can_not_keep_gives_back_what_it_acknowledged(
+    clock: BusyClock, size: int
+) -> None:
+    store = FailingStore()
+    broker = MemoryBroker(clock=clock, store=store)
+    reader, last = holding(broker, size)
+    reader.send("BEGIN", transaction="t")
+    reader.ack(last, transaction="t")
+    reader.send("SEND", destination="/queue/other", transaction="t")
+    store.fails = lambda operations: any(isinstance(each, Remove) for each in operations)
+    clock.is_busy = True
+    reader.send("COMMIT", transaction="t", receipt="all")
+    iterations(clock, lambda: reader.error is not None)
+    assert receipts(reader) == []
+    store.fails = lambda _: False
+    clock.is_busy = False
+    for _ in range(100):
+        iterate(clock)
+    again = broker.client()
+    again.subscribe(QUEUE)
+    assert again.bodies() == [b"%d" % number for number in range(size)]
+    assert "/queue/other" not in broker.destinations
 
 
 @pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
@@ -649,3 +702,63 @@ def test_what_a_commit_settles_makes_room_for_what_it_sends(
     messages = reader.take("MESSAGE")
     assert [each.headers["destination"] for each in messages] == [destination] * 1_000
     assert refusal(reader) is None
+
+
+@given(data=st.data())
+@settings(max_examples=40)
+def test_a_large_transaction_takes_effect_as_a_whole_or_not_at_all(data: st.DataObject) -> None:
+    clock = BusyClock()
+    store = data.draw(st.sampled_from([None, FailingStore()]), "store")
+    broker = MemoryBroker(clock=clock, store=store)
+    count = data.draw(st.integers(450, 1_600), "messages")
+    sent = data.draw(st.lists(st.sampled_from([QUEUE, "/queue/b", "/topic/t"]), max_size=5), "sent")
+    reader, last = holding(broker, count)
+    other, topic = broker.client(), broker.client()
+    topic.subscribe("/topic/t")
+    reader.send("BEGIN", transaction="t")
+    reader.ack(last, transaction="t")
+    for number, name in enumerate(sent):
+        reader.publish(name, b"sent %d" % number, transaction="t")
+    fails = store is not None and data.draw(st.booleans(), "the store fails")
+    if store is not None:
+        store.fails = lambda operations: fails and any(isinstance(op, Remove) for op in operations)
+    is_full = data.draw(st.booleans(), "no queue has room for more")
+    if is_full:
+        other.publish("/queue/b", b"before")
+        broker.broker.reload(broker.broker.config.changed(max_queue_messages=1))
+    end = data.draw(st.sampled_from(["COMMIT", "ABORT"]), "end")
+    clock.is_busy = True
+    reader.send(end, transaction="t", receipt="r")
+    for _ in range(data.draw(st.integers(0, 6), "turns until it leaves")):
+        assert is_served(other)
+        iterate(clock)
+    is_receipted = receipts(reader) == ["r"]
+    reader.drop()
+    fails = False
+    clock.is_busy = False
+    for _ in range(50):
+        iterate(clock)
+    broker.broker.reload(broker.broker.config.changed(max_queue_messages=10_000))
+
+    def of(name: str) -> list[bytes]:
+        return [b"sent %d" % number for number, to in enumerate(sent) if to == name]
+
+    before = [b"before"] if is_full else []
+    done = [of(QUEUE), before + of("/queue/b"), of("/topic/t")]
+    undone = [[b"%d" % number for number in range(count)], before, []]
+    found = [drained(broker, QUEUE), drained(broker, "/queue/b"), topic.bodies()]
+    if end == "ABORT":
+        assert found == undone
+    elif is_receipted:
+        assert found == done
+    else:
+        assert found in (done, undone)
+
+
+def drained(broker: MemoryBroker, queue: str) -> list[bytes]:
+    """All that is in a queue, which is taken out of it."""
+    reader = broker.client()
+    reader.subscribe(queue)
+    found = reader.bodies()
+    reader.close()
+    return found

@@ -13,7 +13,7 @@ from stompkit.replication.eventsourcing.store import Namespace
 from stompkit.spark._event_changes import Intake
 from stompkit.spark._event_files import Entry, Folder
 from stompkit.spark._event_rows import EVENTS, write
-from stompkit.spark.fence import Fence
+from stompkit.spark.fence import Fence, Span
 
 __all__ = ["Job", "Staged", "by_event", "stage", "stage_all"]
 
@@ -31,6 +31,7 @@ class Job(NamedTuple):
     #: The fence, by its name.
     name: str
     fence: Fence
+    span: Span = Span()
 
     def name_of(self, ts: float) -> str:
         """The namespace of a time."""

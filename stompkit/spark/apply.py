@@ -16,7 +16,7 @@ from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.spark._columns import APPLIED
 from stompkit.spark._ranges import are_ranges, batches_of, changes_of
 from stompkit.spark._states import Choice
-from stompkit.spark.fence import are_in_order, beyond, sort_key
+from stompkit.spark.fence import Span, are_in_order, beyond, sort_key
 from stompkit.spark.targets import Committed, Job, Lacking, Staged, StagingLost, Target, open_target
 from stompkit.spark.targets._evolve import merged
 
@@ -65,6 +65,7 @@ def apply_changes(
     ignore_null_updates: bool = False,
     tables: Iterable[str] | None = None,
     on_problem: OnProblem = "stop",
+    span: Span | None = None,
 ) -> Applied:
     """Apply a batch of changes to a target, and move the pipeline's fence, in one transaction.
 
@@ -98,6 +99,9 @@ def apply_changes(
     ``on_problem``
         ``"dead-letter"``: changes that can't be applied are written to the table
         ``stompkit_pipeline_dead_letters`` of the target, and the others are applied.
+    ``span``
+        Where the batch begins and ends in the spool. With it a target that ends before the batch
+        begins is an error, :class:`~stompkit.spark.fence.TargetBehind`.
 
     Raises :class:`~stompkit.replication.sinks.ApplyProblem` for a change that can never be applied,
     naming it; SchemaProblem where the target lacks something and may not be given it, with what to
@@ -116,6 +120,7 @@ def apply_changes(
         dead_letters=on_problem == "dead-letter",
         sequence_by=sequence_by,
         scd_type=stored_as_scd_type,
+        span=span or Span(),
     )
     try:
         opened.prepare()
@@ -281,6 +286,7 @@ class _Batch:
         last: _Again | None = None
         for _ in range(_MOST_ATTEMPTS):
             fence = self._target.fence(self._job.pipeline, self._job.spool)
+            self._job.span.check(fence)
             job = replace(self._job, fence=fence)
             applied = self._by_tasks(job) if job.is_plain else self._by_driver(job)
             if isinstance(applied, Applied):
@@ -319,7 +325,7 @@ class _Batch:
                 raise ApplyProblem(str(problems[0]))
             if any(part.failures for part in parts):
                 return self._by_driver(job)
-            if not any(part.rows > part.fenced for part in parts):
+            if job.moved() == job.fence and not any(part.rows > part.fenced for part in parts):
                 return _applied(parts, Committed())
             try:
                 done = self._target.commit(parts, job)

@@ -30,6 +30,7 @@ from stompkit.spark._event_replay import Replay
 from stompkit.spark._event_rows import EVENTS, HISTORY, Files, digest_of, write
 from stompkit.spark._event_staging import Job, Staged, by_event, stage, stage_all
 from stompkit.spark._event_upkeep import Compacted, Stored, Upkeep
+from stompkit.spark.fence import Span
 
 __all__ = ["BrokenStore", "Compacted", "SparkEventStore", "Stored"]
 
@@ -181,6 +182,7 @@ class SparkEventStore(EventStore):
         spool: str = "",
         pipeline: str = "",
         tables: Iterable[str] | None = None,
+        span: Span | None = None,
     ) -> int:
         """Store a batch of changes, for ``foreachBatch``; gives how many rows of it were new.
 
@@ -194,7 +196,9 @@ class SparkEventStore(EventStore):
         What is not beyond the ordinals that are stored for ``spool``, the id of the spool, is left
         out, whatever ``batch_id`` is: it does not matter how often a batch comes, nor how large it
         is. ``pipeline`` is a name for those who store other parts of the same spool in the same
-        namespace. Tasks write the history, so the folder has to be theirs, too.
+        namespace. Tasks write the history, so the folder has to be theirs, too. ``span`` is where
+        the batch begins and ends in the spool: a store that ends before that is an error,
+        :class:`~stompkit.spark.fence.TargetBehind`.
 
         Raises what a strict store does, whether it is strict or not, and errors of Spark;
         ``RuntimeError`` where others store the same all the time.
@@ -202,7 +206,8 @@ class SparkEventStore(EventStore):
         df = batch_df.select(*self._columns())
         is_ordered = False
         for _ in range(_MOST_ATTEMPTS):
-            job = self._job(spool, pipeline, tables)
+            job = self._job(spool, pipeline, tables, span or Span())
+            job.span.check(job.fence)
             rows = df.mapInArrow(partial(stage_all, job), "staged binary").collect()
             parts = [msgspec.msgpack.decode(bytes(row.staged), type=Staged) for row in rows]
             if not is_ordered and not all(part.is_whole for part in parts):
@@ -228,7 +233,7 @@ class SparkEventStore(EventStore):
         table = pa.Table.from_batches(batches).select(self._columns())
         is_ordered = False
         for _ in range(_MOST_ATTEMPTS):
-            job = self._job(spool, pipeline, tables)
+            job = self._job(spool, pipeline, tables, Span())
             staged = stage(table.to_batches(), job)
             if not is_ordered and not staged.is_whole:
                 order = [(name, "ascending") for name in ("_partition", "_ordinal", "change")]
@@ -251,7 +256,7 @@ class SparkEventStore(EventStore):
     def _columns(self) -> list[str]:
         return list(HISTORY_COLUMNS if self._history else COLUMNS)
 
-    def _job(self, spool: str, pipeline: str, tables: Iterable[str] | None) -> Job:
+    def _job(self, spool: str, pipeline: str, tables: Iterable[str] | None, span: Span) -> Job:
         name = self._fence_name(spool, pipeline)
         return Job(
             self._folder.path,
@@ -263,6 +268,7 @@ class SparkEventStore(EventStore):
             time.time() + self._ttl,
             name,
             self.fence(spool=spool, pipeline=pipeline),
+            span,
         )
 
     def _fence_name(self, spool: str, pipeline: str) -> str:
@@ -275,6 +281,7 @@ class SparkEventStore(EventStore):
         for part in parts:
             for partition, ordinal in part.reached.items():
                 reached[partition] = max(ordinal, reached.get(partition, -1))
+        reached = job.span.moved(reached)
         if reached == job.fence:
             return True
         added = [entry for part in parts for entry in part.history]

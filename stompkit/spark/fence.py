@@ -8,12 +8,24 @@ checkpoint that is deleted or lost, another size of batches, two drivers at once
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Fence", "Point", "Ranges", "are_in_order", "beyond", "moved", "ranges_of", "sort_key"]
+__all__ = [
+    "Fence",
+    "Point",
+    "Ranges",
+    "Span",
+    "TargetBehind",
+    "are_in_order",
+    "beyond",
+    "moved",
+    "ranges_of",
+    "sort_key",
+]
 
 #: The ordinal of the last message that is applied, by partition.
 Fence = Mapping[int, int]
@@ -22,6 +34,46 @@ Fence = Mapping[int, int]
 Point = tuple[int, int]
 #: The first and the last change of each partition.
 Ranges = Mapping[int, tuple[Point, Point]]
+
+
+class TargetBehind(Exception):
+    """The target ends before the batch begins: the changes in between would be missing.
+
+    It was restored from a backup, emptied, or replaced by a server that had not all of it.
+    """
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a batch begins and ends in the spool.
+
+    Not each message has rows. One that comes again, or the first part of a changeset, has none. So
+    rows alone do not tell whether anything is missing between a fence and a batch.
+    """
+
+    #: The first ordinal, by partition. Empty where nothing was read before.
+    starts: Fence = field(default_factory=dict)
+    #: The ordinal after the last one, by partition.
+    ends: Fence = field(default_factory=dict)
+
+    def check(self, fence: Fence) -> None:
+        """Raise :class:`TargetBehind` where the fence ends before the batch begins."""
+        for partition, start in self.starts.items():
+            last = fence.get(partition, -1)
+            if last + 1 < start:
+                has = f"ends with message {last}" if last >= 0 else "has nothing"
+                raise TargetBehind(
+                    f"the target {has} of partition {partition}, and the batch begins with message"
+                    f" {start}: the target is older than the checkpoint"
+                )
+
+    def moved(self, fence: Fence) -> dict[int, int]:
+        """The fence when the batch is applied."""
+        made = dict(fence)
+        for partition, end in self.ends.items():
+            if end > made.get(partition, -1) + 1:
+                made[partition] = end - 1
+        return made
 
 
 def beyond(batch: pa.RecordBatch, fence: Fence) -> pa.RecordBatch:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stompkit.spark._options import SourceOptions
 from stompkit.spark.jobs._alone import alone
+from stompkit.spark.jobs._checkpoint import put_aside
 from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings
 from stompkit.spool import SpoolProblem, SpoolReader
 
@@ -59,14 +59,4 @@ def check_gap(settings: PipelineSettings, fence: tuple[str, dict[int, int]] | No
 
 def forget_checkpoint(settings: PipelineSettings) -> None:
     """Have the job go by the fence, and not by what Spark knows."""
-    folder = Path(settings.checkpoint_of("replicate"))
-    unused = folder.with_name(f"{folder.name}.unused")
-    try:
-        if unused.exists():
-            shutil.rmtree(unused)
-        if folder.exists():
-            # All at once: Spark could go on from a half of it.
-            folder.rename(unused)
-            shutil.rmtree(unused)
-    except OSError as error:
-        raise PipelineProblem(f"{error.filename}: {error.strerror}") from None
+    put_aside(Path(settings.checkpoint_of("replicate")))

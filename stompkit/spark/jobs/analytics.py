@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stompkit.spark._options import SourceOptions
 from stompkit.spark._partitions import resolve
 from stompkit.spark.durable import put_whole
+from stompkit.spark.fence import Span
 from stompkit.spark.jobs._counting import Counted, counted, query
 from stompkit.spark.jobs._report import made_report
 from stompkit.spark.jobs._results import Mark, Results
@@ -63,17 +64,18 @@ class Analytics:
             self._begin = None  # the stream makes the spool, or says what is wrong with it
         return query(changes, self._watermark_s, self._top_keys)
 
-    def apply(self, df: DataFrame, batch_id: int, spool: str) -> Done:
+    def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span) -> Done:
         """Write what a batch says, once."""
         name = df.sparkSession.sparkContext.getLocalProperty(_QUERY)
         assert name is not None
         last = self._results.mark()
         Mark(name, spool).after(last, self._place)
         fence = last.ordinals if last is not None else {}
+        span.check(fence)
         # A database may have committed and not have said so: then it is counted from there on.
         if self._counted is None or self._counted[0] != (batch_id, fence):
             # A batch that is there already is counted, too: the state of the next one needs it.
-            ends = self._ends(df.sparkSession, batch_id)
+            ends = span.ends
             own = self._own(df.sparkSession, fence, ends)
             reached = {
                 number: max(end - 1, fence.get(number, -1)) for number, end in ends.items() if end
@@ -101,18 +103,6 @@ class Analytics:
 
     def _options(self) -> SourceOptions:
         return SourceOptions.parse(self._settings.source_options("analytics"))
-
-    def _ends(self, spark: SparkSession, batch_id: int) -> dict[int, int]:
-        """Where a batch ends in the spool, by partition: Spark has noted that before it begins."""
-        path = f"{self._settings.checkpoint_of('analytics')}/offsets/{batch_id}"
-        if "://" in path:
-            text = spark.read.text(path, wholetext=True).collect()[0][0]
-        else:
-            text = Path(path).read_text(encoding="utf-8")
-        for line in text.splitlines():
-            if line.startswith("{") and "p" in (offset := json.loads(line)):
-                return {int(number): end for number, end in offset["p"].items()}
-        raise RuntimeError(f"{path} has no offset of the format stomp")
 
     def _own(
         self, spark: SparkSession, fence: Mapping[int, int], ends: Mapping[int, int]

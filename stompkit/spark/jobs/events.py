@@ -14,6 +14,7 @@ from stompkit.spark._changes import UNREADABLE
 from stompkit.spark._event_files import DEAD_LETTERS
 from stompkit.spark._states import Problem
 from stompkit.spark.eventstore import SparkEventStore
+from stompkit.spark.fence import Span
 from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
 from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, life
 from stompkit.spark.jobs.work import Done
@@ -51,7 +52,7 @@ class Events:
         """A disk that is full, and a broker that takes no dead letters."""
         return OSError, SinkUnavailable, NotSent
 
-    def apply(self, df: DataFrame, batch_id: int, spool: str) -> Done:
+    def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
         """Store a batch, all of it or nothing."""
         is_poison = F.col("operation") == UNREADABLE
         counted = Observation()
@@ -61,7 +62,12 @@ class Events:
         elif self._on_problem == "dead-letter":
             watched = df.observe(counted, F.count_if(is_poison).alias("poison"))
         rows = self._store.write_changes(
-            watched, batch_id, spool=spool, pipeline=self._pipeline, tables=self._tables
+            watched,
+            batch_id,
+            spool=spool,
+            pipeline=self._pipeline,
+            tables=self._tables,
+            span=span,
         )
         letters = 0
         if self._on_problem == "dead-letter" and counted.get["poison"]:

@@ -14,6 +14,7 @@ from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import Database, SchemaProblem
 from stompkit.spark.apply import apply_changes
+from stompkit.spark.fence import Span
 from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
 from stompkit.spark.jobs.settings import (
     PipelineProblem,
@@ -65,7 +66,7 @@ class Replicate:
         """A database that is out of reach, and a broker that takes no dead letters."""
         return SinkUnavailable, NotSent
 
-    def apply(self, df: DataFrame, batch_id: int, spool: str) -> Done:
+    def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
         """Apply a batch, in one transaction of the target."""
         how = self._settings.apply
         try:
@@ -83,6 +84,7 @@ class Replicate:
                 ignore_null_updates=how.ignore_null_updates,
                 tables=how.tables,
                 on_problem=how.on_problem,
+                span=span,
             )
         except BaseException:
             if self._letters is not None:

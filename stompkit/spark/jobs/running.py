@@ -19,8 +19,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stompkit.metrics import Address, MetricsProblem, new_registry, parse_address, serving
+from stompkit.spark._options import SourceOptions
 from stompkit.spark.durable import put_whole
+from stompkit.spark.fence import Span, TargetBehind
 from stompkit.spark.jobs._alone import alone
+from stompkit.spark.jobs._behind import Beginning, beginning
+from stompkit.spark.jobs._checkpoint import Checkpoint, Offset
 from stompkit.spark.jobs._source import stream
 from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
@@ -39,6 +43,8 @@ _PROGRESS_S: Final = 0.5
 #: The first and the longest pause before a batch is tried again.
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 15.0
+#: Options that say where a query without checkpoint begins.
+_STARTING: Final = ("startingoffsets", "startingtimestamp")
 #: How long Spark may take to write down that a batch is done, before the query is stopped.
 _NOTED_S: Final = 10.0
 #: What processes of Spark's have failed with is in the middle of what Spark says.
@@ -104,6 +110,7 @@ class Pipeline:
         self._is_stopping = False
         self._is_busy = False
         self._failure: BaseException | None = None
+        self._checkpoint: Checkpoint | None = None
         self._reader: SpoolReader | None = None
         self._lock = threading.Lock()
         self._progress = Progress()
@@ -141,14 +148,62 @@ class Pipeline:
         with self._session() as spark:
             if self._is_stopping:
                 return
+            self._checkpoint = Checkpoint(spark, self.settings.checkpoint_of(self.job))
             with self._heard(spark):
-                query = self._begin(spark)
-                try:
-                    self._follow(query)
-                finally:
-                    if query.isActive:
-                        query.stop()
-                self._note_progress(query)
+                while self._goes_on_after_query(spark):
+                    pass
+
+    def _goes_on_after_query(self, spark: SparkSession) -> bool:
+        """Run one query to its end; true where another one has to read the spool again."""
+        self._failure = None
+        try:
+            query = self._begin(spark)
+        except _Stopping:
+            return False
+        try:
+            self._follow(query)
+        finally:
+            if query.isActive:
+                query.stop()
+        self._note_progress(query)
+        return isinstance(self._failure, TargetBehind)
+
+    def _beginning(self) -> Beginning:
+        """Where the query begins, by the target; raises PipelineProblem."""
+        try:
+            reader = self._open()
+        except SpoolProblem:
+            return "checkpoint"  # the source makes the spool, or says what is wrong with it
+        assert self._checkpoint is not None
+        batch_id = self._checkpoint.last()
+        last = None
+        if batch_id is not None:
+            last = self._checkpoint.offset(batch_id)
+            if last is None or not _is_of(last, reader):
+                return "checkpoint"  # Spark or the source says what is wrong
+        try:
+            fence = self._patiently("the start", lambda: self._work.fence(reader.id))
+        except _Stopping:
+            raise
+        except Exception as error:
+            raise PipelineProblem(self._told(error)) from error
+        place = self._checkpoint.place
+        if not isinstance(self._work, Aggregating):
+            options = SourceOptions.parse(self.settings.source_options(self.job))
+            return beginning(fence, last, options, reader.floor(), checkpoint=place)
+        if last is not None:
+            try:
+                Span(last.ends).check(fence)
+            except TargetBehind as behind:
+                raise PipelineProblem(self._behind(behind)) from None
+        return "checkpoint"
+
+    def _behind(self, behind: TargetBehind) -> str:
+        """Why counting can't go on, and what to do."""
+        return (
+            f"{behind}. Bring the results back, or begin anew under another name of the pipeline,"
+            " with other results in [analytics]: then the job counts what the spool has"
+        )
 
     def _begin(self, spark: SparkSession) -> StreamingQuery:
         """Start; raises PipelineProblem for what Spark finds wrong with its checkpoint."""
@@ -161,7 +216,14 @@ class Pipeline:
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         settings = self.settings
-        frame = stream(spark, settings.source_options(self.job))
+        options = settings.source_options(self.job)
+        if self._beginning() == "spool":
+            assert self._checkpoint is not None
+            self._checkpoint.put_aside()
+            options = {
+                name: value for name, value in options.items() if name.lower() not in _STARTING
+            }
+        frame = stream(spark, options)
         mode = "append"
         if isinstance(self._work, Aggregating):
             frame = self._work.query(frame)
@@ -197,6 +259,8 @@ class Pipeline:
         error = query.exception()
         if error is None or isinstance(self._failure, _Stopping):
             return
+        if isinstance(self._failure, TargetBehind) and not isinstance(self._work, Aggregating):
+            return
         raise PipelineProblem(self._reason(error)) from (self._failure or error)
 
     def _take(self, df: DataFrame, batch_id: int) -> None:
@@ -207,7 +271,10 @@ class Pipeline:
                 raise _Stopping
             begun = time.monotonic()
             spool = self._open().id
-            done = self._patiently(batch_id, lambda: self._work.apply(df, batch_id, spool))
+            assert self._checkpoint is not None
+            span = self._checkpoint.span(batch_id)
+            what = f"batch {batch_id}"
+            done = self._patiently(what, lambda: self._work.apply(df, batch_id, spool, span))
             took = time.monotonic() - begun
             with self._lock:
                 progress = self._progress
@@ -224,7 +291,7 @@ class Pipeline:
                 )
             if done.dead_letters:
                 _log.warning("batch %d: %d dead letters", batch_id, done.dead_letters)
-            self._patiently(batch_id, lambda: self._work.finish(spool))
+            self._patiently(what, lambda: self._work.finish(spool))
             self._update(problem="")
         except BaseException as error:
             self._failure = error
@@ -232,7 +299,7 @@ class Pipeline:
         finally:
             self._is_busy = False
 
-    def _patiently(self, batch_id: int, do: Callable[[], _T]) -> _T:
+    def _patiently(self, what: str, do: Callable[[], _T]) -> _T:
         """Try until it works, as long as there is hope."""
         deadline = time.monotonic() + self._retry_s
         pause = _FIRST_PAUSE_S
@@ -244,7 +311,7 @@ class Pipeline:
                     raise
                 reason = self._told(error)
             if not self._progress.problem:
-                _log.warning("batch %d is tried again: %s", batch_id, reason)
+                _log.warning("%s is tried again: %s", what, reason)
             self._update(problem=reason, retries=self._progress.retries + 1)
             self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -295,6 +362,8 @@ class Pipeline:
     def _reason(self, error: StreamingQueryException) -> str:
         failure = self._failure
         if isinstance(failure, Exception):
+            if isinstance(failure, TargetBehind):
+                return self.settings.without_secrets(self._behind(failure))
             return self.settings.without_secrets(self._told(failure))
         return self.settings.without_secrets(
             _quoted(str(error)).rstrip(".") + self._advice(str(error))
@@ -393,6 +462,13 @@ class Pipeline:
             yield
         finally:
             spark.streams.removeListener(self._metrics)
+
+
+def _is_of(offset: Offset, reader: SpoolReader) -> bool:
+    """Whether an offset is one of a spool, and not of another one, or of a newer copy."""
+    heads = dict(enumerate(reader.head()))
+    is_there = all(end <= heads.get(number, -1) for number, end in offset.ends.items())
+    return offset.spool == reader.id and is_there
 
 
 def _quoted(text: str) -> str:

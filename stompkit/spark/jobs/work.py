@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from stompkit.spark.fence import Span
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ class Work(Protocol):
     def passing(self) -> tuple[type[Exception], ...]:
         """What a batch fails with that may pass, so that it is tried again."""
 
-    def apply(self, df: DataFrame, batch_id: int, spool: str) -> Done:
-        """Do it for one batch of the spool that has this id; again, it has no further effect."""
+    def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span) -> Done:
+        """Do it for one batch of the spool that has this id; again, it has no further effect.
+
+        ``span`` is where the batch begins and ends. Raises
+        :class:`~stompkit.spark.fence.TargetBehind` where the target ends before it begins.
+        """
 
     def finish(self, spool: str) -> None:
         """Do what comes after a batch that is done and counted; at the next one, what is left."""

@@ -225,9 +225,7 @@ class FileTarget(ABC):
                     return None
                 ops += planned
             problems = [each for part in parts for each in part.problems]
-            return self._write(
-                ops, problems, moved(job.fence, [part.ranges for part in parts]), job
-            )
+            return self._write(ops, problems, job.moved(part.ranges for part in parts), job)
 
     def apply(self, batches: Iterable[pa.RecordBatch], job: Job) -> Committed | Lacking | None:
         """Apply changes one by one, and move the fence."""
@@ -261,7 +259,7 @@ class FileTarget(ABC):
                     tally.refuse(problems_of(step, reasons[0], plan.problems))
                 else:
                     ops += plan.ops
-            ends = moved(job.fence, [ranges_of(batches)[0]])
+            ends = job.moved([ranges_of(batches)[0]])
             return self._write(ops, tally.problems, ends, job)
 
     def _write(

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from stompkit.spark._states import Choice, Problem
-from stompkit.spark.fence import Fence, Point
+from stompkit.spark.fence import Fence, Point, Ranges, Span, moved
 
 __all__ = [
     "Committed",
@@ -75,6 +75,12 @@ class Job:
     tombstones_s: float = 30 * 86_400.0
     #: Where the pipeline has been when the batch was begun.
     fence: Fence = field(default_factory=dict)
+    #: Where the batch begins and ends in the spool, as far as that is known.
+    span: Span = field(default_factory=Span)
+
+    def moved(self, parts: Iterable[Ranges] = ()) -> dict[int, int]:
+        """The fence when the batch is applied, of which these parts have rows."""
+        return self.span.moved(moved(self.fence, parts))
 
     @property
     def is_plain(self) -> bool:

@@ -15,7 +15,7 @@ from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import Database, ForeignKeys, Rejected
 from stompkit.spark._collapse import Collapse
-from stompkit.spark.fence import beyond, moved, ranges_of
+from stompkit.spark.fence import beyond, ranges_of
 from stompkit.spark.targets import _direct
 from stompkit.spark.targets._evolve import evolve
 from stompkit.spark.targets._session import Session
@@ -143,7 +143,7 @@ class SqlTarget:
                         written += count
             problems = [each for part in parts for each in part.problems]
             letters = session.books.bury(connection, job.pipeline, job.spool, problems)
-            ends = moved(job.fence, [part.ranges for part in parts])
+            ends = job.moved(part.ranges for part in parts)
             session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
             if session.copies is not None:
                 session.copies.drop(connection, _tables(parts))
@@ -162,7 +162,7 @@ class SqlTarget:
                 new = [beyond(batch, job.fence) for batch in batches]
                 rules = session.rules(connection, new)
                 done = _direct.apply(connection, session, new, job, rules)
-                ends = moved(job.fence, [ranges_of(batches)[0]])
+                ends = job.moved([ranges_of(batches)[0]])
                 session.books.store(connection, job.pipeline, job.spool, job.fence, ends)
                 return done
         except _direct.Lacks as lacks:

@@ -1,0 +1,108 @@
+"""Spark's checkpoint of a job: how far it says that the job is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from stompkit.spark.fence import Span
+from stompkit.spark.jobs.settings import PipelineProblem
+
+__all__ = ["Checkpoint", "Offset", "put_aside"]
+
+
+class Offset(NamedTuple):
+    """The place in a spool where a batch ends."""
+
+    #: The id of the spool.
+    spool: str
+    #: The ordinal after the last message, by partition.
+    ends: dict[int, int]
+
+
+class Checkpoint:
+    """The folder or the URI where Spark keeps how far a query is."""
+
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        """Describe it; it need not exist."""
+        self._spark = spark
+        self.place = place
+
+    def last(self) -> int | None:
+        """The number of the last batch that is done; ``None`` where there is none."""
+        return max((int(name) for name in self._names("commits") if name.isdecimal()), default=None)
+
+    def offset(self, batch_id: int) -> Offset | None:
+        """The offset of a batch; ``None`` where there is none that can be read."""
+        with suppress(ValueError, KeyError, AttributeError):
+            for line in self._lines(f"offsets/{batch_id}"):
+                if line.startswith("{") and "p" in (found := json.loads(line)):
+                    ends = {int(number): end for number, end in found["p"].items()}
+                    return Offset(found["spool"], ends)
+        return None
+
+    def span(self, batch_id: int) -> Span:
+        """Where a batch begins and ends, which Spark has noted before it begins."""
+        before = self.offset(batch_id - 1) if batch_id else None
+        own = self.offset(batch_id)
+        if own is None:
+            raise RuntimeError(f"{self.place}/offsets/{batch_id} has no offset of the format stomp")
+        return Span({} if before is None else before.ends, own.ends)
+
+    def put_aside(self) -> None:
+        """Remove it, so that the query begins anew; raises PipelineProblem."""
+        if "://" not in self.place:
+            put_aside(Path(self.place))
+            return
+        path, files = self._hadoop(self.place)
+        files.delete(path, True)
+
+    def _names(self, folder: str) -> Iterator[str]:
+        """The files of a folder."""
+        if "://" not in self.place:
+            with suppress(OSError):
+                yield from (each.name for each in (Path(self.place) / folder).iterdir())
+            return
+        path, files = self._hadoop(f"{self.place}/{folder}")
+        if files.exists(path):
+            yield from (each.getPath().getName() for each in files.listStatus(path))
+
+    def _lines(self, file: str) -> list[str]:
+        """The lines of a file; none where it does not exist."""
+        if "://" not in self.place:
+            try:
+                return (Path(self.place) / file).read_text(encoding="utf-8").splitlines()
+            except OSError:
+                return []
+        path, files = self._hadoop(f"{self.place}/{file}")
+        if not files.exists(path):
+            return []
+        text: str = self._spark.read.text(f"{self.place}/{file}", wholetext=True).collect()[0][0]
+        return text.splitlines()
+
+    def _hadoop(self, place: str) -> tuple[Any, Any]:
+        """A path, and the file system that has it."""
+        jvm: Any = self._spark._jvm
+        session: Any = self._spark._jsparkSession
+        path = jvm.org.apache.hadoop.fs.Path(place)
+        return path, path.getFileSystem(session.sessionState().newHadoopConf())
+
+
+def put_aside(folder: Path) -> None:
+    """Remove a checkpoint on this machine; raises PipelineProblem."""
+    unused = folder.with_name(f"{folder.name}.unused")
+    try:
+        if unused.exists():
+            shutil.rmtree(unused)
+        if folder.exists():
+            # All at once: Spark could go on from a half of it.
+            folder.rename(unused)
+            shutil.rmtree(unused)
+    except OSError as error:
+        raise PipelineProblem(f"{error.filename}: {error.strerror}") from None

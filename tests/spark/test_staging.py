@@ -7,6 +7,7 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +16,12 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from stompkit.replication.events import RowChange, Source, make_changeset
 from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.spark.apply import _Batch, apply_changes
+from stompkit.spark.jobs.rebuild import rebuild
+from stompkit.spark.jobs.settings import parse
 from stompkit.spark.targets import Committed, Job, Staged, StagingLost
 from stompkit.spark.targets._postgres import LEAST_ROWS
 from stompkit.spark.targets.sql import SqlTarget
@@ -24,6 +29,7 @@ from tests.replication.broker.place import until
 from tests.replication.sinks.sql_targets import Target, change, database_url, target
 from tests.servers import PostgreSql, SqlServer, mariadb, postgresql
 from tests.spark.change_rows import batch_of, row_of
+from tests.spark.messages import BEGIN, fill, records_of
 
 __all__ = ["database_url", "mariadb", "postgresql", "target"]
 
@@ -269,3 +275,67 @@ def test_rows_are_applied_as_they_were_staged_or_not_at_all(
         with pytest.raises(StagingLost, match=reason):
             made.commit(parts, job)
         assert (target.table(), made.fence("p", "s")) == ([], {})
+
+
+def test_rebuild_is_begun_anew_after_crashes(
+    own_server: PostgreSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = Target("postgresql", own_server.url(own_server.new_database()))
+    where.execute(SIMPLE)
+    made = [
+        RowChange(table="t", action="write", key={"id": n}, after={"id": n, "a": "a", "b": n})
+        for n in range(MANY)
+    ]
+    source = Source(kind="postgresql", position="0/1", transaction="1")
+    whole = make_changeset("shop", 1, made, source, timestamp=BEGIN)
+    spool = fill(tmp_path / "spool", list(records_of([whole])))
+    settings = parse(
+        {
+            "name": "p",
+            "state-dir": str(tmp_path / "state"),
+            "source": {"spool": str(spool)},
+            "target": {"url": where.url},
+        }
+    )
+    commit = SqlTarget.commit
+    crashes = iter(range(2))
+
+    def crash_first(target: SqlTarget, parts: Sequence[Staged], job: Job) -> Committed | None:
+        assert [len(part.tables) for part in parts] == [1]
+        if next(crashes, None) is not None:
+            crash(where)
+        return commit(target, parts, job)
+
+    monkeypatch.setattr(SqlTarget, "commit", crash_first)
+    done = rebuild(settings)
+    assert (done.changes, done.rows, done.goes_on) == (MANY, {"t": MANY}, True)
+    assert where.table() == EXPECTED
+    where.engine.dispose()
+
+
+def test_rebuild_whose_commit_is_not_answered_is_done_once(
+    own_server: PostgreSql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = Target("postgresql", own_server.url(own_server.new_database()))
+    where.execute(SIMPLE)
+    change = RowChange(table="t", action="write", key={"id": 1}, after={"id": 1, "a": "a", "b": 2})
+    source = Source(kind="postgresql", position="0/1", transaction="1")
+    whole = make_changeset("shop", 1, [change], source, timestamp=BEGIN)
+    settings = parse(
+        {
+            "name": "p",
+            "state-dir": str(tmp_path / "state"),
+            "source": {"spool": str(fill(tmp_path / "spool", list(records_of([whole]))))},
+            "target": {"url": where.url},
+        }
+    )
+    commit = SqlTarget.commit
+
+    def lose_answer(target: SqlTarget, parts: Sequence[Staged], job: Job) -> Committed | None:
+        commit(target, parts, job)
+        raise SinkUnavailable("the connection is lost")
+
+    monkeypatch.setattr(SqlTarget, "commit", lose_answer)
+    done = rebuild(settings)
+    assert (done.changes, done.rows, done.goes_on) == (1, {"t": 1}, True)
+    where.engine.dispose()

@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -24,6 +26,7 @@ import pyarrow.compute as pc
 from sqlalchemy import delete
 
 from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import SchemaProblem
 from stompkit.spark._states import Choice, Place, Problem
 from stompkit.spark.fence import ranges_of
@@ -31,17 +34,28 @@ from stompkit.spark.jobs._going_on import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs._past import SCHEMA, Past, open_past
 from stompkit.spark.jobs._spill import Spill
 from stompkit.spark.jobs._tables import Tables
-from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, TargetSettings
+from stompkit.spark.jobs.settings import (
+    PipelineProblem,
+    PipelineSettings,
+    TargetSettings,
+    seconds,
+)
 from stompkit.spark.targets._evolve import merged
 from stompkit.spark.targets._session import rank_of
-from stompkit.spark.targets.base import Job, Staged, chunks
+from stompkit.spark.targets.base import Job, Staged, StagingLost, chunks
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Rebuilt", "rebuild"]
 
+_log: Final = logging.getLogger(__name__)
+
+#: The first and the longest pause before a rebuild is begun anew, in seconds.
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 15.0
 #: Changes that are collapsed at a time, which bounds memory.
 _MOST_CHANGES: Final = 100_000
-#: How often a chunk is begun anew because the target lacks a column.
+#: How often a chunk is begun anew because the target lacks a column, and all of it because the
+#: server has lost what was staged.
 _MOST_ATTEMPTS: Final = 10
 _SEPARATOR: Final = "\0"
 #: The columns that tell changes apart, and what they are in order by.
@@ -97,9 +111,12 @@ def rebuild(
 
     The job *replicate* must not run while its target is rebuilt, and loses its checkpoint by that.
 
+    Where the server crashes meanwhile all is read and staged again, for as long as a batch is
+    tried again.
+
     Raises PipelineProblem, with what to do: where the past is not complete, where a table has rows,
     where the target lacks something, or can't hold something; and for the target of a job that is
-    running, or could not go on.
+    running, or could not go on. Raises SinkUnavailable where the target is out of reach.
     """
     given = _target_settings(settings, url, create=create)
     if at is not None and at.tzinfo is None:
@@ -194,35 +211,78 @@ class _Rebuild:
             dead_letters=how.on_problem == "dead-letter",
         )
         self._sources: set[tuple[str, str]] = set()
-        self._spill: Final = Spill(stack)
+        #: Whether the target has been in reach.
+        self._is_begun = False
+        #: What the last attempt has read, and could not apply.
+        self._changes = self._letters = 0
 
     def run(self, tell: Callable[[int], None]) -> Rebuilt:
-        """Do it."""
+        """Do it, and begin anew where the target's server crashes meanwhile."""
+        losses = 0
+        pause = _FIRST_PAUSE_S
+        deadline: float | None = None
+        while True:
+            try:
+                self._make(tell, is_first=deadline is None)
+                break
+            except (StagingLost, SinkUnavailable) as error:
+                if not self._is_begun:
+                    raise
+                now = time.monotonic()
+                deadline = deadline or now + seconds(self._settings.retry_for)
+                losses += isinstance(error, StagingLost)
+                if losses >= _MOST_ATTEMPTS:
+                    raise SinkUnavailable(f"{losses} times in a row: {error}") from error
+                if now + pause > deadline:
+                    raise SinkUnavailable(str(error)) from error
+                reason = self._settings.without_secrets(str(error))
+            _log.warning("the rebuild is begun anew: %s", reason)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        goes_on = self._set_fence() and self._is_own
+        return Rebuilt(self._past.name, self._changes, self._letters, self._counts(), goes_on)
+
+    def _make(self, tell: Callable[[int], None], *, is_first: bool) -> None:
+        """Stage all changes and commit them, unless an attempt before has done so."""
         self._target.prepare()
+        self._is_begun = True
+        if not is_first and self._target.fence(self._job.pipeline, self._job.spool):
+            # The connection was lost when the server had committed.
+            return
+        with ExitStack() as stack:
+            self._stage_and_commit(Spill(stack), tell)
+
+    def _stage_and_commit(self, spill: Spill, tell: Callable[[int], None]) -> None:
         is_done = False
         try:
-            changes = 0
+            changes = letters = 0
             for chunk in chunks(self._past.batches(), _MOST_CHANGES):
                 # Also tables whose changes are later: they were empty.
                 self._admit(chunk)
                 past = self._up_to_time(chunk)
                 changes += sum(batch.num_rows for batch in past)
                 for part in self._staged(past):
-                    self._spill.add(part)
+                    letters += len(part.problems)
+                    spill.add(part)
                 tell(changes)
             if self._replaces and self._sources:
-                self._spill.put_first(self._staged([self._truncates()]))
+                spill.put_first(self._staged([self._truncates()]))
+            self._changes, self._letters = changes, letters
             if self._is_own:
                 forget_checkpoint(self._settings)
             self._forget_fence()
-            done = self._target.commit(self._spill, self._job)
+            done = self._target.commit(spill, self._job)
             assert done is not None, "nobody else knows the name of this rebuild's fence"
+            self._letters = done.dead_letters
             is_done = True
         finally:
             if not is_done:
-                self._target.discard(self._spill)
-        goes_on = self._set_fence() and self._is_own
-        return Rebuilt(self._past.name, changes, done.dead_letters, self._counts(), goes_on)
+                self._discard(spill)
+
+    def _discard(self, parts: Sequence[Staged]) -> None:
+        """Drop what was staged; a server that is out of reach does it at the next start."""
+        with suppress(SinkUnavailable):
+            self._target.discard(parts)
 
     def _admit(self, chunk: Sequence[pa.RecordBatch]) -> None:
         """Refuse tables with rows, unless they are to be replaced."""
@@ -282,7 +342,7 @@ class _Rebuild:
                     return [*parts, Staged({}, problems=letters)] if letters else parts
             finally:
                 if not is_kept:
-                    self._target.discard(parts)
+                    self._discard(parts)
             if lacking:
                 self._target.evolve(lacking)
                 attempts += 1

@@ -277,6 +277,19 @@ def test_two_tables_in_one_index_are_not_mixed_up(sink: SearchSink, server: Sear
     assert server.sources("t") == {"1": ROW}
 
 
+def test_two_tables_in_one_index_are_not_mixed_up_in_a_later_run(server: SearchServer) -> None:
+    for number, name in enumerate(("t", "T", "t")):
+        with closing(SearchSink(server.url)) as sink:
+            sink.skip(changeset(10 * number))
+            changes = [change("write", table=name, after={"id": 1, "x": number})]
+            if name == "T":
+                with pytest.raises(ApplyProblem, match="table T has the same index as t"):
+                    sink.apply([changeset(10 * number + 1, *changes)])
+            else:
+                sink.apply([changeset(10 * number + 1, *changes)])
+    assert server.sources("t") == {"1": {"id": 1, "x": 2}}
+
+
 def test_tables_are_chosen_and_masked(server: SearchServer) -> None:
     tables = Tables(["t"], masks={"t.x": "drop"})
     with closing(SearchSink(server.url, tables=tables)) as sink:

@@ -288,7 +288,7 @@ def test_names_may_differ_by_case_where_that_is_clear(target: Target) -> None:
     written = change("write", {"iD": 1}, "tHINGS", after={"NAME": "x"})
     apply(target, written)
     assert target.table("Things") == [(1, "x")]
-    twice = change("write", {"id": 1}, "things", after={"name": "x", "NAME": "y"})
+    twice = change("write", {"id": 1}, "tHINGS", after={"name": "x", "NAME": "y"})
     with pytest.raises(ApplyProblem, match="two of its columns are the same"):
         apply(target, twice)
 

@@ -87,8 +87,19 @@ Described = dict[str, Any]
 class Catalogue:
     """Asks INFORMATION_SCHEMA, over a connection of its own that is opened when it is needed."""
 
-    def __init__(self, connect: Callable[[], Connection[Any]], *, is_mariadb: bool) -> None:
-        """Ask over what ``connect`` opens."""
+    def __init__(
+        self,
+        connect: Callable[[], Connection[Any]],
+        *,
+        is_mariadb: bool,
+        folds_names: bool = False,
+    ) -> None:
+        """Ask over what ``connect`` opens.
+
+        ``folds_names``: whether names of tables that differ by case are the same to the server.
+        """
+        #: Whether names in statements may be spelled otherwise than the server has them.
+        self.folds_names = folds_names
         self._connect = connect
         self._is_mariadb = is_mariadb
         self._connection: Connection[Any] | None = None
@@ -218,6 +229,22 @@ class Catalogue:
                 (),
             )
         ]
+
+    def spelled(self, name: tuple[str, str]) -> tuple[str, str]:
+        """The schema and name of a table as the server has them; of one that is gone, lowered."""
+        found = self._ask(
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM INFORMATION_SCHEMA.TABLES "
+            "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+            name,
+        )
+        for schema, table in found:
+            return schema, table
+        return self.lowered(name[0]), self.lowered(name[1])
+
+    def lowered(self, name: str) -> str:
+        """A name in small letters, as the server has them."""
+        query = "SELECT LOWER(CONVERT(%s USING utf8mb3) COLLATE utf8mb3_general_ci)"
+        return str(self._ask(query, (name,))[0][0])
 
     def references(self) -> list[tuple[tuple[str, str], tuple[str, str]]]:
         """The foreign keys: a table and the one that it refers to, each with its schema."""

@@ -125,6 +125,7 @@ class Grouping:
         self._is_mariadb = is_mariadb
         self._on_problem = on_problem
         self.skipped = 0
+        self._catalogue = catalogue
 
         self._known = KnownTables(catalogue, decoding, is_mariadb=is_mariadb, announce=announce)
         self._handlers: dict[type, Callable[[Any], Transaction | None]] = {
@@ -254,7 +255,7 @@ class Grouping:
 
     def _on_query(self, event: QueryEvent) -> Transaction | None:
         schema = event.schema.decode("utf-8", "replace")
-        statement = parse_statement(event.query, schema)
+        statement = self._spell(parse_statement(event.query, schema))
         match statement.kind:
             case "begin":
                 self._is_open = self._has_begin = True
@@ -301,6 +302,13 @@ class Grouping:
                 self._changes.extend(self._known.dropped(statement.name, event.query))
         is_alone = not self._has_begin if self._is_standalone is None else self._is_standalone
         return self._close(event) if is_alone else None
+
+    def _spell(self, statement: Statement) -> Statement:
+        """Names as rows have them, where a statement may spell them otherwise."""
+        catalogue = self._catalogue
+        if not catalogue.folds_names:
+            return statement
+        return statement.spelled(catalogue.spelled, catalogue.lowered)
 
     def _on_definition(self, event: QueryEvent, statement: Statement) -> None:
         """A statement that defines tables: tell of it, and of what it does to their rows."""

@@ -224,7 +224,11 @@ class MysqlPublisher:
             if findings.problems:
                 raise PreflightProblem(findings.problems)
             charsets = collations(connection)
-        catalogue = Catalogue(self._dsn.connect, is_mariadb=server.is_mariadb)
+        catalogue = Catalogue(
+            self._dsn.connect,
+            is_mariadb=server.is_mariadb,
+            folds_names=server.variables.get("lower_case_table_names", "0") != "0",
+        )
         decode = decoders(charsets, catalogue.decoder)
         reading = LogReading(
             dsn=self._dsn,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -76,6 +76,15 @@ class Statement:
     name: str = ""
     #: What a statement of the kind ``schema`` does to tables.
     effects: tuple[Effect, ...] = ()
+
+    def spelled(self, table: Callable[[Name], Name], database: Callable[[str], str]) -> Statement:
+        """Return the same with names as the server has them."""
+        return replace(
+            self,
+            tables=tuple(map(table, self.tables)),
+            name=database(self.name) if self.kind == "drop database" else self.name,
+            effects=tuple(replace(each, table=table(each.table)) for each in self.effects),
+        )
 
 
 class _Tokens:

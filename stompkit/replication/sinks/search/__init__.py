@@ -136,7 +136,7 @@ class SearchSink:
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
         """Write what can be written, then the number; see RowSink."""
-        if not unapplied([changeset], self._offsets.last([changeset.origin])):
+        if not unapplied([changeset], self._last([changeset.origin])):
             return
         kept, refused = sifted(changeset.changes, self._check)
         selected = msgspec.structs.replace(changeset, changes=tuple(kept))
@@ -146,6 +146,13 @@ class SearchSink:
                 refuse([*refused, *more])
 
         self._apply_all([selected], refuse_all)
+
+    def _last(self, origins: Sequence[str]) -> dict[str, int | None]:
+        """The last number of each of these, knowing the tables that indices are for."""
+        last = self._offsets.last(origins)
+        for origin in origins:
+            self._owners.update(self._offsets.owners(origin))
+        return last
 
     def _check(self, change: RowChange) -> None:
         """Raise ApplyProblem for a change that has no document."""
@@ -159,7 +166,7 @@ class SearchSink:
         self, changesets: Sequence[Changeset], refuse: Callable[[list[Refused]], None] | None
     ) -> None:
         """Write rows and numbers; what an index refuses is given to ``refuse``, or raised."""
-        last = self._offsets.last(list({changeset.origin: None for changeset in changesets}))
+        last = self._last(list({changeset.origin: None for changeset in changesets}))
         of_origin: dict[str, list[Changeset]] = {}
         for changeset in unapplied(changesets, last):
             of_origin.setdefault(changeset.origin, []).append(changeset)
@@ -168,7 +175,9 @@ class SearchSink:
                 # What is refused will be told of the changeset that it is in.
                 self._bulk(self._offsets.moves(origin), {})
             self._apply(origin, new, refuse)
-            self._offsets.store(new[-1])
+            names = {change.name for each in new for change in each.changes}
+            owned = {index: name for index, name in self._owners.items() if name in names}
+            self._offsets.store(new[-1], owned if self._id is None else None)
 
     def skip(self, changeset: Changeset) -> None:
         """Only store the number."""

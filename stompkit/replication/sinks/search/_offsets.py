@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stompkit.replication.events import Changeset
@@ -41,6 +41,7 @@ class SearchOffsets:
         # As they were last read or written.
         self._last: dict[str, int | None] = {}
         self._notes: dict[str, list[str]] = {}
+        self._owners: dict[str, dict[str, str]] = {}
 
     def last(self, origins: Sequence[str]) -> dict[str, int | None]:
         """The last number of each of these, ``None`` where there is none."""
@@ -50,7 +51,12 @@ class SearchOffsets:
             source = found[place].source if place in found else {}
             self._last[origin] = source.get("sequence")
             self._notes[origin] = source.get("moves", [])
+            self._owners[origin] = source.get("tables", {})
         return {origin: self._last[origin] for origin in origins}
+
+    def owners(self, origin: str) -> dict[str, str]:
+        """By indices, the tables of an origin that was last read which they are for."""
+        return self._owners[origin]
 
     def begin(self, changeset: Changeset, moves: Sequence[Action], most: int) -> None:
         """Note moves that are going to be done, in documents of about ``most`` octets.
@@ -74,9 +80,12 @@ class SearchOffsets:
         lines = (found[place].source["moves"].encode() for place in places if place in found)
         return [move for each in lines for move in Action.read(each)]
 
-    def store(self, changeset: Changeset) -> None:
-        """Store the number of a changeset, unless there is one that is higher."""
+    def store(self, changeset: Changeset, owners: Mapping[str, str] | None = None) -> None:
+        """Store the number of a changeset, and owners, unless there is a number that is higher."""
         origin = changeset.origin
+        if origin not in self._owners:
+            self.last([origin])
+        self._owners[origin] = {**(owners or {}), **self._owners[origin]}
         if self._store(origin, changeset.sequence, []):
             old = [Action("delete", self.index, note, {}) for note in self._notes.pop(origin, ())]
             if old:
@@ -87,6 +96,8 @@ class SearchOffsets:
         source: dict[str, object] = {"origin": origin, "sequence": sequence}
         if notes:
             source["moves"] = notes
+        if self._owners[origin]:
+            source["tables"] = self._owners[origin]
         version = 0 if sequence is None else sequence + 1
         is_stored = self._write(versioned((self.index, _id(origin)), version, encode(source)))
         if is_stored and notes:

@@ -27,7 +27,7 @@ from stompkit.replication.sinks.sql._database import (
     SinkUnavailable,
     Stale,
 )
-from stompkit.replication.sinks.sql._offsets import OffsetTable
+from stompkit.replication.sinks.sql._offsets import OffsetTable, Owners
 from stompkit.replication.sinks.sql._plan import MOST_ROWS, Batch, OnMissing, Planner, problem_with
 from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
@@ -121,6 +121,8 @@ class SqlSink:
         #: How many rows wait of each origin, and how many have to come before they are tried.
         self._waits: dict[str, int] = {}
         self._rest = 0
+        #: The owners of tables that are stored, by origins, as of the last numbers there.
+        self._owners: dict[str, tuple[int | None, Owners]] = {}
         self._creates = create
         self._evolves = evolve
         self._on_missing = on_missing
@@ -212,6 +214,7 @@ class SqlSink:
             last = self._offsets.lock(connection, [changeset.origin])[changeset.origin]
             if last is not None and last >= changeset.sequence:
                 return
+            self._adopt_owners(connection, {changeset.origin: last})
             self._database.defer(connection, at_once=True)
             rows = [change for change in changeset.changes if change.action != "schema"]
             if changeset.source.is_snapshot:
@@ -225,7 +228,10 @@ class SqlSink:
                 refused += self._apply_each(connection, changeset, rows)
             if refused:
                 refuse(refused)
-            self._offsets.store(connection, changeset)
+            left_out = {id(each.change) for each in refused}
+            applied = [each for each in changeset.changes if id(each) not in left_out]
+            owners = self._store(connection, changeset, applied)
+        self._owners[changeset.origin] = owners
 
     def skip(self, changeset: Changeset) -> None:
         """Count a changeset as applied, and do nothing else."""
@@ -246,7 +252,11 @@ class SqlSink:
         found: dict[str, None] = {}
         with self._database.transaction() as connection:
             for change in changes:
-                table = self._catalog.find(connection, change.schema, change.table)
+                try:
+                    table = self._catalog.find(connection, change.schema, change.table)
+                except TablesClash as clash:
+                    found[f"{change.name}: {clash}"] = None
+                    continue
                 for difference in self._differences(table, change):
                     found[difference] = None
         return list(found)
@@ -270,6 +280,10 @@ class SqlSink:
                 with self._database.transaction() as connection:
                     if not self._offsets.is_there(connection):
                         raise
+        with suppress(Rejected, SinkDenied):
+            # Where it can't be added, owners are known as long as the process runs.
+            self._add_owners()
+        self._owners = {}
         # Who may not even look at the table has nothing waiting in it.
         self._waits = {}
         with suppress(SinkDenied), self._database.transaction() as connection:
@@ -330,6 +344,7 @@ class SqlSink:
                 origin: self._offsets.load(connection, origin)
                 for origin in {changeset.origin for changeset in changesets}
             }
+            self._adopt_owners(connection, known)
         new = []
         lasts = dict(known)
         for changeset in changesets:
@@ -362,9 +377,43 @@ class SqlSink:
                 self._write_batch(connection, batch, alone=alone)
             if is_snapshot:
                 self._try_waiting(connection, changesets[-1])
+            owners = {}
             for changeset in ends.values():
-                self._offsets.store(connection, changeset)
+                of_origin = [each for each in changesets if each.origin == changeset.origin]
+                changes = [change for each in of_origin for change in each.changes]
+                owners[changeset.origin] = self._store(connection, changeset, changes)
+        self._owners.update(owners)
         return True
+
+    def _store(
+        self, connection: Connection, changeset: Changeset, changes: Iterable[RowChange]
+    ) -> tuple[int | None, Owners]:
+        """Store a number, and the owners of tables that changes are the first of; gives both."""
+        _, stored = self._owners.get(changeset.origin, (None, {}))
+        new = self._catalog.owned({(change.schema, change.table) for change in changes})
+        owners = {**stored, **new}
+        self._offsets.store(connection, changeset, None if owners == stored else owners)
+        return changeset.sequence, owners
+
+    def _adopt_owners(self, connection: Connection, lasts: Mapping[str, int | None]) -> None:
+        """Know the owners of tables, where others may have stored some since they were read."""
+        for origin, last in lasts.items():
+            if origin not in self._owners or self._owners[origin][0] != last:
+                stored = self._offsets.owners(connection, origin)
+                self._owners[origin] = last, stored
+                self._catalog.adopt(stored)
+
+    def _add_owners(self) -> None:
+        """Add what a table of offsets of an older version lacks."""
+        with self._database.transaction() as connection:
+            is_old = self._offsets.lacks_owners(connection)
+        if is_old:
+            try:
+                with self._database.transaction() as connection:
+                    self._offsets.add_owners(connection)
+            finally:
+                with self._database.transaction() as connection:
+                    self._offsets.lacks_owners(connection)
 
     def _write_batch(self, connection: Connection, batch: Batch, *, alone: bool) -> None:
         """Do what a batch says."""

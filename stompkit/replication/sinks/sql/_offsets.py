@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -23,12 +24,17 @@ from sqlalchemy import (
 )
 from sqlalchemy import insert as generic_insert
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.mysql import LONGTEXT
+from sqlalchemy.schema import CreateColumn
 
 from stompkit.replication.events import Changeset
-from stompkit.replication.sinks.sql._tables import table_options
+from stompkit.replication.sinks.sql._tables import quote, table_options
 from stompkit.replication.values import ValueProblem
 
-__all__ = ["OffsetTable", "storable"]
+__all__ = ["OffsetTable", "Owners", "storable"]
+
+#: By schemas and names of the target's tables, those of the source's.
+Owners = Mapping[tuple[str | None, str], tuple[str, str]]
 
 #: How long the name of an origin may be, in characters; MySQL indexes no more.
 _LONGEST: Final = 255
@@ -50,7 +56,11 @@ class OffsetTable:
             Column("hash", String(64)),
             # UTC.
             Column("applied_at", DateTime),
+            # As JSON: target's schema, target's table, source's schema, source's table. Targets of
+            # older versions lack it.
+            Column("tables", Text().with_variant(LONGTEXT(), "mysql", "mariadb")),
         )
+        self._has_owners = True
 
     def is_there(self, connection: Connection) -> bool:
         """Whether the table has been made."""
@@ -61,6 +71,33 @@ class OffsetTable:
         table = self._table.to_metadata(MetaData())
         table.dialect_kwargs.update(table_options(connection))
         table.create(connection)
+        self._has_owners = True
+
+    def lacks_owners(self, connection: Connection) -> bool:
+        """Whether an older version has made the table, without a column for the owners of tables.
+
+        As long as that is so, owners are not stored.
+        """
+        found = inspect(connection).get_columns(self.name)
+        self._has_owners = any(column["name"] == "tables" for column in found)
+        return not self._has_owners
+
+    def add_owners(self, connection: Connection) -> None:
+        """Add that column."""
+        column = CreateColumn(self._table.c.tables).compile(dialect=connection.dialect)
+        name = quote(connection, self.name)
+        connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {column}")
+
+    def owners(self, connection: Connection, origin: str) -> Owners:
+        """Return which tables of an origin own the tables of the target, as far as it is known."""
+        if not self._has_owners:
+            return {}
+        found = select(self._table.c.tables).where(self._table.c.origin == storable(origin))
+        text = connection.execute(found).scalar_one_or_none()
+        if not text:
+            return {}
+        rows = msgspec.json.decode(text, type=list[tuple[str | None, str, str, str]])
+        return {row[:2]: row[2:] for row in rows}
 
     def load(self, connection: Connection, origin: str) -> int | None:
         """The number of the last changeset, as far as transactions are committed."""
@@ -94,14 +131,19 @@ class OffsetTable:
             return sqlite.insert(self._table).on_conflict_do_nothing()
         return generic_insert(self._table).prefix_with("IGNORE")
 
-    def store(self, connection: Connection, changeset: Changeset) -> None:
-        """Count a changeset as applied; its origin is locked."""
+    def store(
+        self, connection: Connection, changeset: Changeset, owners: Owners | None = None
+    ) -> None:
+        """Count a changeset as applied, and store owners of tables; its origin is locked."""
         values: dict[str, Any] = {
             "sequence": changeset.sequence,
             "changeset": storable(changeset.id),
             "hash": _hash(changeset),
             "applied_at": datetime.now(UTC).replace(tzinfo=None, microsecond=0),
         }
+        if owners is not None and self._has_owners:
+            rows = [(*target, *source) for target, source in owners.items()]
+            values["tables"] = msgspec.json.encode(rows).decode()
         row = self._table.c.origin == storable(changeset.origin)
         connection.execute(update(self._table).where(row).values(values))
 

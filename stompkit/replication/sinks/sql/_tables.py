@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -117,8 +117,7 @@ class Catalog:
         #: By schema and name of the source.
         self._tables: dict[tuple[str, str], TargetTable | None] = {}
         self._names: dict[str | None, list[str]] = {}
-        #: By the target's tables, the tables of the source that they are, as far as nobody has said
-        #: that several may be one.
+        #: By the target's tables, the first table of the source that each was found for.
         self._owners: dict[tuple[str | None, str], tuple[str, str]] = {}
 
     def forget(self, *, missing_only: bool = False) -> None:
@@ -152,23 +151,32 @@ class Catalog:
             self._tables[source] = self._look(connection, source)
         return self._owned(source, self._tables[source])
 
+    def adopt(self, owners: Mapping[tuple[str | None, str], tuple[str, str]]) -> None:
+        """Take over which tables of the source the target's tables are, as it was stored."""
+        self._owners.update(owners)
+
+    def owned(
+        self, sources: Collection[tuple[str, str]]
+    ) -> dict[tuple[str | None, str], tuple[str, str]]:
+        """Return the target's tables that these tables of the source own."""
+        return {target: owner for target, owner in self._owners.items() if owner in sources}
+
     def is_free(self, connection: Connection, schema: str | None, name: str) -> bool:
         """Whether a table can be made under this very name beside those that are there."""
         if self._backend == "sqlite":
             return False
-        names = inspect(connection).get_table_names(schema)
-        if (
-            self._backend == "mysql"
-            and connection.exec_driver_sql("SELECT @@lower_case_table_names").scalar()
-        ):
+        if self._folds_names(connection):
             return False
-        return name not in names
+        return name not in inspect(connection).get_table_names(schema)
 
     def _owned(self, source: tuple[str, str], found: TargetTable | None) -> TargetTable | None:
         """See that a target's table has one source, unless somebody has said otherwise."""
-        if found is not None and not self._is_mapped(source):
+        if found is not None:
             owner = self._owners.setdefault(found.identity, source)
-            if owner != source:
+            if not self._goes_to(owner, found):
+                # Its way was another one when that was stored.
+                owner = self._owners[found.identity] = source
+            if owner != source and not self._may_share(source, owner, found):
                 raise TablesClash(
                     f"the tables {'.'.join(filter(None, owner))} and "
                     f"{'.'.join(filter(None, source))} would both be the target's table "
@@ -177,11 +185,38 @@ class Catalog:
                 )
         return found
 
+    def _folds_names(self, connection: Connection) -> bool:
+        """Whether the server takes names of tables that differ by case for the same."""
+        query = "SELECT @@lower_case_table_names"
+        return self._backend == "mysql" and bool(connection.exec_driver_sql(query).scalar())
+
+    def _goes_to(self, source: tuple[str, str], found: TargetTable) -> bool:
+        """Whether a table of the source could still be one of the target."""
+        schema, name = self.wanted(*source) or (None, "")
+        theirs = (schema or "", name), (found.schema or "", found.name)
+        return len({(one.casefold(), other.casefold()) for one, other in theirs}) == 1
+
+    def _may_share(
+        self, source: tuple[str, str], owner: tuple[str, str], found: TargetTable
+    ) -> bool:
+        """Whether somebody has said that a table goes where another one goes.
+
+        A map of tables says so of tables that it sends to the very same name, a map of schemas of
+        tables that have the same name; nobody says so of names that differ by case.
+        """
+        wanted = self.wanted(*source)
+        if self._is_mapped(source):
+            return wanted is not None and wanted[1] == found.name
+        if self._is_mapped(owner):
+            return wanted == self.wanted(*owner)
+        return bool(self._schema_map) and source[1] == owner[1]
+
     def _is_mapped(self, source: tuple[str, str]) -> bool:
-        """Whether somebody has said where changes of a table go."""
+        """Whether somebody has said where changes of this very table go."""
         schema, table = source
-        name = f"{schema}.{table}" if schema else table
-        return bool(self._schema_map) or name in self._table_map or table in self._table_map
+        return (f"{schema}.{table}" if schema else table) in self._table_map or (
+            table in self._table_map
+        )
 
     def _look(self, connection: Connection, source: tuple[str, str]) -> TargetTable | None:
         wanted = self.wanted(*source)
@@ -189,9 +224,15 @@ class Catalog:
             return None
         schema, name = wanted
         inspector = inspect(connection)
-        if schema not in self._names:
-            if schema is not None and schema not in inspector.get_schema_names():
+        if schema is not None and schema not in self._names:
+            schemas = inspector.get_schema_names()
+            if schema not in schemas and self._folds_names(connection):
+                # Else the same table could be found in two schemas.
+                alike = (each for each in schemas if each.casefold() == schema.casefold())
+                schema = next(alike, schema)
+            if schema not in schemas:
                 return None
+        if schema not in self._names:
             self._names[schema] = inspector.get_table_names(schema)
         names = self._names[schema]
         if name not in names:

@@ -24,6 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["pytester", "tests.browser"]
+#: A project of its own, which a test runs.
+collect_ignore = ["integration/stranger"]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -43,6 +43,11 @@ class Message:
         self._is_settled = False
 
     @property
+    def text(self) -> str:
+        """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
+        return self.body.decode("utf-8")
+
+    @property
     def destination(self) -> str:
         """The destination that it was sent to, as the broker names it."""
         return self.headers["destination"]

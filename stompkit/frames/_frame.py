@@ -59,6 +59,11 @@ class Frame:
         self.head = head
         self.model = model
 
+    @property
+    def text(self) -> str:
+        """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
+        return self.body.decode("utf-8")
+
     def values(self, name: str) -> list[str]:
         """All values of one header, the valid one first; empty where there is none."""
         first = self.headers.get(name)

@@ -33,6 +33,12 @@ def test_all_values_of_a_header_are_given_the_valid_one_first() -> None:
     assert list(frame.items()) == [("a", "1"), ("b", "x"), *REPEATED]
 
 
+def test_a_body_can_be_read_as_text() -> None:
+    assert Frame("SEND", {}, "crème".encode()).text == "crème"
+    with pytest.raises(UnicodeDecodeError):
+        _ = Frame("SEND", {}, b"\xff").text
+
+
 def test_frames_are_equal_when_all_parts_are() -> None:
     def frame() -> Frame:
         return Frame("MESSAGE", {"a": "1", "b": "2"}, b"x", REPEATED)

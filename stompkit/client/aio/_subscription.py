@@ -38,6 +38,11 @@ class Message:
         return self._message.body
 
     @property
+    def text(self) -> str:
+        """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
+        return self._message.text
+
+    @property
     def destination(self) -> str:
         """The destination that it was sent to, as the broker names it."""
         return self._message.destination

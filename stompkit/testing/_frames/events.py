@@ -103,7 +103,7 @@ class SeenFrame:
     @property
     def text(self) -> str:
         """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
-        return self.frame.body.decode("utf-8")
+        return self.frame.text
 
     def __str__(self) -> str:
         """On one line, without the time."""

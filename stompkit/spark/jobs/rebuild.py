@@ -34,6 +34,7 @@ from stompkit.spark.jobs._going_on import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs._past import SCHEMA, Past, open_past
 from stompkit.spark.jobs._spill import Spill
 from stompkit.spark.jobs._tables import Tables
+from stompkit.spark.jobs._words import in_words_of_the_file
 from stompkit.spark.jobs.settings import (
     PipelineProblem,
     PipelineSettings,
@@ -62,14 +63,6 @@ _SEPARATOR: Final = "\0"
 _PLACE: Final = ("_partition", "_ordinal", "change")
 #: The columns that tell which row a change is about.
 _ROW: Final = ("schema", "table", "key")
-#: What programs are told to do, and what that is in a file or a command.
-_WORDS: Final = {
-    "open the target with create=True": "give --create",
-    "open the target with evolve=True": "set evolve = true in [target]",
-    "name in `tables` those": "name under tables in [apply] those",
-    "name the key in `keys`": "name the key under keys in [apply]",
-    "name them in `except_column_list`": "name them under except-column-list in [apply]",
-}
 
 
 @dataclass(frozen=True)
@@ -132,9 +125,7 @@ def rebuild(
             work = _Rebuild(settings, given, past, at, stack, replaces=replace, is_own=is_own)
             return work.run(on_progress or (lambda _: None))
         except (ApplyProblem, SchemaProblem) as problem:
-            text = str(problem)
-            for told, meant in _WORDS.items():
-                text = text.replace(told, meant)
+            text = in_words_of_the_file(str(problem), create="give --create")
             raise PipelineProblem(settings.without_secrets(text)) from problem
 
 

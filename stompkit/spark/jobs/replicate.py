@@ -16,6 +16,7 @@ from stompkit.replication.sinks.sql.parts import Database, SchemaProblem
 from stompkit.spark.apply import apply_changes
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
+from stompkit.spark.jobs._words import in_words_of_the_file
 from stompkit.spark.jobs.settings import (
     PipelineProblem,
     PipelineSettings,
@@ -29,15 +30,6 @@ from stompkit.spark.targets._files import FileTarget
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Replicate"]
-
-#: What programs are told to do, and what that is in a file.
-_WORDS: Final = {
-    "open the target with create=True": "set create = true in [target]",
-    "open the target with evolve=True": "set evolve = true in [target]",
-    "name in `tables` those": "name under tables in [apply] those",
-    "name the key in `keys`": "name the key under keys in [apply]",
-    "name them in `except_column_list`": "name them under except-column-list in [apply]",
-}
 
 
 class Replicate:
@@ -116,10 +108,9 @@ class Replicate:
     def explain(self, error: Exception) -> str:
         """What has failed, in the words of the file."""
         text = str(error) or type(error).__name__
-        if isinstance(error, SchemaProblem):
-            for told, meant in _WORDS.items():
-                text = text.replace(told, meant)
-        elif isinstance(error, ApplyProblem) and self._settings.apply.on_problem == "stop":
+        if isinstance(error, (SchemaProblem, ApplyProblem)):
+            text = in_words_of_the_file(text)
+        if isinstance(error, ApplyProblem) and self._settings.apply.on_problem == "stop":
             text += (
                 '. With on-problem = "dead-letter" in [apply] such a change is written down in the'
                 " table stompkit_pipeline_dead_letters of the target, and the others are applied"

@@ -19,7 +19,7 @@ from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.targets._ages import Ages
 from stompkit.spark.targets._history import HISTORY_COLUMNS, History
 from stompkit.spark.targets._plan import Plan
-from stompkit.spark.targets._widen import narrow, other_kinds, statement_of, told
+from stompkit.spark.targets._widen import made_anew, narrow, other_kinds, statement_of, told
 from stompkit.spark.targets.base import Committed, Job, Lacking
 
 if TYPE_CHECKING:
@@ -133,7 +133,10 @@ def _unless_wider(
     ):
         raise Lacks({step.table: columns})
     others = other_kinds(table, step.states, session.backend)
-    way = told(connection, table, columns.values() or others)
+    if session.backend == "sqlite":
+        way = made_anew(others)
+    else:
+        way = told(connection, table, columns.values() or others)
     can_evolve = columns and not session.evolves
     then = "open the target with evolve=True" if can_evolve else "name it in `except_column_list`"
     hint = f". To go on, {way}; or {then}" if way else ""

@@ -26,6 +26,7 @@ from stompkit.spark.targets._overlay import Overlay, moved_keys
 from stompkit.spark.targets._plan import Op, Plan
 from stompkit.spark.targets._rewrite import File, Rewrite
 from stompkit.spark.targets._session import Session
+from stompkit.spark.targets._widen import made_anew, other_kinds
 from stompkit.spark.targets.base import (
     Committed,
     Job,
@@ -256,11 +257,21 @@ class FileTarget(ABC):
                 reasons = [problem.reason for problem in plan.problems]
                 reasons = reasons or [str(problem) for problem in _refused(plan.ops)]
                 if reasons:
-                    tally.refuse(problems_of(step, reasons[0], plan.problems))
+                    tally.refuse(self._with_advice(step, reasons[0], plan.problems))
                 else:
                     ops += plan.ops
             ends = job.moved([ranges_of(batches)[0]])
             return self._write(ops, tally.problems, ends, job)
+
+    def _with_advice(self, step: Step, reason: str, own: Sequence[Problem]) -> list[Problem]:
+        """Problems of a step, with what to do where columns can't hold values."""
+        problems = problems_of(step, reason, own)
+        held = self._held(*step.table)
+        columns = [] if held is None else other_kinds(held.table, step.states, BACKEND)
+        if not columns:
+            return problems
+        hint = f". To go on, {made_anew(columns)}; or name it in `except_column_list`"
+        return [each._replace(reason=each.reason + hint) for each in problems]
 
     def _write(
         self, ops: Sequence[Op], problems: Sequence[Problem], ends: Fence, job: Job

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -17,11 +17,11 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from stompkit.replication.sinks.sql.parts import CannotStore, TargetColumn, TargetTable
-from stompkit.replication.values import ValueProblem, from_json
+from stompkit.replication.values import Interval, ValueProblem, from_json
 from stompkit.spark._states import State
 from stompkit.spark.targets.base import NewColumn
 
-__all__ = ["Wider", "narrow", "other_kinds", "statement_of", "told"]
+__all__ = ["Wider", "made_anew", "narrow", "other_kinds", "statement_of", "told"]
 
 #: The octets of whole numbers.
 _INTS: Final = {"TINYINT": 1, "SMALLINT": 2, "MEDIUMINT": 3, "INTEGER": 4, "BIGINT": 8}
@@ -63,22 +63,40 @@ def narrow(table: TargetTable, states: Iterable[State], backend: str) -> dict[st
 
 
 def other_kinds(table: TargetTable, states: Iterable[State], backend: str) -> list[Wider]:
-    """Columns that have values of another kind, and what a person could make them."""
+    """Columns that refuse values of another kind, and what a person could make them."""
     made: dict[str, Wider] = {}
     for state in states:
         for name, document in {**state.key, **(state.columns or {})}.items():
             column = table.column(name)
-            if column is None or column.is_generated or backend == "sqlite":
+            if column is None or column.is_generated:
                 continue
             try:
                 value = from_json(document)
                 column.adapt(value)
             except CannotStore:
-                is_time = column.family == "date" and isinstance(value, datetime)
-                made[column.name] = Wider(column.name, "datetime" if is_time else "any")
+                made[column.name] = Wider(column.name, _kind_for(column, value, backend))
             except ValueProblem:
                 continue
     return list(made.values())
+
+
+def _kind_for(column: TargetColumn, value: Any, backend: str) -> str:
+    """A kind of column that takes a value which this column refuses."""
+    if column.family == "date" and isinstance(value, datetime):
+        return "datetime"
+    if backend == "postgresql":
+        if isinstance(value, str) and "\0" in value:
+            # It has no text with that character, of whatever type.
+            return "bytes"
+        if isinstance(value, (timedelta, Interval)) and column.family in ("int", "time"):
+            return "interval"
+    return "any"
+
+
+def made_anew(columns: Iterable[Wider]) -> str:
+    """What a person can do about columns whose types can't be changed; empty for none."""
+    names = ", ".join(repr(each.name) for each in columns)
+    return names and f"make the table anew with {names} as text"
 
 
 def _both(one: Wider | None, other: Wider) -> Wider:
@@ -200,6 +218,12 @@ def _postgresql_type(column: TargetColumn, wider: Wider) -> str:
     if wider.type in ("datetime", "time"):
         zone = "WITH" if getattr(column.type_, "timezone", False) else "WITHOUT"
         return f"{'TIMESTAMP' if wider.type == 'datetime' else 'TIME'}(6) {zone} TIME ZONE"
+    if wider.type == "bytes":
+        return f"BYTEA USING convert_to({column.quoted}::text, 'UTF8')"
+    if wider.type == "interval":
+        # Whole numbers are microseconds.
+        number = f" USING {column.quoted} * INTERVAL '1 microsecond'"
+        return f"INTERVAL{number if column.family == 'int' else ''}"
     return {"int": "BIGINT", "decimal": "NUMERIC", "float": "DOUBLE PRECISION"}.get(
         wider.type, "TEXT"
     )

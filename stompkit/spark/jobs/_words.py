@@ -1,0 +1,23 @@
+"""What programs are told to do, in the words of the file of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["in_words_of_the_file"]
+
+_WORDS: Final = {
+    "open the target with create=True": "set create = true in [target]",
+    "open the target with evolve=True": "set evolve = true in [target]",
+    "name in `tables` those": "name under tables in [apply] those",
+    "name the key in `keys`": "name the key under keys in [apply]",
+    "name them in `except_column_list`": "name them under except-column-list in [apply]",
+    "name it in `except_column_list`": "name it under except-column-list in [apply]",
+}
+
+
+def in_words_of_the_file(text: str, *, create: str = "set create = true in [target]") -> str:
+    """An error with what there is to do in the file; ``create`` is how tables get made."""
+    for told, meant in {**_WORDS, "open the target with create=True": create}.items():
+        text = text.replace(told, meant)
+    return text

@@ -12,6 +12,9 @@ from tests.conformance.proxy import ALL, NEW, Fault, requests
 from tests.conformance.raw import Raw
 from tests.conformance.scripted import Line
 
+#: What nothing in a test lasts.
+_LONG_S = 60.0
+
 
 def robustness(*names: str) -> tuple[str, ...]:
     """Ids of cases of the chapter."""
@@ -231,6 +234,31 @@ class PanicsOnEnds(Fragile):
 
     def at_end(self) -> Iterable[Raw]:
         if self._requests.pending:
+            self.crash()
+        return ()
+
+
+class PanicsLateOnEnds(Fragile):
+    """Ends all sessions where somebody goes in the middle of a frame, but serves the others once.
+
+    So it is where the thread of the connection that has ended gets its turn late.
+    """
+
+    found_by = robustness("closing/in-body", "closing/before-nul")
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line)
+        self._have_others_been_served = threading.Event()
+
+    def from_server(self, frame: Raw) -> Iterable[Raw]:
+        yield frame
+        # The last message that a bystander of a case has before somebody looks again.
+        if frame.command == b"MESSAGE" and frame.body == b"bystander 2":
+            for each in list(self.connections):
+                each._have_others_been_served.set()
+
+    def at_end(self) -> Iterable[Raw]:
+        if self._requests.pending and self._have_others_been_served.wait(_LONG_S):
             self.crash()
         return ()
 

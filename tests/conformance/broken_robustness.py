@@ -247,6 +247,7 @@ class PanicsLateOnEnds(Fragile):
     found_by = robustness("closing/in-body", "closing/before-nul")
 
     def __init__(self, line: Line) -> None:
+        """Begin with others that have not been served."""
         super().__init__(line)
         self._have_others_been_served = threading.Event()
 

@@ -133,6 +133,46 @@ def test_what_others_have_to_publish_ends_the_job_with_what_to_do(database: Data
     assert changes[2].after == {"id": 3, "a": 3, "b": "z"}
 
 
+REPLACED = ("DROP, CREATE", "DROP, CREATE, no rows", "swap of two tables")
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_without_a_snapshot_the_loss_of_a_table_ends_the_job(database: Database, what: str) -> None:
+    database.execute(TABLE, ROWS)
+    database.read(snapshot="initial")
+    database.execute(*CASES[what].statements)
+    add = f"ALTER PUBLICATION {database.slot} ADD TABLE public.t"
+    with pytest.raises(TableLost, match=f"{add}; then bring its rows"):
+        database.read(snapshot="never")
+    database.execute(add, "INSERT INTO t VALUES (9, 9, 'nine')")
+    schema, row = database.changes(snapshot="never")
+    assert (schema.action, row.after) == ("schema", {"id": 9, "a": 9, "b": "nine"})
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_a_job_that_never_copied_copies_a_table_that_was_made_anew(
+    database: Database, what: str
+) -> None:
+    database.execute(TABLE, ROWS)
+    database.read(snapshot="never")
+    database.execute(*CASES[what].statements)
+    rows = database.execute("SELECT id FROM t ORDER BY id")
+    changes = [each for each in database.changes(snapshot="never") if each.table == "t"]
+    assert changes[0].action == "truncate"
+    assert [(each.after["id"],) for each in changes if each.action == "read" and each.after] == rows
+
+
+def test_without_a_snapshot_a_new_table_is_told_of(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute(TABLE, ROWS)
+    database.read(snapshot="initial")
+    database.execute(*CASES["a new table"].statements)
+    with caplog.at_level(logging.WARNING):
+        assert database.changes(snapshot="never") == []
+    assert "public.u: it is new, and not replicated" in caplog.text
+
+
 def test_a_table_without_a_key_stays_one_that_anybody_can_change(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -110,7 +110,9 @@ class Survey:
             if rows is None:
                 if table.is_partitioned:
                     continue
-                if self._is_to_add(table, state, was_known=name in known, takes_new=takes_new):
+                # What was published is missed, and what was only there is, where it is copied.
+                is_missed = name in (known if self._follows else shapes)
+                if self._is_to_add(table, state, is_missed=is_missed, takes_new=takes_new):
                     found.append(name)
             elif not table.is_identified and name in known and not table.is_partitioned:
                 self._let_go(table, state)
@@ -148,7 +150,7 @@ class Survey:
         )
 
     def _is_to_add(
-        self, table: CatalogueTable, state: dict[str, Any], *, was_known: bool, takes_new: bool
+        self, table: CatalogueTable, state: dict[str, Any], *, is_missed: bool, takes_new: bool
     ) -> bool:
         """Whether to publish a table from now on that is wanted; says why not."""
         name = table.full_name
@@ -176,11 +178,16 @@ class Survey:
             else:
                 self._tell(name, "it is new, and published from now on")
                 return True
-        if was_known and self._follows:
+        if is_missed:
+            then = "start the job again, which copies the table"
+            if not self._follows:
+                then = (
+                    "bring its rows to those that have it, since without a snapshot nothing is "
+                    "copied, and start the job again"
+                )
             raise TableLost(
                 f"{name} was dropped and made again, or taken out of the publication "
-                f"{self._name}, so that its changes are not seen: {reason}; then start the job "
-                "again, which copies the table"
+                f"{self._name}, so that its changes are not seen: {reason}; then {then}"
             )
         self._tell(name, f"it is new, and not replicated: {reason}")
         return False

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -209,8 +210,9 @@ class Pipeline:
         """Start; raises PipelineProblem for what Spark finds wrong with its checkpoint."""
         try:
             return self._start(spark)
-        except PySparkException as error:
-            text = str(error)
+        except (PySparkException, Py4JJavaError) as error:
+            # Not everything that Java raises becomes an exception of PySpark.
+            text = str(getattr(error, "java_exception", error))
             reason = _quoted(text).rstrip(".") + self._advice(text)
             raise PipelineProblem(self.settings.without_secrets(reason)) from error
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import count
+from typing import Final
 
 import psycopg
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from stompkit.replication.publishers.postgres import Dsn, PostgresPublisher, PreflightProblem
 from stompkit.replication.tables import Tables
 from stompkit.replication.values import Json
-from tests.replication.postgres.postgres_made import Database, Running
+from stompkit.testing._launching.polling import wait_until
+from tests.replication.postgres.postgres_made import DEADLINE_S, Database, Running
 from tests.servers import PostgreSql, SqlServer
 
 _SECRET = "hunter2&x"
@@ -260,6 +263,9 @@ def test_mode_that_is_none_is_refused(database: Database) -> None:
         database.publisher(database.publication(), chunk_rows=0)
 
 
+_NUMBERS: Final = count(1)
+
+
 def _database_in(server: SqlServer, encoding: str, name: str = "") -> Database:
     name = name or f"in_{encoding.lower()}"
     Database(server, "postgres").execute(
@@ -325,6 +331,87 @@ def test_a_name_that_is_not_utf_8_is_refused_at_the_start(
         connection.execute(b'CREATE TABLE "\xfc" (id int PRIMARY KEY)')
     with pytest.raises(PreflightProblem, match=r"not UTF-8, .*: b'\\xfc'\. Rename them"):
         database.changes(snapshot=snapshot)
+
+
+@pytest.fixture
+def in_sql_ascii(postgresql: SqlServer) -> Iterator[Database]:
+    """A database of its own, whose slot is gone afterwards."""
+    database = _database_in(postgresql, "SQL_ASCII", f"octets_{next(_NUMBERS)}")
+    yield database
+    database.drop_slot()
+
+
+def _execute_octets(database: Database, *statements: bytes) -> None:
+    """Execute statements whose octets are no text."""
+    with database.connect() as connection:
+        connection.execute(b"SET client_encoding = SQL_ASCII")
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_new_table_whose_name_is_not_utf_8_is_left_out_and_told(
+    in_sql_ascii: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = in_sql_ascii
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    with caplog.at_level(logging.WARNING), Running(database, snapshot="initial") as running:
+        running.until_streaming()
+        _execute_octets(
+            database,
+            b'CREATE TABLE "\xfc" (id int PRIMARY KEY)',
+            b'INSERT INTO "\xfc" VALUES (1)',
+            b'CREATE TABLE empty ("\xfd" int)',
+            b"INSERT INTO t VALUES (1)",
+        )
+        running.until_changes(1)
+        text = "the table b'\\xfc': it has names that are not UTF-8, and is not"
+        assert wait_until(lambda: text in caplog.text, DEADLINE_S)
+    # As long as it stays so, later sessions do the same.
+    database.execute("INSERT INTO t VALUES (2)")
+    assert [change.key for change in database.changes(snapshot="initial")] == [{"id": 2}]
+    _execute_octets(database, b'ALTER TABLE "\xfc" RENAME TO u')
+    database.execute("INSERT INTO u VALUES (2)")
+    read = database.changes(snapshot="initial")
+    assert {(each.table, each.key["id"]) for each in read if each.key} == {("u", 1), ("u", 2)}
+
+
+@pytest.mark.parametrize(
+    ("bad", "good"),
+    [
+        (b'ALTER TABLE t ADD "\xfc" int', b'ALTER TABLE t RENAME "\xfc" TO v'),
+        (b'ALTER TABLE t RENAME TO "\xfc"', b'ALTER TABLE "\xfc" RENAME TO t'),
+        (b'ALTER SCHEMA public RENAME TO "\xfc"', b'ALTER SCHEMA "\xfc" RENAME TO public'),
+    ],
+)
+@pytest.mark.parametrize("is_seen_first", [True, False])
+def test_a_published_table_whose_names_are_not_utf_8_any_more_ends_the_job(
+    in_sql_ascii: Database, bad: bytes, good: bytes, *, is_seen_first: bool
+) -> None:
+    database = in_sql_ascii
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    database.read(snapshot="initial")
+    place = b'"\xfc".t' if b"SCHEMA" in bad else b'"\xfc"' if b"TO" in bad else b"t"
+    insert = b"INSERT INTO " + place + b" (id) VALUES (2)"
+    if is_seen_first:
+        with Running(database, snapshot="initial") as running:
+            running.until_streaming()
+            _execute_octets(database, bad, insert)
+            running.join()
+            error, running.error = running.error, None
+        assert isinstance(error, PreflightProblem)
+        assert "not UTF-8, in a database in SQL_ASCII: b'\\xfc'. Rename them" in str(error)
+    else:
+        _execute_octets(database, bad, insert)
+    for _ in range(2):
+        with pytest.raises(PreflightProblem, match=r"b'\\xfc'\. Rename them"):
+            database.read(snapshot="initial")
+    _execute_octets(database, good)
+    database.execute("INSERT INTO t (id) VALUES (3)")
+    read = database.changes(snapshot="initial")
+    assert {change.key["id"] for change in read if change.key} >= {2, 3}
+    assert {change.table for change in read} == {"t"}
+    database.execute("INSERT INTO t (id) VALUES (4)")
+    assert [change.key for change in database.changes(snapshot="initial")] == [{"id": 4}]
 
 
 def test_an_encoding_without_a_way_to_utf_8_is_refused_at_the_start(

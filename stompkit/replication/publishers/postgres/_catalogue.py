@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres._connections import Connection, is_unchecked
 from stompkit.replication.publishers.postgres.pgoutput import Column, Relation
 
-__all__ = ["CatalogueTable", "read_references", "read_tables"]
+__all__ = ["CatalogueTable", "read_references", "read_tables", "unreadable_tables"]
 
 
 class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +78,7 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
     AND n.nspname NOT IN ('pg_catalog', 'information_schema')
     AND (%(oids)s::oid[] IS NULL OR c.oid = ANY (%(oids)s::oid[]))
+    AND c.oid <> ALL (%(unreadable)s::oid[])
 ORDER BY n.nspname, c.relname
 """
 _COLUMNS: Final = b"""
@@ -89,13 +90,21 @@ WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """
 _NAMES: Final = b"""
-SELECT DISTINCT convert_to(name, 'SQL_ASCII')
+SELECT DISTINCT convert_to(name, 'SQL_ASCII'), c.oid
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 CROSS JOIN unnest(ARRAY[n.nspname::text, c.relname::text, a.attname::text]) AS each (name)
 WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+    AND name IS NOT NULL
 ORDER BY 1
+"""
+_PUBLISHED: Final = b"""
+SELECT c.oid
+FROM pg_publication_tables p
+JOIN pg_namespace n ON n.nspname = p.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+WHERE p.pubname = %s
 """
 _DOMAINS: Final = b"SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd'"
 
@@ -103,9 +112,13 @@ _DOMAINS: Final = b"SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtyp
 def read_tables(
     connection: Connection, oids: Iterable[int] | None = None
 ) -> dict[int, CatalogueTable]:
-    """The tables with those OIDs, or all that are no system's, by OID and in order of names."""
+    """The tables with those OIDs, or all that are no system's, by OID and in order of names.
+
+    Those are left out that have names which are not UTF-8.
+    """
     wanted = None if oids is None else list(oids)
-    rows = connection.execute(_TABLES, {"oids": wanted}).fetchall()
+    unreadable = sorted(unreadable_tables(connection))
+    rows = connection.execute(_TABLES, {"oids": wanted, "unreadable": unreadable}).fetchall()
     found: dict[int, list[tuple[Any, ...]]] = {row[0]: [] for row in rows}
     for oid, *column in connection.execute(_COLUMNS, [list(found)]):
         found[oid].append(tuple(column))
@@ -139,15 +152,25 @@ def read_tables(
     return tables
 
 
-def unreadable_names(connection: Connection) -> list[bytes]:
-    """Names of tables and columns that are not UTF-8, which only a database in SQL_ASCII has."""
-    found = []
-    for (name,) in connection.execute(_NAMES):
+def unreadable_tables(
+    connection: Connection, *, publication: str | None = None
+) -> dict[int, list[bytes]]:
+    """By tables, their names and those of columns that are not UTF-8; of a publication, or all.
+
+    Only a database in SQL_ASCII has such names, and its server ends queries that tell them.
+    """
+    if not is_unchecked(connection):
+        return {}
+    found: dict[int, list[bytes]] = {}
+    for name, oid in connection.execute(_NAMES):
         try:
             name.decode()
         except UnicodeDecodeError:
-            found.append(name)
-    return found
+            found.setdefault(oid, []).append(name)
+    if publication is None or not found:
+        return found
+    published = {oid for (oid,) in connection.execute(_PUBLISHED, [publication])}
+    return {oid: names for oid, names in found.items() if oid in published}
 
 
 def read_references(connection: Connection) -> list[tuple[int, int]]:

@@ -288,11 +288,31 @@ class Assembler:
             raise PgoutputProblem(f"relation {oid} was not described") from None
 
     def _describe(self, relation: Relation) -> None:
-        if not self._wants(relation.schema, relation.name):
+        if not relation.is_readable:
+            self._renamed(relation)
+        if not relation.is_readable or not self._wants(relation.schema, relation.name):
             self._tables[relation.oid] = None
             return
         self._tables[relation.oid] = PublishedTable(relation, self._look_up(relation))
         self._checked.discard(relation.oid)
+
+    def _renamed(self, relation: Relation) -> None:
+        """Rows come under names that can't be read, and that are others by now.
+
+        Raises :class:`TableChanged` for a table that is not copied as of later.
+        """
+        found = self._look_up(relation)
+        if found is None or not self._wants(found.schema, found.name):
+            return
+        begin = self._begin
+        if begin is not None and begin.final_lsn < self._copied.get(found.full_name, 0):
+            return
+        if not self._copies:
+            raise PgoutputProblem(
+                f"rows of {found.full_name} were changed while names of it were not UTF-8, and "
+                "can't be read: drop the slot and begin anew with empty offsets"
+            )
+        raise TableChanged(found.full_name, "names of it were not UTF-8")
 
     def _is_new(self, oid: int, table: PublishedTable) -> bool:
         """Whether a change is not known by a copy; tells of the table's columns first."""

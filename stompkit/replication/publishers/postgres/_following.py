@@ -17,6 +17,7 @@ from stompkit.replication.publishers.postgres._connections import (
     format_lsn,
     parse_lsn,
 )
+from stompkit.replication.publishers.postgres._preflight import check_names
 from stompkit.replication.publishers.postgres._shapes import stored
 from stompkit.replication.publishers.postgres._stream import Keepalive, Payload, Stream
 from stompkit.replication.publishers.postgres._survey import Survey
@@ -64,12 +65,14 @@ class Follower:
         """Go on behind the publication's position, until the stop or the end.
 
         Asks the catalogue by ``connection``, and uses ``replication`` up. Raises
-        :class:`psycopg.Error`, PgoutputProblem, TableChanged and TablesChanged where tables have to
-        be copied again first, and what publishing raises.
+        :class:`psycopg.Error`, PgoutputProblem, UnreadableNames, TableChanged and TablesChanged
+        where tables have to be copied again first, and what publishing raises.
         """
         publication = self._publication
 
         def look_up(relation: Relation) -> CatalogueTable | None:
+            if not relation.is_readable:
+                check_names(connection, self._publication_name)
             return read_tables(connection, [relation.oid]).get(relation.oid)
 
         assembler = Assembler(

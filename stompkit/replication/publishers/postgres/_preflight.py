@@ -12,18 +12,18 @@ from psycopg.sql import SQL, Composable, Identifier
 from stompkit.replication.publishers.postgres._catalogue import (
     CatalogueTable,
     read_tables,
-    unreadable_names,
+    unreadable_tables,
 )
 from stompkit.replication.publishers.postgres._connections import (
     Connection,
     format_lsn,
-    is_unchecked,
 )
 from stompkit.replication.publishers.postgres._slot import OffsetLost, Slot
 from stompkit.replication.publishers.postgres._snapshot import published_rows
 
 __all__ = [
     "PreflightProblem",
+    "UnreadableNames",
     "check_names",
     "check_position",
     "check_server",
@@ -45,6 +45,10 @@ class PreflightProblem(Exception):
         """Name all ``problems``; each says what to do."""
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
+
+
+class UnreadableNames(PreflightProblem):
+    """Names are not UTF-8, which does not pass by itself."""
 
 
 class _Server(msgspec.Struct, frozen=True):
@@ -90,13 +94,15 @@ def check_server(
     publication: str,
     wants: _Wants,
     with_rows: bool,
+    has_begun: bool,
 ) -> None:
     """Raise :class:`PreflightProblem` where the server can't do, or must not do, what is wanted.
 
-    ``slot`` is the one that is there. ``with_rows``: there will be a snapshot.
+    ``slot`` is the one that is there. ``with_rows``: there will be a snapshot. ``has_begun``: there
+    is a checkpoint; new tables whose names can't be read are left out then.
     """
     check_version(connection)
-    check_names(connection)
+    check_names(connection, publication if has_begun else None)
     said = connection.execute(_ASK).fetchone()
     assert said is not None
     server = _Server(*said)
@@ -136,12 +142,16 @@ def check_version(connection: Connection) -> None:
         )
 
 
-def check_names(connection: Connection) -> None:
-    """Raise :class:`PreflightProblem` for names that the server can't say in UTF-8."""
-    names = unreadable_names(connection) if is_unchecked(connection) else []
+def check_names(connection: Connection, publication: str | None = None) -> None:
+    """Raise :class:`UnreadableNames` for names that the server can't say in UTF-8.
+
+    Of tables that a publication has, or of all.
+    """
+    tables = unreadable_tables(connection, publication=publication)
+    names = sorted({name for names in tables.values() for name in names})
     if names:
         said = ", ".join(map(repr, names[:10]))
-        raise PreflightProblem(
+        raise UnreadableNames(
             [
                 f"names of tables, columns or schemas are not UTF-8, in a database in SQL_ASCII: "
                 f"{said}. Rename them"

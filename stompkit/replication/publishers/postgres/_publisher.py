@@ -29,6 +29,7 @@ from stompkit.replication.publishers.postgres._copying import (
 from stompkit.replication.publishers.postgres._following import Follower
 from stompkit.replication.publishers.postgres._preflight import (
     PreflightProblem,
+    UnreadableNames,
     check_names,
     check_position,
     check_server,
@@ -48,6 +49,15 @@ from stompkit.replication.publishers.postgres._survey import OWN, TablesChanged
 __all__ = ["PostgresPublisher", "SnapshotMode"]
 
 _log: Final = logging.getLogger(__name__)
+
+#: What another try is for: among it a name that is not UTF-8 any more, at this moment, which the
+#: next session leaves out or refuses.
+_PASSING: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.CharacterNotInRepertoire,
+    PreflightProblem,
+)
 
 SnapshotMode = Literal["initial", "never", "only"]
 
@@ -203,7 +213,9 @@ class PostgresPublisher:
             except (TableChanged, TablesChanged) as changed:
                 self._note_changed(changed)
                 continue
-            except (psycopg.OperationalError, psycopg.InterfaceError, PreflightProblem) as error:
+            except UnreadableNames:
+                raise
+            except _PASSING as error:
                 self._look()
                 if not self._has_begun:
                     raise
@@ -276,6 +288,7 @@ class PostgresPublisher:
                 publication=self._publication_name,
                 wants=self._wants,
                 with_rows=self._snapshot_mode == "initial" and not self._publication.position,
+                has_begun=bool(self._publication.position),
             )
             with closing(self._dsn.connect(for_replication=True)) as replication:
                 exported = self._begin(connection, replication, slot)

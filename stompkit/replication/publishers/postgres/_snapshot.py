@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
-from stompkit.replication.publishers.postgres._catalogue import CatalogueTable
+from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, unreadable_tables
 from stompkit.replication.publishers.postgres._connections import Connection, is_unchecked
 from stompkit.replication.publishers.postgres.pgoutput import Relation, Row
 
@@ -46,6 +46,12 @@ class Chunk(msgspec.Struct, frozen=True):
     is_last: bool
 
 
+_LEFT_OUT: Final = b"""
+SELECT FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
+WHERE n.nspname = p.schemaname AND c.relname = p.tablename AND c.oid = ANY (%s::oid[])
+"""
+
+
 def open_snapshot(connection: Connection, name: str) -> None:
     """Begin a transaction that sees one state of the database: that of ``name``, or of now."""
     connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -63,9 +69,11 @@ def published_rows(
     # Columns and conditions came with version 15.
     more = b", attnames::text[], rowfilter" if connection.info.server_version >= 150000 else b""
     query = b"SELECT schemaname, tablename" + more
-    query += b" FROM pg_publication_tables WHERE pubname = %s ORDER BY 1, 2"
+    query += b" FROM pg_publication_tables p WHERE pubname = %s AND NOT EXISTS (" + _LEFT_OUT
+    query += b") ORDER BY 1, 2"
     found: dict[tuple[str, str], PublishedRows] = {}
-    for schema, table, *rest in connection.execute(query, [publication]):
+    unreadable = sorted(unreadable_tables(connection))
+    for schema, table, *rest in connection.execute(query, [publication, unreadable]):
         columns, condition = rest or (None, None)
         found[schema, table] = PublishedRows(
             None if columns is None else frozenset(columns), condition

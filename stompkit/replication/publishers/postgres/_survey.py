@@ -10,9 +10,14 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from stompkit.replication.publication import Publication
-from stompkit.replication.publishers.postgres._catalogue import CatalogueTable, read_tables
+from stompkit.replication.publishers.postgres._catalogue import (
+    CatalogueTable,
+    read_tables,
+    unreadable_tables,
+)
 from stompkit.replication.publishers.postgres._changes import PublishedTable
 from stompkit.replication.publishers.postgres._connections import Connection
+from stompkit.replication.publishers.postgres._preflight import check_names
 from stompkit.replication.publishers.postgres._shapes import stored, why_copied
 from stompkit.replication.publishers.postgres._snapshot import published_rows
 
@@ -35,6 +40,8 @@ SELECT
     (SELECT ARRAY[count(*), sum(hashtext(attname)::bigint * attnum), sum(atttypid::bigint),
         sum(atttypmod::bigint)]
     FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0),
+    (SELECT sum(hashtext(nspname)::bigint) FROM pg_namespace
+    WHERE oid >= 16384 AND nspname !~ '^pg_' OR nspname = 'public'),
     (SELECT count(*) FROM pg_publication_rel),
     (SELECT ARRAY[count(*), sum(indexrelid::bigint)]
     FROM pg_index WHERE indrelid >= 16384 AND (indisprimary OR indisreplident))
@@ -72,13 +79,14 @@ class Survey:
         self._publication = publication
         self._follows = follows
         self._next = 0.0
-        self._told: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
         self._fingerprint: object = None
 
     def look(self) -> None:
         """Look, if it is time for that: before each transaction, unless these follow too fast.
 
-        Raises :class:`TablesChanged`, :class:`TableLost` and :class:`psycopg.Error`.
+        Raises :class:`TablesChanged`, :class:`TableLost`, :class:`UnreadableNames` and
+        :class:`psycopg.Error`.
         """
         began = time.monotonic()
         if began < self._next:
@@ -88,7 +96,11 @@ class Survey:
         self._next = ended + min(_EVERY_S, _REST * (ended - began))
         if fingerprint == self._fingerprint:
             return
-        changed = self._changed()
+        try:
+            changed = self._changed()
+        except psycopg.errors.CharacterNotInRepertoire:
+            # A name has become none in UTF-8 at this moment; the next look finds it.
+            return
         if changed:
             raise TablesChanged(changed)
         self._fingerprint = fingerprint
@@ -96,6 +108,10 @@ class Survey:
     def _changed(self) -> list[str]:
         publication = self._publication
         state = publication.state
+        check_names(self._connection, self._name)
+        for names in unreadable_tables(self._connection).values():
+            shown = ", ".join(map(repr, names))
+            self._tell(shown, "it has names that are not UTF-8, and is not replicated: rename them")
         published = published_rows(self._connection, self._name)
         shapes = stored(state.get("shapes", {}))
         known = {*state.get("tables", {}), *state.get("present", ())}
@@ -193,6 +209,6 @@ class Survey:
         return False
 
     def _tell(self, name: str, why: str) -> None:
-        if why not in self._told:
-            self._told.add(why)
+        if (name, why) not in self._told:
+            self._told.add((name, why))
             _log.warning("the table %s: %s", name, why)

@@ -101,6 +101,8 @@ class Relation(msgspec.Struct, frozen=True):
     #: ``d`` for the primary key, ``i`` for another index, ``f`` for the whole row, ``n`` for none.
     identity: str
     columns: tuple[Column, ...]
+    #: Whether all names are UTF-8; octets of those that are not stand as ``\\xNN``.
+    is_readable: bool = True
 
 
 class Type(msgspec.Struct, frozen=True):
@@ -190,8 +192,6 @@ def decode(octets: bytes) -> Record:
         record, end = read(octets, 1)
     except (struct.error, IndexError):
         raise PgoutputProblem(f"a message {octets[:1]!r} of pgoutput is cut off") from None
-    except UnicodeDecodeError as error:
-        raise PgoutputProblem(f"a name in a message of pgoutput is not UTF-8: {error}") from None
     if end != len(octets):
         raise PgoutputProblem(f"a message {octets[:1]!r} of pgoutput has octets behind its end")
     return record
@@ -222,20 +222,24 @@ def _origin(octets: bytes, at: int) -> tuple[Origin, int]:
 
 def _relation(octets: bytes, at: int) -> tuple[Relation, int]:
     (oid,) = _INT32.unpack_from(octets, at)
-    schema, at = _text(octets, at + 4)
-    name, at = _text(octets, at)
+    schema, end = _text(octets, at + 4)
+    name, end = _text(octets, end)
+    is_readable = _is_utf_8(octets[at + 4 : end])
+    at = end
     identity = chr(octets[at])
     (count,) = _INT16.unpack_from(octets, at + 1)
     at += 3
     columns = []
     for _ in range(count):
         flags = octets[at]
-        column, at = _text(octets, at + 1)
+        column, end = _text(octets, at + 1)
+        is_readable = is_readable and _is_utf_8(octets[at + 1 : end])
+        at = end
         type_oid, modifier = _COLUMN_END.unpack_from(octets, at)
         at += _COLUMN_END.size
         columns.append(Column(column, type_oid, modifier, bool(flags & 1)))
     # What is nowhere named has the empty name: the server's own catalogue.
-    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns)), at
+    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns), is_readable), at
 
 
 def _type(octets: bytes, at: int) -> tuple[Type, int]:
@@ -340,7 +344,16 @@ def _text(octets: bytes, at: int) -> tuple[str, int]:
     end = octets.find(0, at)
     if end < 0:
         raise IndexError
-    return octets[at:end].decode(), end + 1
+    # Only a database in SQL_ASCII has names that are not UTF-8.
+    return octets[at:end].decode(errors="backslashreplace"), end + 1
+
+
+def _is_utf_8(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _time(microseconds: int) -> datetime:

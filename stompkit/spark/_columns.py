@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -105,6 +107,7 @@ RAW: Final = Columns(
     ("headers", MapType(StringType(), StringType())),
     ("body", BinaryType()),
 )
+_HEADERS: Final = RAW.arrow.get_field_index("headers")
 #: Changes of rows: one row for each.
 CHANGES: Final = Columns(
     *_PLACE,
@@ -135,4 +138,26 @@ def raw_batches(
     """Messages of a partition as they are: their columns are those of the spool, not copied."""
     for batch in arrow_batches(reader, partition, start, end, rows=BATCH_ROWS):
         number = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
-        yield pa.RecordBatch.from_arrays([number, *batch.columns], schema=RAW.arrow)
+        columns = [number, *batch.columns]
+        columns[_HEADERS] = _first_of_each(columns[_HEADERS])
+        yield pa.RecordBatch.from_arrays(columns, schema=RAW.arrow)
+
+
+def _first_of_each(headers: pa.MapArray) -> pa.MapArray:
+    """Headers without those that are repeated: of several with one name the first counts."""
+    if not len(headers):
+        return headers
+    offsets = headers.offsets.to_numpy()
+    first, end = int(offsets[0]), int(offsets[-1])
+    names = headers.keys.slice(first, end - first).dictionary_encode()
+    rows = np.repeat(np.arange(len(headers)), np.diff(offsets))
+    places = rows * max(len(names.dictionary), 1) + names.indices.to_numpy(zero_copy_only=False)
+    if pc.count_distinct(pa.array(places)).as_py() == len(places):
+        return headers
+    kept = np.sort(np.unique(places, return_index=True)[1])
+    counts = np.bincount(rows[kept], minlength=len(headers))
+    ends = np.concatenate(([0], np.cumsum(counts)))
+    taken = pa.array(kept + first)
+    return pa.MapArray.from_arrays(
+        pa.array(ends, pa.int32()), headers.keys.take(taken), headers.items.take(taken)
+    )

@@ -49,6 +49,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Where a query that is to end when it has what there is ends.
         self._target: tuple[int, ...] | None = None
         self._is_registered = False
+        #: How far retention knows that the query is.
+        self._noted: tuple[int, ...] | None = None
         #: Since when changesets are missing, by origin and number; and when that was told last.
         self._waits: dict[tuple[str, int], float] = {}
         self._reminded = float("-inf")
@@ -90,6 +92,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader = self._open()
         begin = _ordinals(reader, start)
         self._register(begin)
+        # Spark tells that a batch is done when it begins the next one. It asks here before that,
+        # so a query that waits for messages does not look as if it were behind.
+        self._note(begin)
         head = reader.head()
         if any(there < first for there, first in zip(head, begin, strict=True)):
             raise SpoolProblem(
@@ -219,9 +224,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note that retention may remove what is before."""
-        if self._options.reader:
-            positions = _ordinals(self._open(), end)
+        self._note(_ordinals(self._open(), end))
+
+    def _note(self, positions: tuple[int, ...]) -> None:
+        """Note how far the query is, for retention."""
+        if self._options.reader and positions != self._noted:
             readers.progress(self._options.spool, self._options.reader, positions)
+            self._noted = positions
 
     def stop(self) -> None:
         """Receive no more; where the process is killed instead nothing is lost, either."""

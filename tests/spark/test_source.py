@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from stompkit.link import BrokerUrl, Delivery, Link
+from stompkit.spark._batch import BatchReader
+from stompkit.spark._options import SourceOptions
 from stompkit.spool import SpoolReader, readers
 from stompkit.spool.retention import retain
 from stompkit.testing import LaunchConfig, RunningBroker, launch
@@ -204,6 +206,26 @@ def test_a_stream_receives_from_brokers_by_itself(
     rows = [row for rows in stream(spool, **options) for row in rows]
     assert [row["event_id"] for row in rows] == [f"sent-{n}" for n in range(20, 30)]
     assert [bytes(row["body"]) for row in rows] == [b"body %d" % n for n in range(20, 30)]
+
+
+def test_first_of_headers_with_one_name_counts(tmp_path: Path) -> None:
+    headers = [
+        (("a", "1"), ("b", "2"), ("a", "3")),
+        (),
+        (("b", "4"), ("b", "5")),
+        (("c", "6"), ("a", "7")),
+    ]
+    records = [
+        record._replace(headers=each) for record, each in zip(plain(0, 4), headers, strict=True)
+    ]
+    fill(tmp_path / "spool", records)
+    for start in (0, 2):
+        options = {"spool": str(tmp_path / "spool"), "startingOffsets": f'{{"0": {start}}}'}
+        reader = BatchReader(SourceOptions.parse(options))
+        found = [batch for part in reader.partitions() for batch in reader.read(part)]
+        maps = [each for batch in found for each in batch.column("headers").to_pylist()]
+        first = [[("a", "1"), ("b", "2")], [], [("b", "4")], [("c", "6"), ("a", "7")]]
+        assert maps == first[start:]
 
 
 def received(link: Link, queue: str, count: int) -> list[Delivery]:

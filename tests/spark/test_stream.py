@@ -130,6 +130,15 @@ def test_retention_waits_for_a_named_reader(stream: Streaming, tmp_path: Path) -
     assert readers.listed(tmp_path)["replica"].positions == (4,)
 
 
+def test_query_that_waits_for_messages_is_not_behind(stream: Streaming, tmp_path: Path) -> None:
+    fill(tmp_path, plain(0, 9))
+    reader = stream(reader="replica")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    # The batch is done, and Spark looks for the next one.
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    assert readers.listed(tmp_path)["replica"].positions == (9,)
+
+
 def without_the_first(folder: Path) -> int:
     """A spool whose first segments are gone; gives the first ordinal that is there."""
     fill(folder, *(plain(n, n + 1, size=500) for n in range(10)), segment_bytes=1500)

@@ -31,7 +31,16 @@ USERS = [
     User("a:b", "x", COLON),
     User("#me", "#x"),
     User("me", "%(home)s 100% $HOME ${x} {login} #{'1'}"),
-    User("me", "a\"b'c&<>\\\\d"),
+    User("me", "a\"b'c&<>"),
+    User("me", "a\\d", (("rabbitmq", "RabbitMQ decodes escapes in CONNECT"),)),
+    User(
+        "a\\\\d",
+        "x",
+        (
+            ("activemq", "ActiveMQ decodes escapes in CONNECT"),
+            ("rabbitmq", "RabbitMQ decodes escapes in CONNECT"),
+        ),
+    ),
     User("\u00fc", "\u00fc\u20ac"),
     User(" me ", "x", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),
     User("me", " pad ", (("coilmq", "CoilMQ takes blanks off"), ("activemq", "refuses"))),

@@ -277,8 +277,14 @@ def test_what_a_broker_confirms_survives_a_full_disk(broker: RunningBroker) -> N
     with broker.client() as client:
         broker.fill_disk()
         client.timeout_s = LONG_S
-        with pytest.raises(ClientFailure):
-            client.send(broker.queue(), "2", persistent="true")
+        # Artemis may answer before it writes: that is lost although it was confirmed.
+        for _ in range(10 if broker.name == "artemis" else 1):
+            try:
+                client.send(broker.queue(), "2", persistent="true")
+            except ClientFailure:
+                break
+        else:
+            pytest.fail("everything is confirmed that can't be kept")
     broker.free_disk()
     broker.restart()
     send(broker, "3")

@@ -96,7 +96,8 @@ def nack_of_several(site: Site) -> object:
         third = [peer.message() for _ in range(4)][2]
         peer.call("NACK", **named(third))
         again = [frame.body for frame in peer.rest()]
-    return again, left(site, queue, 3)
+    # Artemis takes it for the ACK of the first three.
+    return again, left(site, queue, 1 if site.name == "artemis" else 3)
 
 
 @script("nack-on-1.0", "nack-on-1.0-closes")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from stompkit.testing._launching.config import LaunchConfig
+from stompkit.testing._launching.errors import BrokerError
 
-__all__ = ["Launcher", "Prepared", "inherited_environment"]
+__all__ = ["Launcher", "Prepared", "check_escapes", "inherited_environment"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,21 @@ class Prepared:
     """The version of the server; empty where it is not known before it runs."""
     note: str = ""
     """What to say of the broker at the beginning of its log."""
+
+
+def check_escapes(config: LaunchConfig, name: str, pattern: str) -> None:
+    """Raise BrokerError for a login or passcode in which the broker *name* would see escapes.
+
+    CONNECT has none (1.2, "Value Encoding"), but some brokers decode it all the same. *pattern* is
+    what they decode.
+    """
+    for what, text in (("login", config.login), ("passcode", config.passcode)):
+        found = re.search(pattern, text or "")
+        if found:
+            raise BrokerError(
+                f"{name} decodes escapes in CONNECT, and this {what} has {found[0]}: it would be"
+                " taken for another one"
+            )
 
 
 class Launcher(Protocol):

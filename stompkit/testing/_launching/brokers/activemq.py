@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.testing._launching.address import format_address
-from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._launching.brokers._launcher import (
+    Prepared,
+    check_escapes,
+    inherited_environment,
+)
 from stompkit.testing._launching.brokers._releases import Release, choose, explain_missing
 from stompkit.testing._launching.config import LaunchConfig
 
@@ -125,6 +129,7 @@ class ActiveMQ:
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
         """Write the configuration and compose the class path."""
+        check_escapes(config, "ActiveMQ", r"\\[\\cnr]")
         settings = directory / "activemq.xml"
         settings.write_text(_settings(config), encoding="utf-8")
         settings.chmod(0o600)

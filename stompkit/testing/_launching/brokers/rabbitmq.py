@@ -12,7 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from stompkit.testing._launching.brokers._launcher import Prepared, inherited_environment
+from stompkit.testing._launching.brokers._launcher import (
+    Prepared,
+    check_escapes,
+    inherited_environment,
+)
 from stompkit.testing._launching.brokers._releases import Release, choose, explain_missing
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.errors import BrokerError
@@ -170,6 +174,8 @@ disk_free_limit.absolute = 50MB
 
 def _definitions(config: LaunchConfig) -> dict[str, Any]:
     """The users, the virtual hosts and who may do what there: everybody everything."""
+    # One that it does not know has it close the connection without a word.
+    check_escapes(config, "RabbitMQ", r"\\.?")
     users = {_GUEST: _GUEST}
     if config.login is not None:
         if not config.passcode:

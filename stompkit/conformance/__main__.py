@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from typing import NoReturn
 
@@ -34,7 +34,7 @@ from stompkit.conformance.control import Control, Given, Launched
 from stompkit.conformance.report import Report, TargetInfo, schema, to_json
 from stompkit.conformance.runner import Exit, HarnessError, Selection, all_cases, exit_of, run
 from stompkit.conformance.target import Unreachable, probe
-from stompkit.testing import BrokerError, LaunchConfig, launch
+from stompkit.testing import BrokerError, LaunchConfig, Tunnel, launch
 
 __all__ = ["main", "parser"]
 
@@ -54,18 +54,35 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Address, Control]]:
     }
     login, passcode = options.login, options.passcode
     if options.mq is not None:
-        (host, port), *others = options.mq
-        address = Address(
-            host, port, login, passcode, options.vhost, others=tuple(others), **common
-        )
-        control = Given(
-            address,
-            restart=options.restart,
-            stop=options.stop,
-            start=options.start,
-            has_one_store=True if options.one_store else None,
-        )
-        yield address, control
+        with ExitStack() as tunnels:
+            # Host and port of all that is reached through a tunnel are those of the tunnel.
+            leading = [
+                (each.host, each.port)
+                for each in (
+                    place if place.is_plain else tunnels.enter_context(Tunnel(place))
+                    for place in options.mq
+                )
+            ]
+            (host, port), *others = leading
+            has_tunnels = not all(place.is_plain for place in options.mq)
+            address = Address(
+                host,
+                port,
+                login,
+                passcode,
+                options.mq[0].host if has_tunnels and options.vhost is None else options.vhost,
+                others=tuple(others),
+                places=tuple(options.mq) if has_tunnels else (),
+                **common,
+            )
+            control = Given(
+                address,
+                restart=options.restart,
+                stop=options.stop,
+                start=options.start,
+                has_one_store=True if options.one_store else None,
+            )
+            yield address, control
         return
     name = options.broker or "stompkit"
     print(f"{'' if options.broker else 'No --mq: '}starting a {name} broker.", flush=True)

@@ -104,7 +104,9 @@ def _add_target(made: argparse.ArgumentParser) -> None:
         "--mq",
         metavar="HOST:PORT",
         type=addresses,
-        help="the server to test; HOST:PORT,HOST:PORT for one that has several nodes",
+        help="the server to test; stomps://HOST:PORT?ca=FILE where it speaks TLS, ws://HOST:PORT/PATH"
+        " or wss:// where STOMP goes over WebSockets; HOST:PORT,HOST:PORT for one that has several"
+        " nodes",
     )
     target.add_argument(
         "--broker",

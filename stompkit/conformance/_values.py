@@ -16,7 +16,7 @@ from typing import get_args
 from stompkit.conformance.report import check_writable
 from stompkit.conformance.requirements import Level
 from stompkit.conformance.runner import HarnessError, cases_folder
-from stompkit.testing import BROKERS, parse_address
+from stompkit.testing import BROKERS, Place
 
 __all__ = [
     "LEVELS",
@@ -44,13 +44,13 @@ _MOST_FUZZED = 1_000_000_000
 LEVELS = ", ".join(get_args(Level))
 
 
-def addresses(text: str) -> list[tuple[str, int]]:
-    """HOST:PORT, or several with commas."""
+def addresses(text: str) -> list[Place]:
+    """HOST:PORT or a URL, or several with commas."""
     try:
-        found = [parse_address(each) for each in text.split(",")]
+        found = Place.all_of(value(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return [(value(host), port) for host, port in found]
+    return list(found)
 
 
 def broker(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from stompkit.testing import format_address
+from stompkit.testing import Place, format_address
 
 __all__ = ["Address"]
 
@@ -22,6 +22,8 @@ class Address:
     vhost: str | None = None
     #: Hosts and ports of the other nodes, where the target has several.
     others: tuple[tuple[str, int], ...] = ()
+    #: Where the nodes are for those who don't go through a tunnel; empty where nobody does.
+    places: tuple[Place, ...] = ()
     #: How the target names queues and topics; ``{}`` stands for a plain word.
     queue_template: str = "/queue/{}"
     topic_template: str = "/topic/{}"
@@ -39,13 +41,21 @@ class Address:
     fuzz_sessions: int = 300
 
     def __str__(self) -> str:
-        """HOST:PORT, as the command line takes it; of each node, with commas."""
+        """HOST:PORT or a URL, as the command line takes it; of each node, with commas."""
+        if self.places:
+            return ",".join(str(each) for each in self.places)
         return ",".join(format_address(*each) for each in ((self.host, self.port), *self.others))
 
     def node(self, number: int) -> Self:
         """The address of one node, 0 the first; raises ``IndexError`` where there is none."""
         host, port = ((self.host, self.port), *self.others)[number]
-        return replace(self, host=host, port=port, others=())
+        places = self.places[number : number + 1]
+        return replace(self, host=host, port=port, others=(), places=places)
+
+    @property
+    def real(self) -> tuple[str, int]:
+        """Host and port of the first node itself, whatever leads there."""
+        return (self.places[0].host, self.places[0].port) if self.places else (self.host, self.port)
 
     @property
     def nodes(self) -> int:

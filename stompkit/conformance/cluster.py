@@ -123,9 +123,13 @@ class Cluster:
     def _go_to(self, node: int) -> None:
         """Have each target's node 0 be this one, and the others follow in their order."""
         all_nodes = self._nodes.address
-        places = [node, *(each for each in range(all_nodes.nodes) if each != node)]
-        first, *others = (all_nodes.node(each) for each in places)
-        address = replace(first, others=tuple((each.host, each.port) for each in others))
+        numbers = [node, *(each for each in range(all_nodes.nodes) if each != node)]
+        first, *others = (all_nodes.node(each) for each in numbers)
+        address = replace(
+            first,
+            others=tuple((each.host, each.port) for each in others),
+            places=tuple(place for each in (first, *others) for place in each.places),
+        )
         for target in self._targets:
             target.address = address
 

@@ -100,11 +100,11 @@ class GivenNodes(Nodes):
         """Nothing: none has been paused."""
 
     def _variables(self, node: int) -> dict[str, str]:
-        address = self.address.node(node)
+        host, port = self.address.node(node).real
         return {
             "STOMPKIT_NODE": str(node + 1),
-            "STOMPKIT_HOST": address.host,
-            "STOMPKIT_PORT": str(address.port),
+            "STOMPKIT_HOST": host,
+            "STOMPKIT_PORT": str(port),
         }
 
 

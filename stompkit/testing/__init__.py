@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from stompkit.testing._launching.config import LaunchConfig
     from stompkit.testing._launching.errors import BrokerError, BrokerMissing, BrokerStartError
     from stompkit.testing._launching.launch import RunningBroker, given, launch
+    from stompkit.testing._launching.place import Place
+    from stompkit.testing.tunnel import Tunnel
 
 __all__ = [
     "BROKERS",
@@ -30,8 +32,10 @@ __all__ = [
     "FrameLog",
     "FrameNotSeen",
     "LaunchConfig",
+    "Place",
     "RunningBroker",
     "SeenFrame",
+    "Tunnel",
     "UnexpectedFrame",
     "broker",
     "format_address",
@@ -51,8 +55,10 @@ _MODULES = {
     "FrameLog": "_frames.log",
     "FrameNotSeen": "_frames.log",
     "LaunchConfig": "_launching.config",
+    "Place": "_launching.place",
     "RunningBroker": "_launching.launch",
     "SeenFrame": "_frames.log",
+    "Tunnel": "tunnel",
     "UnexpectedFrame": "_frames.log",
     "broker": "_facades",
     "format_address": "_launching.address",

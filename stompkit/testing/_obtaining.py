@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Final
 
 from stompkit.testing._launching.brokers import launcher_for
@@ -66,22 +67,32 @@ def _advised(
 
 def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroker:
     """Return the broker at one of the settings' addresses, the first of which has number 0."""
-    host, port = settings.addresses[number]
+    place = settings.addresses[number]
+    host, port = place.host, place.port
     others = sorted(fields.keys() - _OF_ANY)
     if others:
         raise OwnBrokerNeeded(
             f"needs a broker with {', '.join(others)} of its own choice, and --mq gave "
-            f"{host}:{port}"
+            f"{place}: leave --mq out to have one started, or do without"
         )
     if not wait_until(lambda: is_listening(host, port), _GIVEN_S, interval_s=0.1):
         raise BrokerError(
-            f"nothing listens at {host}:{port}, where --mq (or mq, or STOMPKIT_MQ) says that "
+            f"nothing listens at {place}, where --mq (or mq, or STOMPKIT_MQ) says that "
             "a broker runs: start it, or leave the option out to have one started"
         )
     said = {key: value for key, value in settings.fields.items() if key in _OF_ANY}
-    broker = given(
-        host, port, name=settings.given_name, **{"frames": settings.frames, **said, **fields}
-    )
+    wanted = {"frames": settings.frames, **said, **fields}
+    if place.is_plain:
+        return _advised(given(host, port, name=settings.given_name, **wanted), settings, fields)
+    # Not before it is wanted: TLS takes a while to import.
+    from stompkit.testing.tunnel import Tunnel
+
+    with ExitStack() as undo:
+        tunnel = undo.enter_context(Tunnel(place))
+        if not settings.broker_names:
+            wanted.setdefault("vhost", host)
+        broker = given(tunnel.host, tunnel.port, name=settings.given_name, **wanted)
+        broker.keep_until_stopped(undo.pop_all())
     return _advised(broker, settings, fields)
 
 

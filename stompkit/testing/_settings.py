@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
-from stompkit.testing._launching.address import format_address, parse_address
 from stompkit.testing._launching.brokers import LAUNCHERS, launcher_for
 from stompkit.testing._launching.errors import BrokerError
+from stompkit.testing._launching.place import Place
 
 __all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
 
@@ -57,8 +57,9 @@ def from_environment(option: Option) -> tuple[str | None, str]:
 _MQ: Final = Option(
     "mq",
     "HOST:PORT",
-    "test with the broker that runs at this address instead of starting one; a second address "
-    "after a comma is the one to fail over to",
+    "test with the broker that runs at this address instead of starting one, as in "
+    "localhost:61613, stomps://HOST:PORT?ca=FILE for TLS, or ws:// and wss:// for WebSockets; a "
+    "second address after a comma is the one to fail over to",
 )
 _BROKER: Final = Option(
     "mq_broker",
@@ -118,8 +119,8 @@ OPTIONS: Final = (
 class Settings:
     """What the options come to."""
 
-    addresses: tuple[tuple[str, int], ...]
-    """Host and TCP port of each broker that is already running, if any was given."""
+    addresses: tuple[Place, ...]
+    """Where each broker is that is already running, if any was given."""
     broker_names: tuple[str, ...]
     """The brokers that were named, if any were."""
     fields: dict[str, str]
@@ -171,7 +172,7 @@ class Settings:
     def header(self) -> str | None:
         """A line for the head of pytest's output; ``None`` when no option was given."""
         if self.addresses:
-            where = ", ".join(format_address(*each) for each in self.addresses)
+            where = ", ".join(str(each) for each in self.addresses)
             name = f"{self.given_name} " if self.broker_names else ""
             return f"STOMP broker: {name}at {where} (given)"
         if self.broker_names:
@@ -180,18 +181,17 @@ class Settings:
         return None
 
 
-def _addresses(text: str | None, where: str) -> tuple[tuple[str, int], ...]:
-    found = []
-    for part in [] if text is None else text.split(","):
-        try:
-            found.append(parse_address(part.strip()))
-        except ValueError as error:
-            if "://" in part:
-                raise SettingsError(f"{where}: {error}") from None
-            raise SettingsError(
-                f"{where}: expected HOST:PORT, as in localhost:61613 or [::1]:61613, not {part!r}"
-            ) from None
-    return tuple(found)
+def _addresses(text: str | None, where: str) -> tuple[Place, ...]:
+    if text is None:
+        return ()
+    try:
+        return Place.all_of(text)
+    except ValueError as error:
+        if "://" in text:
+            raise SettingsError(f"{where}: {error}") from None
+        raise SettingsError(
+            f"{where}: expected HOST:PORT, as in localhost:61613 or [::1]:61613, not {text!r}"
+        ) from None
 
 
 def _names(text: str | None, where: str, *, is_given: bool) -> tuple[str, ...]:

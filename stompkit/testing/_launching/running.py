@@ -103,6 +103,7 @@ class RunningBroker:
         self.frames_remedy = _FRAMES_REMEDY
         self._refusal: Fault | None = None
         self._proxies: list[Proxy] = []
+        self._kept = ExitStack()
         self._is_stopped = False
         self._is_shared = False
         self._token = os.urandom(4).hex()
@@ -430,6 +431,7 @@ class RunningBroker:
             return
         atexit.unregister(self._stop_at_exit)
         with ExitStack() as last_first:
+            last_first.enter_context(self._kept)
             if self._installation is not None:
                 last_first.callback(self._installation.remove_directory)
                 last_first.callback(self._installation.close)
@@ -437,6 +439,10 @@ class RunningBroker:
                 last_first.callback(self._tap.stop)
             for proxy in self._proxies:
                 last_first.callback(proxy.stop)
+
+    def keep_until_stopped(self, held: ExitStack) -> None:
+        """Leave a context when the broker is stopped: what it is reached through."""
+        self._kept.enter_context(held)
 
     def _rest(self) -> None:
         """Stop what clients see of it, and nothing that it takes to start it again."""

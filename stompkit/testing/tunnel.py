@@ -296,24 +296,30 @@ class _WebSocket:
         self._below = below
         self._pending = bytearray()
         self._answers = bytearray()
+        self._is_closed = False
 
     def wrap(self, octets: bytes) -> bytes:
         return self._below.wrap(self._frame(self._BINARY, octets))
 
     def unwrap(self, octets: bytes) -> tuple[bytes, bool]:
         came, is_over = self._below.unwrap(octets)
+        found = self.opened(came)
+        return found, is_over or self._is_closed
+
+    def opened(self, came: bytes) -> bytes:
+        """What is in the messages that have come by now."""
         self._pending += came
         found = bytearray()
         while (frame := self._next()) is not None:
             kind, payload = frame
             if kind == self._CLOSE:
                 self._answers += self._below.wrap(self._frame(self._CLOSE, payload[:2]))
-                is_over = True
+                self._is_closed = True
             elif kind == self._PING:
                 self._answers += self._below.wrap(self._frame(self._PONG, payload))
             elif kind != self._PONG:
                 found += payload
-        return bytes(found), is_over
+        return bytes(found)
 
     def answers(self) -> bytes:
         said, self._answers = bytes(self._answers), bytearray()
@@ -398,10 +404,8 @@ class _Far:
                 f"it answers the handshake of WebSockets with {status[:60]!r}: name the port and"
                 " the path where it speaks STOMP over WebSockets"
             )
-        layer = _WebSocket(self.layer)
-        self.layer = layer
-        rest = answer.partition(b"\r\n\r\n")[2]
-        layer._pending += rest
+        self.layer = layer = _WebSocket(self.layer)
+        self.early = layer.opened(answer.partition(b"\r\n\r\n")[2])
 
 
 # Trust, and what is the matter.

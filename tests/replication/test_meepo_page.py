@@ -5,9 +5,12 @@ The names of modules are others: see "From Meepo" in the documentation.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from signal import SIGINT
 from typing import Any
 
 import pytest
@@ -28,6 +31,7 @@ from stompkit.replication.eventsourcing import (
     sqlalchemy_es_pub,
 )
 from stompkit.replication.publishers import mysql_pub, sqlalchemy_pub
+from stompkit.replication.publishers.mysql import MysqlPublisher
 from stompkit.replication.replicators import QueueReplicator, RqReplicator
 from stompkit.replication.signals import for_factory, signal
 from stompkit.replication.subscribers import print_sub
@@ -95,6 +99,115 @@ def test_the_events_of_the_binary_log_are_signals(database: Database) -> None:
     assert (file, int(pos)) == database.end()
     mysql_pub(database.url, server_id=1024, blocking=False)
     assert 7 in found
+
+
+#: What the page has a daemon do. The server's ``mysql_pub`` has no handle: who wants to stop it
+#: without ending the process takes :class:`MysqlPublisher`.
+DAEMON = """
+import sys
+
+from stompkit.replication.publishers import mysql_pub
+from stompkit.replication.signals import signal
+
+mysql_dsn = sys.argv[1]
+sg = signal("test_write")
+
+@sg.connect
+def print_test_write(pk):
+    print("test_write -> %s" % pk, flush=True)
+
+@signal("mysql_binlog_pos").connect
+def print_pos(pos):
+    print(pos, flush=True)
+
+"""
+
+
+@contextmanager
+def daemon(database: Database, call: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON + call, database.url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def printed(process: subprocess.Popen[str]) -> Iterator[str]:
+    """What a daemon prints of rows, from now on."""
+    assert process.stdout is not None
+    return (line.strip() for line in process.stdout if "->" in line)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "mysql_pub(mysql_dsn, blocking=True)",
+        "mysql_pub(mysql_dsn, blocking=True, server_id=1024)",
+        'mysql_pub(mysql_dsn, ["test"], True)',
+    ],
+)
+def test_a_daemon_waits_for_more_in_the_log(database: Database, call: str) -> None:
+    """It begins with the present file of the log, and goes on with what comes, in other files."""
+    database.run("INSERT INTO test VALUES (1, 'a')")
+    with daemon(database, call) as process:
+        lines = printed(process)
+        assert next(lines) == "test_write -> 1"
+        database.run("INSERT INTO test VALUES (2, 'b')")
+        assert next(lines) == "test_write -> 2"
+        database.run("FLUSH BINARY LOGS", "INSERT INTO test VALUES (3, 'c')")
+        assert next(lines) == "test_write -> 3"
+        readers = [int(row[0]) for row in database.ask("SHOW SLAVE HOSTS")]
+        if "1024" in call:
+            assert readers == [1024]
+        else:
+            assert len(readers) == 1
+            assert 1_000_000_000 <= readers[0] <= 4_294_967_295
+        assert process.poll() is None
+
+
+def test_a_daemon_is_interrupted_from_the_keyboard(database: Database) -> None:
+    database.run("INSERT INTO test VALUES (1, 'a')")
+    with daemon(database, "mysql_pub(mysql_dsn, blocking=True)") as process:
+        assert next(printed(process)) == "test_write -> 1"
+        process.send_signal(SIGINT)
+        _, errors = process.communicate()
+    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_the_stream_goes_on_at_a_position_that_was_recorded(database: Database) -> None:
+    """On the page the library's ``resume_stream``, ``log_file`` and ``log_pos``; here ``start``."""
+    found: list[Any] = []
+    positions: list[str] = []
+    signal("test_write").connect(found.append, weak=False)
+    signal("mysql_binlog_pos").connect(lambda pos: positions.append(pos), weak=False)
+    database.run("INSERT INTO test VALUES (1, 'a')")
+    mysql_pub(database.url)
+    database.run("INSERT INTO test VALUES (2, 'b')")
+    file, _, pos = positions[-1].partition(":")
+    mysql_pub(database.url, start=(file, int(pos)))
+    assert found == [1, 2]
+    with pytest.raises(TypeError, match="log_file"):
+        mysql_pub(database.url, resume_stream=True, log_file=file, log_pos=int(pos))
+
+
+def test_a_daemon_is_stopped_by_a_publisher(database: Database) -> None:
+    """On the page nothing stops one; here ``stop`` does, of the class behind ``mysql_pub``."""
+    publisher = MysqlPublisher(database.url, ["test"], blocking=True)
+    found: list[Any] = []
+
+    @signal("test_write").connect
+    def stop(pk: Any) -> None:
+        found.append(pk)
+        publisher.stop()
+
+    database.run("INSERT INTO test VALUES (1, 'a')")
+    publisher.run()
+    assert found == [1]
 
 
 # "SQLAlchemy Pub".

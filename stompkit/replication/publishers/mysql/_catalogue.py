@@ -18,7 +18,7 @@ from stompkit.replication.publishers.mysql._tablemap import (
     is_hidden,
 )
 
-__all__ = ["Catalogue", "described"]
+__all__ = ["Catalogue", "described", "type_of"]
 
 _SPECIAL: Final = ("uuid", "inet4", "inet6")
 _CHOICES: Final = ("enum", "set")
@@ -180,23 +180,15 @@ class Catalogue:
             "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
             (schema, table),
         ):
-            known = _TYPES.get(specials.get(name) or kind, "bytes")
-            if kind in _CHOICES and charset == "binary":
-                known = "bytes"
-            column: Described = {
-                "name": name,
-                "type": "bool" if kind == "bit" and precision == "1" else known,
-                "key": name in key,
-                "nullable": nullable == "YES",
-            }
-            if known == "decimal":
-                column |= {"precision": int(precision), "scale": int(scale)}
-            elif known == "int" and int(precision or 0) >= _UNSIGNED[kind == "bit"]:
-                column |= _WIDE
-            elif kind in ("char", "varchar", "binary", "varbinary"):
-                column["length"] = int(length)
-            column |= _NATIVE.get(known, {})
-            found.append(column)
+            told = type_of(
+                specials.get(name) or kind,
+                precision=int(precision or 0),
+                scale=int(scale or 0),
+                length=int(length or 0),
+                charset=charset or "",
+            )
+            column: Described = {"name": name, "type": told["type"], "key": name in key}
+            found.append({**column, "nullable": nullable == "YES", **told})
         return found
 
     def kinds(self, schema: str, table: str) -> dict[str, str]:
@@ -277,6 +269,23 @@ class Catalogue:
                     for row in rows
                 ]
         raise AssertionError
+
+
+def type_of(
+    kind: str, *, precision: int = 0, scale: int = 0, length: int = 0, charset: str = ""
+) -> dict[str, Any]:
+    """What a change ``schema`` tells of a type, by what the catalogue calls it."""
+    known = _TYPES.get(kind, "bytes")
+    if kind in _CHOICES and charset == "binary":
+        known = "bytes"
+    told: dict[str, Any] = {"type": "bool" if (kind, precision) == ("bit", 1) else known}
+    if known == "decimal":
+        told |= {"precision": precision, "scale": scale}
+    elif known == "int" and precision >= _UNSIGNED[kind == "bit"]:
+        told |= _WIDE
+    elif kind in ("char", "varchar", "binary", "varbinary"):
+        told["length"] = length
+    return {**told, **_NATIVE.get(known, {})}
 
 
 def _kind(kind: str, precision: str | None, special: str, charset: str) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "SchemaProblem",
     "SourceColumn",
     "changes_of",
+    "column_type",
     "columns_of",
     "differences",
     "make_columns",
@@ -130,7 +131,7 @@ def make_table(
     made = [
         Column(
             _checked(column.name, backend),
-            _type(column, backend),
+            column_type(column, backend),
             primary_key=column.key,
             quote=True,
             nullable=not column.key,
@@ -149,7 +150,7 @@ def make_columns(
     """Add columns to a table, which can be NULL."""
     backend = _backend(connection)
     for column in columns:
-        made = Column(_checked(column.name, backend), _type(column, backend), quote=True)
+        made = Column(_checked(column.name, backend), column_type(column, backend), quote=True)
         definition = CreateColumn(made).compile(dialect=connection.dialect)
         # The driver takes the statement as it is: what it would take for a parameter is doubled.
         connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ADD COLUMN {definition}")
@@ -297,7 +298,7 @@ def _refuse_equal_names(columns: Sequence[SourceColumn], backend: str) -> None:
             )
 
 
-def _type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
+def column_type(column: SourceColumn, backend: str) -> types.TypeEngine[Any]:
     """The type of a new column, which holds every value of the source's as far as there is one."""
     numbers = (column.precision, column.length)
     if any(number is not None and not 0 <= number < 2**31 for number in numbers) or (

@@ -248,11 +248,20 @@ class PostgreSqlSide(SourceSide):
         )
         return [
             [
-                _read_document(value) if " json" in column and value is not None else value
+                None if value is None else _read_text(column, value)
                 for column, value in zip(columns, values, strict=True)
             ]
             for _, *values in self._database.execute(f"SELECT id, {names} FROM {name} ORDER BY id")
         ]
+
+
+def _read_text(column: str, text: str) -> object:
+    """What a text of PostgreSQL's is equal to: a column that is made may write it otherwise."""
+    if " json" in column:
+        return _read_document(text)
+    if " float4" in column:
+        return repr(float(text))
+    return text
 
 
 def _read_document(text: str) -> object:

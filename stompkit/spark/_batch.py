@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Final
 
@@ -35,14 +36,26 @@ class BatchReader(DataSourceReader):
         self._options: Final = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """What tasks have to read; raises SpoolProblem."""
-        reader = SpoolReader(self._options.spool)
+        """What tasks have to read, once the broker has no more; raises SpoolProblem."""
+        reader = self._received()
         start, end = self._ends(reader)
         return list(plan(reader, start, end, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         return read(partition)
+
+    def _received(self) -> SpoolReader:
+        """The spool; with ``hosts`` it has what the broker had."""
+        if self._options.broker is None:
+            return SpoolReader(self._options.spool)
+        # It brings Twisted, which processes that only read need not load.
+        from stompkit.spark._intake import Intake
+
+        with closing(Intake(self._options)) as intake:
+            reader = intake.open()
+            intake.drain()
+        return reader
 
     def _ends(self, reader: SpoolReader) -> _Ends:
         head = reader.head()

@@ -2,7 +2,8 @@
 
 A stream or a batch reads a spool, by ordinals, so that a batch that is tried again has the same
 rows. With ``spool`` something else fills it, such as ``stompkit spool``. With ``hosts`` and
-``destinations`` a stream fills it itself, as long as it runs, unless somebody else does.
+``destinations`` a stream fills it itself, as long as it runs, unless somebody else does; a batch
+receives what the broker has.
 
 ======================================  =========================================================
 ``spool``                               the folder; with hosts by default one below XDG_STATE_HOME

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from stompkit.link import BrokerUrl, Delivery, Link
 from stompkit.spark._batch import BatchReader
 from stompkit.spark._options import SourceOptions
-from stompkit.spool import SpoolReader, readers
+from stompkit.spool import SpoolReader, SpoolWriter, readers
 from stompkit.spool.retention import retain
 from stompkit.testing import LaunchConfig, RunningBroker, launch
 from tests.spark.messages import BEGIN, changeset, fill, plain, records_of
@@ -206,6 +206,27 @@ def test_a_stream_receives_from_brokers_by_itself(
     rows = [row for rows in stream(spool, **options) for row in rows]
     assert [row["event_id"] for row in rows] == [f"sent-{n}" for n in range(20, 30)]
     assert [bytes(row["body"]) for row in rows] == [b"body %d" % n for n in range(20, 30)]
+
+
+def test_batch_receives_what_the_broker_has(
+    spark: SparkSession, link: Link, broker: RunningBroker, tmp_path: Path
+) -> None:
+    options = {"hosts": f"127.0.0.1:{broker.port}", "destinations": "/queue/one-batch"}
+    for first in (0, 20):
+        texts = [Text(n) for n in range(first, first + 20)]
+        link.send("/queue/one-batch", texts).result(_PATIENCE_S)
+        found = batch(spark, tmp_path / "spool", **options).collect()
+        rows = sorted(found, key=lambda row: row["_ordinal"])
+        assert [row["event_id"] for row in rows] == [f"sent-{n}" for n in range(first + 20)]
+
+
+def test_batch_reads_a_spool_that_somebody_else_fills(
+    spark: SparkSession, broker: RunningBroker, tmp_path: Path
+) -> None:
+    options = {"hosts": f"127.0.0.1:{broker.port}", "destinations": "/queue/of-another"}
+    with SpoolWriter(tmp_path / "spool", sync=False) as writer:
+        writer.append(plain(0, 5))
+        assert ordinals(batch(spark, tmp_path / "spool", **options).collect()) == list(range(5))
 
 
 def test_first_of_headers_with_one_name_counts(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_only_the_snapshot_is_taken_if_that_is_asked_for(database: Database) -> 
         ("a DATETIME PRIMARY KEY", [f"('2026-01-01 00:00:{n:02}')" for n in range(25)]),
         ("a TIME(2) PRIMARY KEY", [f"('-01:00:{n:02}.5')" for n in range(25)]),
         ("a YEAR PRIMARY KEY", [f"({n})" for n in range(2000, 2025)]),
+        ("a YEAR(2) PRIMARY KEY", [f"({n})" for n in range(1990, 2015)]),
         (
             "a ENUM('z','y','x','10','9') PRIMARY KEY",
             ["('z')", "('y')", "('x')", "('10')", "('9')"],

@@ -29,6 +29,7 @@ _TYPES: Final = {
     "int": "int",
     "bigint": "int",
     "year": "int",
+    "year(2)": "int",
     "bit": "int",
     "decimal": "decimal",
     "float": "float",
@@ -113,7 +114,7 @@ class Catalogue:
         self._connection = None
 
     def specials(self, schema: str, table: str) -> dict[str, str]:
-        """What columns are that the log has as octets or as text, by their names.
+        """What columns are of whose type the log does not say all, by their names.
 
         Nothing where the user may not see the table. It is as of now: where a column has become a
         UUID since, its octets are taken for one.
@@ -131,8 +132,9 @@ class Catalogue:
         found |= {
             name: kind
             for name, kind in self._ask(
-                "SELECT COLUMN_NAME, DATA_TYPE FROM INFORMATION_SCHEMA.COLUMNS "
-                "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND DATA_TYPE IN %s",
+                "SELECT COLUMN_NAME, IF(DATA_TYPE = 'year', COLUMN_TYPE, DATA_TYPE) "
+                "FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+                "AND (DATA_TYPE IN %s OR COLUMN_TYPE = 'year(2)')",
                 (schema, table, _SPECIAL),
             )
         }

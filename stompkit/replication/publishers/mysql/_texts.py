@@ -36,8 +36,11 @@ def selected(column: str, kind: str) -> str:
 
 
 def ordering(column: str, kind: str) -> str:
-    """What a column of a key is ordered and compared by: a choice by its number."""
-    return f"{column}+0" if kind in ("enum", "set", "bit", "bool") else column
+    """What a column of a key is ordered and compared by: a choice by its number.
+
+    A YEAR(2) is ordered from 70 to 69, but compared from 0 to 99.
+    """
+    return f"{column}+0" if kind in ("enum", "set", "bit", "bool", "year(2)") else column
 
 
 def converter(kind: str, *, zero: Zero, decode: Callable[[str], Decode] | None = None) -> Convert:
@@ -49,7 +52,7 @@ def converter(kind: str, *, zero: Zero, decode: Callable[[str], Decode] | None =
         read = decode(kind.removeprefix(_ENCODED))
         return lambda content: read(_octets(content))
     match kind:
-        case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year":
+        case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year" | "year(2)":
             return int
         case "float" | "double":
             return float

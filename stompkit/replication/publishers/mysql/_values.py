@@ -1,7 +1,8 @@
 """Values of columns, of the octets of the log.
 
 =====================  ======================================================================
-integers, YEAR         ``int``; the year 0000 is 0. TINYINT(1) is an integer: it can hold 2.
+integers, YEAR         ``int``; the year 0000 is 0, and a YEAR(2) its two digits. TINYINT(1) is
+                       an integer: it can hold 2.
 BIT                    ``bool`` for BIT(1), else ``int``
 DECIMAL                ``Decimal`` with the digits after the point that the column has
 FLOAT, DOUBLE          ``float``; a FLOAT is the number that is kept, not the rounded one shown
@@ -96,7 +97,8 @@ def reader(
 ) -> Read:
     """What reads the values of a column.
 
-    ``special`` is what the log does not say: ``uuid``, ``inet4``, ``inet6`` or ``json``.
+    ``special`` is what the log does not say: ``uuid``, ``inet4``, ``inet6``, ``json`` or
+    ``year(2)``.
     ``decode`` gives what reads a collation's text. Raises ``ValueError`` for a type that is not
     known; reading raises that, too, for octets that are no value.
     """
@@ -110,6 +112,8 @@ def reader(
             return _fixed("<f")
         case FIELD_TYPE.DOUBLE:
             return _fixed("<d")
+        case FIELD_TYPE.YEAR if special == "year(2)":
+            return lambda data, at: (data[at] % 100, at + 1)
         case FIELD_TYPE.YEAR:
             return lambda data, at: (data[at] + 1900 if data[at] else 0, at + 1)
         case FIELD_TYPE.NEWDECIMAL:

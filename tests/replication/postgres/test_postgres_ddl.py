@@ -103,6 +103,59 @@ def test_a_change_of_a_table_is_followed(database: Database, tmp_path: Path, wha
     )
 
 
+GENERATED = "CREATE TABLE g (id int PRIMARY KEY, a int, c int GENERATED ALWAYS AS (a * 2) STORED)"
+
+
+def test_a_column_that_is_computed_no_longer_is_copied_with_its_values(
+    database: Database,
+) -> None:
+    database.execute(GENERATED, "INSERT INTO g VALUES (1, 1), (2, 2)")
+    with Running(database, snapshot="initial") as running:
+        first = running.until_changes(2)
+        running.until_streaming()
+        database.execute("ALTER TABLE g ALTER c DROP EXPRESSION")
+        running.until(lambda: sum("c" in (each.after or {}) for each in running.taken.changes) == 2)
+        database.execute("INSERT INTO g VALUES (3, 3, 7)")
+        running.until(lambda: running.taken.changes[-1].action == "write")
+        changes = running.taken.changes
+    assert [each.after for each in first] == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
+    assert [(each.action, each.after) for each in changes[-3:]] == [
+        ("read", {"id": 1, "a": 1, "c": 2}),
+        ("read", {"id": 2, "a": 2, "c": 4}),
+        ("write", {"id": 3, "a": 3, "c": 7}),
+    ]
+
+
+def test_a_column_that_is_computed_no_longer_is_found_behind_rows_that_nobody_has_read(
+    database: Database,
+) -> None:
+    database.execute(GENERATED, "INSERT INTO g VALUES (1, 1)")
+    database.read(snapshot="initial")
+    database.execute("INSERT INTO g VALUES (2, 2)", "ALTER TABLE g ALTER c DROP EXPRESSION")
+    changes = database.changes(snapshot="initial")
+    read = [each.after for each in changes if each.action == "read"]
+    assert read == [{"id": 1, "a": 1, "c": 2}, {"id": 2, "a": 2, "c": 4}]
+
+
+def test_without_a_snapshot_a_column_that_is_computed_no_longer_is_told(
+    database: Database,
+) -> None:
+    database.execute(GENERATED, "INSERT INTO g VALUES (1, 1)")
+    database.begin()
+    database.execute("INSERT INTO g VALUES (2, 2)")
+    assert [each.action for each in database.changes()] == ["write"]
+    # The catalogue has the column as plain while rows come that were logged before.
+    database.execute(
+        "INSERT INTO g VALUES (3, 3)",
+        "ALTER TABLE g ALTER c DROP EXPRESSION",
+        "INSERT INTO g VALUES (4, 4, 4)",
+    )
+    before, schema, after = database.changes()
+    assert (before.after, after.after) == ({"id": 3, "a": 3}, {"id": 4, "a": 4, "c": 4})
+    assert schema.after is not None
+    assert schema.after["untold"] == "values"
+
+
 def test_a_table_is_copied_again_while_the_stream_goes_on(
     database: Database, tmp_path: Path
 ) -> None:
@@ -216,7 +269,9 @@ def test_all_tables_are_published_only_when_that_is_asked_for(
 
 
 #: Columns that a table has had and has now, and a part of why it is copied, or nothing.
-OLD = Shape(7, (("id", 23, -1, 1), ("a", 23, -1, 2), ("b", 1043, 24, 3)), gone=("z",))
+OLD = Shape(
+    7, (("id", 23, -1, 1), ("a", 23, -1, 2), ("b", 1043, 24, 3)), gone=("z",), generated=(5,)
+)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +281,7 @@ OLD = Shape(7, (("id", 23, -1, 1), ("a", 23, -1, 2), ("b", 1043, 24, 3)), gone=(
         (OLD.columns[:2], ""),
         (tuple(reversed(OLD.columns)), ""),
         ((*OLD.columns, ("c", 23, -1, 4)), ""),
+        ((*OLD.columns, ("c", 23, -1, 5)), "its column c is computed no longer"),
         ((*OLD.columns, ("d", 23, -1, 4)), "its new column d"),
         ((*OLD.columns, ("z", 23, -1, 4)), "z was dropped and added again"),
         ((*OLD.columns[:2], ("b", 1043, 24, 4)), "b was dropped and added again"),

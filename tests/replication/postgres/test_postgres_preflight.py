@@ -147,6 +147,22 @@ def test_wanted_tables_that_the_publication_leaves_out_are_named(
     assert f"ALTER PUBLICATION {database.slot} ADD TABLE public.u" in caplog.text
 
 
+@pytest.mark.parametrize("snapshot", ["initial", "never", "only"])
+def test_generated_columns_are_named_at_the_start(
+    database: Database, caplog: pytest.LogCaptureFixture, snapshot: str
+) -> None:
+    generated = "int GENERATED ALWAYS AS (id * 2) STORED"
+    database.execute(
+        f"CREATE TABLE t (id int PRIMARY KEY, g {generated}, h {generated})",
+        f"CREATE TABLE u (id int PRIMARY KEY, g {generated})",
+    )
+    database.read(Tables(exclude=["u"]), snapshot=snapshot)
+    assert (
+        "columns of public.t that are computed from others are not replicated: g, h" in caplog.text
+    )
+    assert "public.u" not in caplog.text
+
+
 def test_nothing_wanted_is_a_mistake(database: Database) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY)")
     assert "no table is wanted" in _problems(database, Tables(include=["tt"]))

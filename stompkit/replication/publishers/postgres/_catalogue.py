@@ -29,6 +29,8 @@ class CatalogueTable(msgspec.Struct, frozen=True, kw_only=True):
     nullable: frozenset[str]
     #: By the columns' names, their numbers: no other column of the table ever has the same.
     numbers: dict[str, int]
+    #: Columns that are computed from others, with their numbers: the stream leaves them out.
+    generated: dict[str, int]
     #: Columns that can be NULL and have no default: all rows have NULL when such a one is added.
     plain: frozenset[str]
     #: What the domains among the types of its columns are built on, with the modifier of that.
@@ -83,10 +85,9 @@ ORDER BY n.nspname, c.relname
 """
 _COLUMNS: Final = b"""
 SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attnum,
-    a.atthasdef OR a.attidentity <> ''
+    a.atthasdef OR a.attidentity <> '', a.attgenerated <> ''
 FROM pg_attribute a
 WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
-    AND a.attgenerated = ''
 ORDER BY a.attrelid, a.attnum
 """
 _NAMES: Final = b"""
@@ -120,8 +121,12 @@ def read_tables(
     unreadable = sorted(unreadable_tables(connection))
     rows = connection.execute(_TABLES, {"oids": wanted, "unreadable": unreadable}).fetchall()
     found: dict[int, list[tuple[Any, ...]]] = {row[0]: [] for row in rows}
-    for oid, *column in connection.execute(_COLUMNS, [list(found)]):
-        found[oid].append(tuple(column))
+    generated: dict[int, dict[str, int]] = {oid: {} for oid in found}
+    for oid, *column, is_generated in connection.execute(_COLUMNS, [list(found)]):
+        if is_generated:
+            generated[oid][column[0]] = column[4]
+        else:
+            found[oid].append(tuple(column))
     domains = {row[0]: (row[1], row[2]) for row in connection.execute(_DOMAINS)}
     tables = {}
     for oid, schema, name, identity, is_partitioned, estimate, is_owned, may_read, key in rows:
@@ -139,6 +144,7 @@ def read_tables(
             columns=columns,
             nullable=frozenset(row[0] for row in found[oid] if not row[3]),
             numbers={row[0]: row[4] for row in found[oid]},
+            generated=generated[oid],
             plain=frozenset(row[0] for row in found[oid] if not row[3] and not row[5]),
             domains={
                 each.type_oid: _base(each.type_oid, domains)

@@ -64,6 +64,9 @@ class PublishedTable:
                 (each.name, each.type_oid, each.modifier, numbers.get(each.name, 0))
                 for each in relation.columns
             ),
+            generated=()
+            if found is None or found.oid != relation.oid
+            else tuple(found.generated.values()),
         )
         #: See :func:`why_copied`.
         self.plain: Final = frozenset[str]() if found is None else found.plain

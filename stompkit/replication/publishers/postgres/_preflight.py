@@ -29,6 +29,7 @@ __all__ = [
     "check_server",
     "check_version",
     "make_publication",
+    "tell_generated",
 ]
 
 _log: Final = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ def check_server(
         if not is_for_all:
             _tell_missing(publication, [each for each in wanted if each.place not in published])
         wanted = [each for each in wanted if each.place in published]
+    tell_generated(wanted)
     problems += _about_tables(server, wanted, changes_rows=changes_rows, with_rows=with_rows)
     if problems:
         raise PreflightProblem(problems)
@@ -232,6 +234,18 @@ def _tell_missing(publication: str, left_out: list[CatalogueTable]) -> None:
             publication,
             ", ".join(names),
         )
+
+
+def tell_generated(wanted: Iterable[CatalogueTable]) -> None:
+    """Warn of columns that are computed from others: nothing tells their values."""
+    for table in wanted:
+        if table.generated:
+            _log.warning(
+                "columns of %s that are computed from others are not replicated: %s. Let the "
+                "target compute them, too",
+                table.full_name,
+                ", ".join(table.generated),
+            )
 
 
 def _about_tables(

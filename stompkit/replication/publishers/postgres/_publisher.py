@@ -35,6 +35,7 @@ from stompkit.replication.publishers.postgres._preflight import (
     check_server,
     check_version,
     make_publication,
+    tell_generated,
 )
 from stompkit.replication.publishers.postgres._slot import (
     NewSlot,
@@ -279,6 +280,8 @@ class PostgresPublisher:
             if self._snapshot_mode == "only":
                 check_version(connection)
                 check_names(connection)
+                tables = read_tables(connection).values()
+                tell_generated(each for each in tables if self._wants(each.schema, each.name))
                 self._has_begun = True
                 return self._copier.run(connection, "")
             slot = self._free_slot(connection)

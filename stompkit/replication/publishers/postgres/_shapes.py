@@ -1,8 +1,8 @@
 """What a table looked like when its rows were told, and whether they have to be told again.
 
 The log has rows, but no statements. When a table is replaced, or its rows get values that no change
-of a row tells (a default of a new column, another type), what was told before is wrong from then
-on: the whole table has to be copied again.
+of a row tells (a default of a new column, another type, a column that is computed no longer), what
+was told before is wrong from then on: the whole table has to be copied again.
 """
 
 from __future__ import annotations
@@ -24,15 +24,21 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[tuple[str, int, int, int], ...]
     #: Columns that were dropped; consumers may have them still.
     gone: tuple[str, ...] = ()
+    #: The numbers of columns that were computed from others, and so not told.
+    generated: tuple[int, ...] = ()
 
     def after(self, before: Shape | None) -> Shape:
-        """Return this shape with the columns that are gone since ``before``."""
+        """Return this shape with what ``before`` knows of columns that are gone, or computed."""
         if before is None or before.oid != self.oid:
             return self
         names = {column[0] for column in self.columns}
         was = [*before.gone, *(column[0] for column in before.columns)]
         gone = tuple(dict.fromkeys(name for name in was if name not in names))
-        return msgspec.structs.replace(self, gone=gone)
+        # The catalogue can be ahead of the rows: what is computed no longer was, until it is told.
+        numbers = {column[3] for column in self.columns}
+        computed = dict.fromkeys((*before.generated, *self.generated))
+        generated = tuple(number for number in computed if number not in numbers)
+        return msgspec.structs.replace(self, gone=gone, generated=generated)
 
 
 def stored(shapes: dict[str, Any]) -> dict[str, Shape]:
@@ -57,6 +63,8 @@ def why_copied(before: Shape, now: Shape, plain: Collection[str]) -> str:
                 return f"its column {names[number]} is called {name} now"
             if name in before.gone:
                 return f"its column {name} was dropped and added again"
+            if number in before.generated:
+                return f"its column {name} is computed no longer, and was not replicated"
             if name not in plain:
                 return f"its new column {name} has values in rows that were there before"
         elif [type_oid, modifier] != old[:2]:

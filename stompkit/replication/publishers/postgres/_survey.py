@@ -38,7 +38,7 @@ SELECT
         sum(relnamespace::bigint), sum(ascii(relreplident::text))]
     FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'p')),
     (SELECT ARRAY[count(*), sum(hashtext(attname)::bigint * attnum), sum(atttypid::bigint),
-        sum(atttypmod::bigint)]
+        sum(atttypmod::bigint), sum(ascii(attgenerated::text))]
     FROM pg_attribute WHERE attrelid >= 16384 AND attnum > 0),
     (SELECT sum(hashtext(nspname)::bigint) FROM pg_namespace
     WHERE oid >= 16384 AND nspname !~ '^pg_' OR nspname = 'public'),

@@ -113,7 +113,8 @@ def _whole(text: str) -> int:
 
 def _fractional(text: str) -> float:
     value = float(text)
-    if Decimal(text) != Decimal(repr(value)):
+    # The digits count: 1.50 is not written as 1.5.
+    if repr(value) != text:
         raise _Unfaithful
     return value
 

@@ -156,7 +156,7 @@ class Collapse:
         image = {**(before or {}), **key} if deletes else after if after is not None else key
         if not key.keys() <= image.keys():
             image = {**key, **image}
-        names = table.key_names or tuple(key) or self._primary_key(table, image)
+        names = table.key_names or tuple(key)
         if not names:
             self._take_loose(table, operation, place, before, image)
             return
@@ -282,11 +282,6 @@ class Collapse:
             if state.old is not None:
                 state.old = _with_names(state.old, renamed)
         table.told_key = tuple(renamed.get(name, name) for name in table.told_key)
-
-    @staticmethod
-    def _primary_key(table: OpenTable, image: Document) -> tuple[str, ...]:
-        names = table.rules.primary_key
-        return names if names and all(name in image for name in names) else ()
 
     def _move(self, table: OpenTable, state: State, told: Document) -> None:
         """A row gets another key; several in one changeset do so at once."""

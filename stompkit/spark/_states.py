@@ -130,8 +130,6 @@ class TableRules(NamedTuple):
     group: int | None = None
     #: Rows of a table are written after those of tables of lower rank, and deleted before.
     rank: int = 0
-    #: Its key, for changes that tell none.
-    primary_key: tuple[str, ...] = ()
 
 
 class Admit(Protocol):

@@ -407,9 +407,9 @@ class FileTarget(ABC):
             return self._settings["create"] and bool(columns)
         return self._settings["evolve"] and any(table.column(name) is None for name in columns)
 
-    def _rules(self, schema: str, table: str) -> TableRules:
-        held = self._held(schema, table)
-        return TableRules(primary_key=held.key if held is not None else ())
+    @staticmethod
+    def _rules(_schema: str, _table: str) -> TableRules:
+        return TableRules()
 
     def _ahead(self, sources: Iterable[Source], job: Job) -> dict[Source, dict[int, int]]:
         """Where the tables of sources are, those that are beyond the fence, and the others."""

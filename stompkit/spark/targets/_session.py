@@ -81,7 +81,7 @@ class Session:
             group = groups[table.identity]
             is_linked = sizes[group] > 1 or table.identity in table.related
             rank = rank_of(table, tables) if is_linked else 0
-            made[source] = TableRules(group if is_linked else None, rank, table.primary_key)
+            made[source] = TableRules(group if is_linked else None, rank)
         return lambda schema, table: made.get((schema, table), TableRules())
 
     def plan_step(self, connection: Connection, step: Step) -> Plan:

@@ -200,12 +200,24 @@ def test_a_key_that_the_target_does_not_know_as_one(target: Target) -> None:
         applied(target, change("write", {}, after={"a": "x", "b": None}), **settings)
 
 
-def test_the_targets_own_key_is_taken_where_the_source_has_none(target: Target) -> None:
+def test_rows_that_only_the_targets_key_takes_for_one_are_never_merged(target: Target) -> None:
     target.execute(PLAIN)
-    row = change("write", {}, after={"id": 1, "a": "x", "b": 1})
-    assert applied(target, row, row) == [(1, "x", 1)]
-    changed = change("update", {}, before={"id": 1, "a": "x"}, after={"id": 2, "a": "y"})
+    first, other = ({"id": 1, "a": text, "b": 1} for text in "xy")
+    assert applied(target, change("write", {}, after=first)) == [(1, "x", 1)]
+    with pytest.raises(ApplyProblem, match=r"(?i)duplicate|unique"):
+        applied(target, change("write", {}, after=other))
+    # What was not stored is not there to be deleted, and nothing else is in its place.
+    assert applied(target, change("delete", {}, before=other)) == [(1, "x", 1)]
+    changed = change("update", {}, before=first, after={"id": 2, "a": "y"})
     assert applied(target, changed) == [(2, "y", 1)]
+
+
+def test_a_key_that_is_told_to_the_sink_merges_rows_of_a_source_without_one(
+    target: Target,
+) -> None:
+    target.execute(PLAIN)
+    rows = [change("write", {}, after={"id": 1, "a": text, "b": 1}) for text in "xy"]
+    assert applied(target, *rows, key_columns={"t": ["id"]}) == [(1, "y", 1)]
 
 
 def test_a_key_that_can_be_deferred_is_no_less_of_a_key(target: Target) -> None:

@@ -203,8 +203,6 @@ class Planner:
     def _make_shape(self, table: TargetTable, change: RowChange, image: Row) -> _Shape:
         told = self._key_columns.get(change.name) or self._key_columns.get(change.table)
         names = tuple(told or change.key)
-        if not names and all(name in image for name in table.primary_key):
-            names = table.primary_key
         missing = [name for name in names if name not in image]
         if missing:
             raise CannotStore(f"the column {missing[0]!r} of its key is not told")

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 #: Seconds that this may take before others are served, and destinations between two looks at the
 #: clock.
-_TURN_S: Final = 0.005
+_TURN_S: Final = 0.003
 _STEP: Final = 32
 
 

@@ -61,17 +61,36 @@ def test_values_are_those_that_are_stored(sessions: sessionmaker[Session], heard
         session.execute(update(Typed).values(**{**VALUES, "truth": False}))
     pub.close()
     write, empty, delete, bulk = heard.changes
-    is_postgresql = sessions.kw["bind"].dialect.name == "postgresql"
-    expected = EXPECTED | LAPSE if is_postgresql else EXPECTED
+    dialect = sessions.kw["bind"].dialect.name
+    expected = EXPECTED | LAPSE if dialect == "postgresql" else EXPECTED
     assert write.after == {"id": 1, **expected}
     assert empty.after == {"id": 2, **dict.fromkeys(VALUES)}
-    # One that was loaded may have had months.
-    assert delete.before == {
-        name: value for name, value in write.after.items() if name != "period" or not is_postgresql
-    }
+    # What was loaded may have had months at PostgreSQL, and more digits at SQLite.
+    left_out = {"postgresql": "period", "sqlite": "amount"}.get(dialect)
+    assert delete.before == {name: value for name, value in write.after.items() if name != left_out}
     assert bulk.after == {"id": 2, **expected, "truth": False}
     for changeset in heard.changesets:
         assert decode(encode(changeset)) == changeset
+
+
+@only("sqlite")
+def test_digits_that_sqlite_keeps_are_told(sessions: sessionmaker[Session], heard: Heard) -> None:
+    pub = sqlalchemy_pub(sessions)
+    with sessions.begin() as session:
+        session.add(Typed(id=1, amount=Decimal("1.005"), number=1))
+        session.add(Typed(id=2, amount=Decimal(1), number=1))
+    with sessions.begin() as session:
+        session.execute(update(Typed).values(number=Typed.number + 1))
+    with sessions.begin() as session:
+        session.get_one(Typed, 1).number = 7
+        session.execute(update(Typed).where(Typed.id == 2).values(amount=Typed.amount / 3))
+    pub.close()
+    told: dict[Any, dict[str, Any]] = {}
+    for each in heard.changes:
+        assert each.after is not None
+        told[each.after["id"]] = told.get(each.after["id"], {}) | each.after
+    third = told[2]["amount"]
+    assert (told[1]["amount"], str(third)[:8]) == (Decimal("1.005"), "0.333333")
 
 
 def test_numbers_are_of_the_kind_of_their_columns(

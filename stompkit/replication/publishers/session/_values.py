@@ -140,6 +140,11 @@ class Converters:
         if convert is None:
             return _read_only(dialect)
         given = _careful(convert)
+        if dialect.name == "sqlite" and isinstance(kind, (Numeric, Float)) and kind.asdecimal:
+            # SQLAlchemy rounds what it reads, and SQLite keeps what it is given.
+            return ColumnValues(
+                given, _unknown, _found(given), lambda column: type_coerce(column, NullType())
+            )
         return ColumnValues(given, given, _found(given), _as_it_is)
 
     def _of_decorator(self, kind: TypeDecorator[Any], dialect: Dialect) -> ColumnValues:

@@ -113,8 +113,8 @@ def test_a_stream_of_a_named_reader_tells_retention_how_far_it_is(
 ) -> None:
     spool = fill(tmp_path / "spool", plain(0, 25))
     stream(spool, reader="replica", maxRecordsPerTrigger="10")
-    # Spark tells a batch is done when it plans the next one: of the last it never does.
-    assert readers.listed(spool)["replica"].positions == (20,)
+    # Spark tells that a batch is done when it plans the next one: of the last it asks for more.
+    assert readers.listed(spool)["replica"].positions == (25,)
 
 
 def test_a_checkpoint_of_another_spool_ends_the_stream(stream: Stream, tmp_path: Path) -> None:

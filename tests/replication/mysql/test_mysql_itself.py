@@ -35,7 +35,7 @@ def test_vectors_are_octets_and_documents_are_documents(database: Database) -> N
     reading = Reading(database)
     database.run(
         "INSERT INTO t VALUES (1, TO_VECTOR('[1, 2.5, -3]'), 'é', 'true', POINT(1, 2), 'ä')",
-        "INSERT INTO t VALUES (2, NULL, 'b', JSON_ARRAY(1.50, NOW() IS NULL), NULL, 'a')",
+        "INSERT INTO t VALUES (2, NULL, 'b', JSON_ARRAY(1.5, NOW() IS NULL), NULL, 'a')",
         "INSERT INTO t (id, d) VALUES (3, 'null'), (4, NULL), (5, '\"x\"')",
     )
     first, second, *others = reading.changes()

@@ -129,6 +129,9 @@ class Statements:
         if column.type_.__visit_name__ == "FLOAT":
             # Numbers of single precision are equal to no others.
             return f"{name} <=> CAST({mark} AS FLOAT)"
+        if column.type_.__visit_name__ == "large_binary":
+            # A VECTOR, which is compared with nothing.
+            return f"HEX({name}) <=> HEX({mark})"
         return f"{name} <=> {mark}"
 
     def _same_in_postgresql(self, column: TargetColumn) -> str:

@@ -267,10 +267,10 @@ def on_commit(connection: Connection, frame: Frame) -> None:
             connection,
             frame,
             list(choices.values()),
-            lambda: _reckon_and_commit(connection, frame, transaction, names, choices),
+            lambda: _reckon_and_commit(connection, frame, transaction, names, choices, many),
         )
     else:
-        _reckon_and_commit(connection, frame, transaction, names, choices)
+        _reckon_and_commit(connection, frame, transaction, names, choices, many)
 
 
 def _reckon_and_commit(
@@ -279,8 +279,8 @@ def _reckon_and_commit(
     transaction: Transaction,
     names: Iterable[str],
     choices: Mapping[Message, Choice],
+    many: Sequence[Settlement],
 ) -> None:
-    many, _ = transaction.split()
     if not many:
         _make_and_commit(connection, frame, transaction, names, choices, None)
         return
@@ -328,7 +328,9 @@ def _commit(
     acknowledged: Acknowledged | None,
 ) -> None:
     _end(connection, transaction)
-    _, rest = transaction.split()
+    rest = transaction.settlements
+    if acknowledged is not None:
+        _, rest = transaction.split()
     connection.host.commit(transaction.messages, rest, connection, choices, acknowledged)
 
 

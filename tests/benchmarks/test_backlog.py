@@ -30,6 +30,7 @@ def test_a_backlog_is_filled_and_comes_out_whole_after_a_crash(tmp_path: Path) -
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.matrix
 def test_a_broken_bound_is_named_and_makes_the_status_1(tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     done = run("backlog", "--messages", "10", "--max-restart-s", "0", "--json", str(made))

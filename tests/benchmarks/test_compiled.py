@@ -52,6 +52,7 @@ def test_what_is_compiled_has_the_conformance_cases() -> None:
     assert list(tree.rglob("_decoder.*.so"))
 
 
+@pytest.mark.matrix
 def test_where_nothing_can_be_compiled_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

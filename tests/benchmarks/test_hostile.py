@@ -16,6 +16,7 @@ from stompkit.testing import LaunchConfig, launch
 from tests.benchmarks.programs import figures, run
 
 
+@pytest.mark.matrix
 def test_hostile_connections_come_and_nothing_is_lost(tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     arguments = ("--connections", "100", "--rounds", "1", "--seconds", "1", "--rate", "100")

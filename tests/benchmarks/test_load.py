@@ -122,6 +122,7 @@ def test_more_producers_than_messages_are_no_obstacle(broker: RunningBroker) -> 
     assert report["messages"] == 2
 
 
+@pytest.mark.matrix
 def test_connections_are_held_until_somebody_has_looked(broker: RunningBroker) -> None:
     given = ("--port", str(broker.port), "--messages", "40", "--parallel", "16")
     with broker.client() as other, held(*given) as report:
@@ -175,6 +176,7 @@ def test_idle_connections_that_are_not_answered_are_told() -> None:
         pytest.fail("nothing is open")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["run", "held"])
 def test_a_run_that_takes_too_long_is_ended(mode: str) -> None:
     with (
@@ -510,6 +512,7 @@ def test_a_cell_that_a_peer_cannot_do_says_why() -> None:
     assert not any(PEER["stompkit"].lacks(cell) for cell in CELLS)
 
 
+@pytest.mark.matrix
 def test_a_backlog_survives_a_kill_and_is_emptied() -> None:
     # A budget that is nothing: as many messages as there are at least.
     with Machine() as machine:

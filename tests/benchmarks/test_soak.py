@@ -236,6 +236,7 @@ def test_a_broker_is_empty_when_all_have_gone(tmp_path: Path) -> None:
     assert (tmp_path / "drawn" / "soak.svg").read_text() == plot.read_text()
 
 
+@pytest.mark.matrix
 def test_a_broker_that_loses_doubles_and_leaks_is_found_out(tmp_path: Path) -> None:
     made, log = tmp_path / "made.json", tmp_path / "broker.log"
     given = ("--minutes", "0.1", "--patience", "1", "--json", str(made), "--log", str(log))
@@ -251,6 +252,7 @@ def test_a_broker_that_loses_doubles_and_leaks_is_found_out(tmp_path: Path) -> N
     assert log.read_text().count("ZeroDivisionError: ") > 0
 
 
+@pytest.mark.matrix
 def test_a_series_that_grows_by_more_than_it_may_makes_the_status_1(tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     given = ("--minutes", "0.1", "--rate", "10", "--visits", "2", "--json", str(made))

@@ -13,6 +13,7 @@ from benchmarks.start import launched, line_from, wait_for
 from tests.benchmarks.programs import figures, run
 
 
+@pytest.mark.matrix
 def test_every_kind_of_start_comes_to_connected_by_its_parts(tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     figure = figures(run("start", "--rounds", "1", "--json", str(made)), made)
@@ -25,6 +26,7 @@ def test_every_kind_of_start_comes_to_connected_by_its_parts(tmp_path: Path) -> 
     assert 0 < figure["stompkit_run_connected_s"]
 
 
+@pytest.mark.matrix
 def test_a_bound_that_is_broken_is_the_exit_status(tmp_path: Path) -> None:
     made = tmp_path / "made.json"
     done = run("start", "--rounds", "1", "--max-s", "0", "--json", str(made))

@@ -191,6 +191,7 @@ def test_a_queue_is_moved(
         assert each.headers[ID] == f"a:{each.headers['event-id']}"
 
 
+@pytest.mark.matrix
 def test_a_topic_goes_both_ways_and_does_not_come_back(tmp_path: Path) -> None:
     route = 'from = "a"\nto = "b"\ntopics = "/topic/news.>"\nboth-ways = true'
     with launch(LaunchConfig()) as a, launch(LaunchConfig()) as b:
@@ -221,6 +222,7 @@ def test_topics_are_kept_by_durable_subscriptions(tmp_path: Path) -> None:
     check(found, 0)
 
 
+@pytest.mark.matrix
 def test_a_chain_of_sites_passes_messages_on(tmp_path: Path) -> None:
     with launch(LaunchConfig()) as a, launch(LaunchConfig()) as b, launch(LaunchConfig()) as c:
         sites = {"child": url(a), "region": url(b), "head": url(c)}

@@ -24,7 +24,7 @@ from tests.effort import effort, in_matrix
 
 SEEDS = effort((1,), range(1, 6))
 #: Faults of the quick lane: those that other tests do not combine with a running load.
-QUICK = {"kill", "power", "standby-kill", "mixed", "spool"}
+QUICK = {"kill", "power", "mixed"}
 #: Messages of a run, and how often something happens; 0 for as often as in the campaign.
 QUOTA = effort(120, 1_200)
 #: Spark takes too long for each day; it has tests of its own.
@@ -109,6 +109,7 @@ class _Forgetful(Replicated):
         )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("kind", "stage"), [("spool", _Careless), ("replication", _Forgetful)])
 def test_programs_that_lose_something_are_found_out(
     kind: str, stage: Callable[[Plan, Path, Path], Stage], report: Path
@@ -138,6 +139,7 @@ def _dropped(scene: Scene) -> Script:
         yield scene.reached(0.9)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("script", "rule"), [(_twice, "doubled"), (_overtaken, "order"), (_dropped, "lost")]
 )

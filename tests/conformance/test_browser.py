@@ -112,6 +112,7 @@ def test_each_result_has_a_cell_and_details(
     assert browser.ask(VISIBLE.format(selector="section[id]")) == results
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", [*PAGES, "long-single.html", "long-matrix.html"])
 def test_page_is_as_wide_as_the_window(
@@ -124,6 +125,7 @@ def test_page_is_as_wide_as_the_window(
     assert browser.ask("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
     ("page", "cell"),
@@ -192,6 +194,7 @@ def test_no_cell_leads_to_what_is_left_out(browser: Chromium, folder: Path) -> N
     assert all("bad" in mark.split() for mark in marks)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_shown_can_be_chosen_with_the_keyboard(
     page: str, browser: Chromium, folder: Path

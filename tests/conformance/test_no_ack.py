@@ -12,6 +12,7 @@ import pytest
 
 from tests.conformance.command import read_report
 from tests.conformance.conftest import Suite
+from tests.effort import in_matrix
 
 ARGUMENTS = (
     *("--broker", "morbidq", "--no-ack", "--no-receipts"),
@@ -32,7 +33,9 @@ def _emulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "chapters", [("1.0", "behaviour"), ("failover", "robustness")], ids=lambda names: names[0]
+    "chapters",
+    [("1.0", "behaviour"), in_matrix(("failover", "robustness"))],
+    ids=lambda names: names[0],
 )
 def test_what_fails_are_the_rules_that_it_breaks(suite: Suite, chapters: tuple[str, ...]) -> None:
     done = suite(*ARGUMENTS, "--strict", "--expect", "morbidq", *chapters)

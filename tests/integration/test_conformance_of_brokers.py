@@ -18,12 +18,12 @@ from tests.effort import in_matrix
 
 #: The runs mostly wait, so they are made side by side; the first to be asked for starts all.
 BROKERS = [
-    "rabbitmq",
+    "coilmq",
+    in_matrix("rabbitmq"),
     in_matrix("rabbitmq:4"),
     in_matrix("activemq"),
     in_matrix("activemq:6"),
     in_matrix("artemis"),
-    in_matrix("coilmq"),
 ]
 LIMIT_S = 900.0
 #: How long to wait for an answer, and before nothing counts as nothing, in seconds. RabbitMQ closes

@@ -47,6 +47,7 @@ def test_the_examples_pass_on(name: str) -> None:
     assert name in run("--mq-broker", name)
 
 
+@pytest.mark.matrix
 def test_the_examples_pass_on_brokers_that_were_started_by_hand() -> None:
     with launch(LaunchConfig()) as first, launch(LaunchConfig()) as second:
         said = run("--mq", f"127.0.0.1:{first.port},127.0.0.1:{second.port}")

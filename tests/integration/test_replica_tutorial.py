@@ -127,6 +127,7 @@ def laptops(tmp_path: Path, stomp_broker: RunningBroker) -> Iterator[Laptops]:
     both.close()
 
 
+@pytest.mark.matrix
 def test_the_tutorial_of_two_laptops_is_as_it_says(laptops: Laptops) -> None:
     done = 0
     for step in steps():

@@ -22,7 +22,7 @@ LONG_S = 300.0
 @pytest.mark.parametrize("order", [1])
 @pytest.mark.parametrize(
     "broker",
-    ["stompkit", "coilmq", "morbidq", *map(in_matrix, ("activemq", "artemis", "rabbitmq"))],
+    ["stompkit", *map(in_matrix, ("coilmq", "morbidq", "activemq", "artemis", "rabbitmq"))],
 )
 def test_the_project_passes_on(broker: str, order: int) -> None:
     environment = {

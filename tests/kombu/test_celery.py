@@ -20,7 +20,7 @@ from tests.kombu.workers import Workers, until, workers
 __all__ = ["workers"]
 
 pytestmark = pytest.mark.parametrize("broker", ["stompkit", in_matrix("rabbitmq")], indirect=True)
-pools = pytest.mark.parametrize("pool", ["solo", "prefork"])
+pools = pytest.mark.parametrize("pool", [in_matrix("solo"), "prefork"])
 
 
 @pytest.fixture

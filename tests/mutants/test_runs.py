@@ -119,6 +119,7 @@ def run(tree: Path, tmp_path: Path, *mutants: Mutant) -> tuple[Results, list[str
     return results, said
 
 
+@pytest.mark.matrix
 def test_mutants_are_found_or_not(tree: Path, tmp_path: Path) -> None:
     (tree / FILE).write_text("not committed")
     results, said = run(tree, tmp_path, NEGATED, EQUAL, GONE)
@@ -133,6 +134,7 @@ def test_mutants_are_found_or_not(tree: Path, tmp_path: Path) -> None:
     assert (tree / FILE).read_text() == "not committed"
 
 
+@pytest.mark.matrix
 def test_a_test_that_does_not_end_has_found_it(tree: Path, tmp_path: Path) -> None:
     commit(tree, {"tests/test_thing.py": GOOD_TESTS})
     results, _ = run(tree, tmp_path, ENDLESS)
@@ -144,6 +146,7 @@ def test_a_test_that_does_not_end_has_found_it(tree: Path, tmp_path: Path) -> No
     assert results.is_found(3)
 
 
+@pytest.mark.matrix
 def test_what_was_found_is_found_in_a_later_tree_or_not(tree: Path, tmp_path: Path) -> None:
     before = Results(tmp_path / "before.jsonl")
     for number, test in ((1, "larger"), (2, "of_equals"), (5, "in_another_process")):

@@ -23,7 +23,7 @@ from stompkit.server import (
 from stompkit.server._rights import Rights, RightsAuthoriser
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
-from tests.effort import effort
+from tests.effort import effort, in_matrix
 from tests.server.beanstalk.peers import Front
 from tests.server.websockets import WebSocketBroker, WebSocketClient
 
@@ -35,6 +35,8 @@ VERY_MANY: Final = 1_000
 MOST_OBJECTS: Final = 60
 MOST_BYTES: Final = 24 * 1024
 BODY: Final = b"x" * 500
+#: What is kept is in memory too.
+KINDS: Final = [in_matrix("memory"), "stored"]
 
 QUEUE, TOPIC = "/queue/q", "/topic/t"
 CONFIG: Final = BrokerConfig(
@@ -320,7 +322,7 @@ def assert_steady(grown: dict[str, int]) -> None:
     assert size <= MOST_BYTES, grown
 
 
-@pytest.mark.parametrize("kind", ["memory", "stored"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("come_and_go", THINGS, ids=[each.__name__ for each in THINGS])
 def test_nothing_is_left_of_what_came_and_went(come_and_go: Thing, kind: str) -> None:
     store = MemoryStore() if kind == "stored" else None
@@ -337,7 +339,7 @@ def test_nothing_is_left_of_what_came_and_went(come_and_go: Thing, kind: str) ->
     assert_steady(growth(one, [broker.broker, broker.clock, store], many))
 
 
-@pytest.mark.parametrize("kind", ["memory", "stored"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("jobs", [1, 40])
 @pytest.mark.parametrize("way", ["delete", "bury", "leave", "stomp"])
 def test_nothing_is_left_of_tubes(way: str, jobs: int, kind: str) -> None:

@@ -564,6 +564,6 @@ TestQueues = QueueMachine.TestCase
 TestQueues.settings = _settings(200)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(100)
-# Nothing of this store is compiled.
-TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
+# What this store does is compared with the others in stores/test_agreement.py.
+TestSqlAlchemy = pytest.mark.matrix(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(40)

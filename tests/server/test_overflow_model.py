@@ -1021,7 +1021,7 @@ WRONG: dict[str, list[tuple[Callable[..., Any], type, str, type[RuleBasedStateMa
 }
 
 
-@pytest.mark.pure
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("wrong", "where", "name", "machine"), [each for kind in WRONG.values() for each in kind]
 )
@@ -1062,12 +1062,12 @@ def _settings(examples: int, steps: int = 30) -> settings:
 
 TestReaders = ReaderMachine.TestCase
 TestReaders.settings = _settings(150)
-TestMemory = OverflowMachine.TestCase
+TestMemory = pytest.mark.matrix(OverflowMachine.TestCase)
 TestMemory.settings = _settings(150)
 TestMemoryStore = MemoryStoreMachine.TestCase
 TestMemoryStore.settings = _settings(150)
 TestLmdb = LmdbMachine.TestCase
 TestLmdb.settings = _settings(60)
-# Nothing of this store is compiled.
-TestSqlAlchemy = pytest.mark.pure(SqlMachine.TestCase)
+# What this store does is compared with the others in stores/test_agreement.py.
+TestSqlAlchemy = pytest.mark.matrix(SqlMachine.TestCase)
 TestSqlAlchemy.settings = _settings(25)

@@ -485,7 +485,7 @@ def _forget_letters(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Queue, "retry_overdue", lambda _: None)
 
 
-@pytest.mark.pure
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("spoil", "machine"),
     [

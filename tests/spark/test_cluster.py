@@ -326,6 +326,7 @@ def expected() -> list[list[Any]]:
     )
 
 
+@pytest.mark.matrix
 def test_a_cluster_without_stompkit_runs_what_is_shipped(
     machines: Machines, bare: Path, master: str, spool: str
 ) -> None:

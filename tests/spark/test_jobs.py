@@ -198,7 +198,7 @@ def test_a_job_goes_on_where_it_was_killed(
     "other",
     [
         in_matrix({"name": "activemq"}),
-        {"name": "rabbitmq"},
+        in_matrix({"name": "rabbitmq"}),
         {"name": "stompkit", "quirks": "morbidq"},
     ],
     ids=lambda other: other.get("quirks", other["name"]),

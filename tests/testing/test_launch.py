@@ -199,7 +199,7 @@ def test_a_broker_with_a_user_refuses_others(name: str) -> None:
         assert refused(broker, "alice", "no")
 
 
-@pytest.mark.parametrize("name", ["rabbitmq", VERSIONS[1]])
+@pytest.mark.parametrize("name", [in_matrix("rabbitmq"), VERSIONS[1]])
 def test_rabbitmq_has_the_virtual_host_asked_for_and_its_guest(name: str) -> None:
     config = LaunchConfig(name=require(name), login="alice", passcode="a", vhost="orders")
     with launch(config) as broker:

@@ -11,6 +11,7 @@ import pytest
 
 from stompkit.testing import LaunchConfig, launch
 from stompkit.testing._launching.polling import wait_until
+from tests.effort import in_matrix
 from tests.testing.launching import processes_below
 from tests.testing.plugin_runs import alone, run
 
@@ -209,7 +210,7 @@ def test_a_pair_fails_over_and_back(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=2)
 
 
-@pytest.mark.parametrize("name", ["stompkit", "activemq"])
+@pytest.mark.parametrize("name", ["stompkit", in_matrix("activemq")])
 def test_a_pair_can_share_its_messages(pytester: pytest.Pytester, name: str) -> None:
     pytester.makepyfile(
         """

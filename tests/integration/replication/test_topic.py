@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import pytest
 from redis import Redis
 
 from stompkit.link import durable_subscription
@@ -26,6 +27,7 @@ from tests.integration.replication.workload import Workload, cached, contents
 from tests.servers import RedisServer
 
 
+@pytest.mark.matrix
 def test_postgresql_sqlite_and_redis_are_equal_in_the_end_whatever_is_killed(
     database: Open, broker: RunningBroker, redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_processes_that_write_at_the_same_time_come_to_the_same(nodes: NodeProce
     all_equal(both)
 
 
+@pytest.mark.matrix
 def test_processes_that_are_killed_at_any_time_lose_and_double_nothing(
     nodes: NodeProcesses, postgresql: SqlServer
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_changeset_that_is_refused_is_applied_when_it_is_tried_again(
 # Brokers.
 
 
+@pytest.mark.matrix
 def test_relays_between_two_brokers_may_make_a_loop(
     stomp_broker_factory: BrokerFactory, tmp_path: Path
 ) -> None:

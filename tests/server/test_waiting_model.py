@@ -60,6 +60,8 @@ class Message:
     expires: float
     #: Where it is: nowhere yet, ready, held, overdue, in the dead letters, or gone.
     state: str = "sent"
+    #: How many had become overdue before it.
+    place: int = 0
 
 
 @dataclass(eq=False)
@@ -159,6 +161,7 @@ class WaitingMachine(RuleBasedStateMachine):
         # So that there is the tube for pause-tube.
         self.operator.ask(b"use t\r\n")
         self.messages: dict[bytes, Message] = {}
+        self.next_place = 0
 
     @property
     def now(self) -> float:
@@ -220,12 +223,13 @@ class WaitingMachine(RuleBasedStateMachine):
 
     def expire(self) -> None:
         """Note what has happened by itself: the time of some is over."""
-        for message in self.in_state("ready"):
-            if 0 < message.expires <= self.now:
-                message.state = "overdue"
         # Who has waited for room was noted in the order of the senders, and not of what they sent.
-        overdue = self.in_state("overdue")
-        for message in sorted(overdue, key=lambda each: (each.expires, int(each.body))):
+        expired = [each for each in self.in_state("ready") if 0 < each.expires <= self.now]
+        for message in sorted(expired, key=lambda each: (each.expires, int(each.body))):
+            message.state, message.place = "overdue", self.next_place
+            self.next_place += 1
+        # What comes in late, when its time is over already, is behind what waits for room.
+        for message in sorted(self.in_state("overdue"), key=lambda each: each.place):
             if self.settings.expired == "discard":
                 message.state = "gone"
             elif len(self.in_state("letter", "held letter")) < self.most_letters:

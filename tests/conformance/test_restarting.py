@@ -116,7 +116,7 @@ def findings(name: str) -> set[str]:
         launch(config) as broker,
         ScriptedServer(behind(server.fault, broker.host, broker.port)) as proxy,
     ):
-        address = Address("127.0.0.1", proxy.port, quiet_s=0.3)
+        address = Address("127.0.0.1", proxy.port, timeout_s=10.0, quiet_s=0.3)
         control = Launched(broker, config, address)
         report = run(address, probe(address), Selection(FOUND_BY), control=control)
     assert not report.errors, report.errors

@@ -5,7 +5,8 @@ wants it, with its data in a temporary directory and a Unix socket there as the 
 missing server skips the test, or fails it, as a missing broker does; a missing MySQL only skips it.
 
 ``STOMPKIT_TEST_SERVERS`` asks for servers that ``make servers`` has fetched in place of those that
-are installed: ``newest``, or names such as ``postgresql-18``.
+are installed: ``newest``, or names such as ``postgresql-18``. With ``mysql-9`` in it, MySQL takes
+the place of MariaDB.
 """
 
 from __future__ import annotations
@@ -470,8 +471,9 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
 
 @pytest.fixture(scope="session")
 def mariadb(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
-    """A MariaDB server."""
-    yield from _server(MariaDb, pytestconfig)
+    """A MariaDB server, or the MySQL server that is asked for in its place."""
+    is_mysql = MySql.fetch in os.environ.get(_WANTED, "").split()
+    yield from _server(MySql if is_mysql else MariaDb, pytestconfig)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import count
+from typing import Protocol
 
 from stompkit.conformance.clients.program import Call
 from tests.conformance.minimal_frames import Frames, Headers, Lost
@@ -137,6 +138,8 @@ class Agent(Frames):
         own = [(name, value) for name, value in headers.items() if name.startswith("x-")]
         word, _, rest = body.partition(b" ")
         if word == b"nack":
+            if self.version == "1.0":
+                raise Lost("1.0 has no NACK")
             self.acknowledge("NACK", headers)
             return
         if word == b"subscribe":
@@ -196,10 +199,20 @@ class Agent(Frames):
                 command, headers, _ = self.frame(until)
 
 
+class Runs(Protocol):
+    """What can be run in a thread, and be cut off."""
+
+    def run(self) -> int:
+        """Do it all; gives the exit status."""
+
+    def abort(self) -> None:
+        """Cut the connection off; from any thread."""
+
+
 class ThreadProgram:
     """An agent in a thread, as the program that a case is tried on."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Runs) -> None:
         """Start."""
         self._agent = agent
         self._status: int | None = None
@@ -230,7 +243,7 @@ class ThreadProgram:
 
 
 def thread_launcher(
-    make: Callable[[tuple[tuple[str, int], ...]], Agent],
+    make: Callable[[tuple[tuple[str, int], ...]], Runs],
 ) -> Callable[[Call], ThreadProgram]:
     """Give what starts an agent for a case."""
     return lambda call: ThreadProgram(make(call.nodes))

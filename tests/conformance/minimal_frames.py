@@ -88,6 +88,8 @@ class Frames:
 
     def escape(self, text: str) -> str:
         """Write what can't stand in a header otherwise."""
+        if self.version == "1.0" and "\n" in text:
+            raise Lost("1.0 has no line ends in headers")
         if self.version != "1.0":
             text = text.replace("\\", "\\\\").replace("\n", "\\n").replace(":", "\\c")
         return text.replace("\r", "\\r") if self.version == "1.2" else text
@@ -161,8 +163,10 @@ class Frames:
         read = first
         while rest:
             piece = rest.pop(0)
-            if not piece:  # between two backslashes
-                read += "\\" + (rest.pop(0) if rest else "")
+            if not piece and rest:  # between two backslashes
+                read += "\\" + rest.pop(0)
+            elif not piece:
+                read += self.undefined("")
             elif piece[0] in known:
                 read += known[piece[0]] + piece[1:]
             else:

@@ -49,6 +49,7 @@ class CountsCharacters(Fault):
         "client/send/length-in-octets",
         "client/frame/octet-by-octet",
         "client/header/utf8",
+        "client/body/unchanged",
     )
 
     def length(self, body: bytes) -> int | None:

@@ -19,12 +19,14 @@ die "the session is refused\n" unless $connected && $connected->command eq 'CONN
 my $version = $connected->headers->{version} // '1.0';
 my $mode    = $version eq '1.0' ? 'client' : 'client-individual';
 my $number  = 0;
+my $subscriptions = 0;
 
 sub receipt { return (receipt => 'receipt-' . ++$number) }
 
 sub subscribe {
     my $destination = shift;
-    $stomp->subscribe({ destination => $destination, id => $destination, ack => $mode, receipt() });
+    $stomp->subscribe({ destination => $destination, id => 'sub-' . ++$subscriptions,
+        ack => $mode, receipt() });
 }
 
 # bytes_message makes it send a content-length.
@@ -65,7 +67,7 @@ while (1) {
     my ($word, $rest) = split / /, $body, 2;
     $word //= '';
     if ($word eq 'quit') {
-        $stomp->unsubscribe({ destination => '/queue/in', id => '/queue/in' });
+        $stomp->unsubscribe({ destination => '/queue/in', id => 'sub-1' });
         $stomp->disconnect;
         exit;
     } elsif ($word eq 'nack') {

@@ -16,9 +16,10 @@ abort "the session is refused" if connection.connection_frame.command != "CONNEC
 version = connection.protocol
 mode = version == Stomp::SPL_10 ? "client" : "client-individual"
 numbers = 1.step
+subscriptions = 1.step
 receipt = -> { {receipt: "receipt-#{numbers.next}"} }
 subscribe = lambda do |destination|
-  connection.subscribe(destination, {id: destination, ack: mode, **receipt.call})
+  connection.subscribe(destination, {id: "sub-#{subscriptions.next}", ack: mode, **receipt.call})
 end
 reply = lambda do |body, headers = {}|
   connection.publish("/queue/out", body, {**headers, **receipt.call})
@@ -41,7 +42,7 @@ while (message = connection.receive)
   word, rest = message.body.split(" ", 2)
   case word
   when "quit"
-    connection.unsubscribe("/queue/in", {id: "/queue/in", **receipt.call})
+    connection.unsubscribe("/queue/in", {id: "sub-1", **receipt.call})
     connection.disconnect(receipt.call)
     exit
   when "nack"

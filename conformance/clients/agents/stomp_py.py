@@ -58,12 +58,14 @@ class Agent:
     def begin(self) -> None:
         """Begin a session."""
         self.connection.connect("guest", r"gu:e\st", wait=True)
+        self.subscriptions = count(1)
         self.subscribe("/queue/in")
 
     def subscribe(self, destination: str) -> None:
         """Subscribe; the library leaves it to the program to think of ids."""
         mode = "client" if self.version == "1.0" else "client-individual"
-        self.connection.subscribe(destination, id=destination, ack=mode, receipt=self.receipt())
+        id = f"sub-{next(self.subscriptions)}"
+        self.connection.subscribe(destination, id=id, ack=mode, receipt=self.receipt())
 
     def run(self, *, goes_on: bool) -> None:
         """Work until a message says that this is all, or until the connection is lost."""
@@ -74,7 +76,7 @@ class Agent:
             elif message is None:
                 self.begin()
             elif message.body == b"quit":
-                self.connection.unsubscribe(destination="/queue/in", id="/queue/in")
+                self.connection.unsubscribe(destination="/queue/in", id="sub-1")
                 self.connection.disconnect(receipt=self.receipt())
                 return
             elif message.body == b"nack":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stompkit.conformance.clients.case import client_case
+from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
 from stompkit.conformance.verdict import Unsupported
 
@@ -47,6 +47,21 @@ def unknown_subscription(client: Client) -> None:
     if frame.body == b"lost":
         frame = caller.expect("SEND")
     assert frame.body == b"hello", f"the client sent {frame.body!r}"
+
+
+@client_case(
+    "client/message/by-subscription",
+    "It is the id of the subscription that says which one a message has come by.",
+    level="FACT",
+    section="SUBSCRIBE / SUBSCRIBE id Header",
+    since="1.1",
+    covers=of(NEW, "subscribe/id-relates-frames"),
+)
+def by_subscription(client: Client) -> None:
+    """Deliver a message whose destination is called otherwise; it is dealt with as ever."""
+    caller = client.session()
+    caller.echo(b"hello", {"destination": "/queue/in.of.another.name"})
+    caller.expect("ACK")
 
 
 @client_case(

@@ -35,6 +35,19 @@ def nul(client: Client) -> None:
 
 
 @client_case(
+    "client/body/nul",
+    "In 1.0 as well content-length says how long a body is, whatever is in it.",
+    level="SHOULD",
+    section="MESSAGE",
+    versions=["1.0"],
+    covers=["1.0/message/content-length-octets", "1.0/send/content-length-is-byte-count"],
+)
+def old_nul(client: Client) -> None:
+    """Have a body with NUL in the middle sent back on 1.0."""
+    client.session().echo(b"a\0b")
+
+
+@client_case(
     "client/body/binary",
     "A body may be made of any octets.",
     level="FACT",
@@ -86,10 +99,27 @@ def empty(client: Client) -> None:
     covers=["1.0/frame/null-ends-frame", *of(NEW, "frame/blank-line")],
 )
 def unchanged(client: Client) -> None:
-    """Have bodies of line ends and blanks sent back, and ``0``."""
+    """Have bodies of line ends and blanks sent back, ``0``, and one with a byte order mark."""
     caller = client.session()
-    for body in (b"\n", b"\n\nline\n\n", b" ", b"0", b"\r\n"):
+    for body in (b"\n", b"\n\nline\n\n", b" ", b"0", b"\r\n", "\ufeffhello".encode()):
         caller.echo(body)
+
+
+@client_case(
+    "client/body/charset",
+    "A text whose content-type names a charset is sent on in that.",
+    level="SHOULD",
+    section="Standard Headers / Header content-type",
+    since="1.1",
+    covers=of(NEW, "content-type/charset-for-other-encodings"),
+)
+def charset(client: Client) -> None:
+    """Have a text in ISO 8859-1 sent back; its octets and its content-type are the same."""
+    wanted = "text/plain;charset=iso-8859-1"
+    body = "Gr\u00fc\u00dfe".encode("latin-1")
+    frame = client.session().echo(body, {"content-type": wanted})
+    value = frame.headers.get("content-type")
+    client.should(value in (None, wanted), f"content-type is {value!r}, not {wanted!r}")
 
 
 @client_case(

@@ -114,6 +114,38 @@ def waits_for_connected(client: Client) -> None:
 
 
 @client_case(
+    "client/connect/no-receipt",
+    "Any frame but CONNECT may ask for a receipt.",
+    level="FACT",
+    section="Standard Headers / Header receipt",
+    covers=[
+        "1.0/receipt/any-client-frame-but-connect",
+        *of(NEW, "receipt/any-frame-but-connect"),
+    ],
+)
+def no_receipt(client: Client) -> None:
+    """Look at CONNECT; it has no header receipt."""
+    headers = client.accept().expect_connect().headers
+    assert "receipt" not in headers, f"CONNECT asks for the receipt {headers['receipt']!r}"
+
+
+@client_case(
+    "client/connected/bare",
+    "CONNECTED need not have a session or a server.",
+    level="FACT",
+    section="CONNECTED Frame",
+    since="1.1",
+)
+def connected_bare(client: Client) -> None:
+    """Send CONNECTED with version and heart-beat only; the session begins."""
+    caller = client.accept()
+    caller.expect_connect()
+    caller.welcome(client.choose(caller), names_session=False)
+    caller.expect("SUBSCRIBE")
+    caller.echo(b"hello")
+
+
+@client_case(
     "client/connected/unescaped",
     "The headers of CONNECTED are not escaped: a backslash in them is a backslash.",
     level="FACT",

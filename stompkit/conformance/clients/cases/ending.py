@@ -48,12 +48,13 @@ def polite(client: Client) -> None:
     covers=of(NEW, "disconnect/with-receipt"),
 )
 def waits_for_receipt(client: Client) -> None:
-    """Have the client disconnect, and answer late; it closes after the RECEIPT, not before."""
+    """Have the client disconnect, and answer late; it closes after that RECEIPT, not another."""
     caller = client.session()
     caller.withholds.add("DISCONNECT")
     caller.deliver(b"quit")
     disconnect = caller.expect("DISCONNECT")
     assert "receipt" in disconnect.headers, "DISCONNECT asks for no receipt"
+    caller.send("RECEIPT", {"receipt-id": "never-asked-for"})
     caller.collect(client.quiet_s)
     assert not caller.is_closed_by_target, "the client did not wait for the RECEIPT"
     caller.receipt(disconnect)
@@ -78,6 +79,27 @@ def nothing_after(client: Client) -> None:
         return  # another case
     after = commands[commands.index("DISCONNECT") + 1 :]
     assert not after, f"{after[0]} comes after DISCONNECT"
+
+
+@client_case(
+    "client/disconnect/late-message",
+    "A message that was on its way when the client disconnected gets no ACK any more.",
+    level="MUST",
+    section=DISCONNECT,
+    since="1.1",
+    covers=of(NEW, "disconnect/no-frames-after"),
+)
+def late_message(client: Client) -> None:
+    """Deliver a message between DISCONNECT and its RECEIPT; no frame comes, and the end does."""
+    caller = client.session()
+    caller.withholds.add("DISCONNECT")
+    caller.deliver(b"quit")
+    disconnect = caller.expect("DISCONNECT")
+    caller.deliver(b"too late")
+    caller.receipt(disconnect)
+    caller.expect_close()
+    after = caller.frames[caller.frames.index(disconnect) + 1 :]
+    assert not after, f"{after[0].command} comes after DISCONNECT"
 
 
 @client_case(

@@ -86,6 +86,28 @@ def crlf(client: Client) -> None:
 
 
 @client_case(
+    "client/frame/mixed-line-ends",
+    "In 1.2 each line of a frame may end in LF or in CR LF, whatever the others do.",
+    level="FACT",
+    section=FRAMES,
+    versions=["1.2"],
+    covers=["1.2/frame/eol-cr-optional"],
+)
+def mixed_line_ends(client: Client) -> None:
+    """Deliver messages in which some lines end in CR LF: the first ones, or the last ones."""
+    caller = client.session()
+    first, second = (caller.message(b"describe", lines=[b"x-a:1"]) for _ in range(2))
+    command, rest = first.octets.split(b"\n", 1)
+    caller.send_raw(command + b"\r\n" + rest)
+    caller.expect_send(b"x-a=1")
+    caller.expect("ACK", {"id": first.ack})
+    command, line, rest = second.octets.split(b"\n", 2)
+    caller.send_raw(command + b"\n" + line + b"\r\n" + rest.replace(b"\n", b"\r\n"))
+    caller.expect_send(b"x-a=1")
+    caller.expect("ACK", {"id": second.ack})
+
+
+@client_case(
     "client/frame/octet-by-octet",
     "TCP is a stream of octets: where it is cut into pieces means nothing.",
     level="FACT",

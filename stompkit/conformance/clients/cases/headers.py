@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from stompkit.conformance.clients.caller import Caller
 from stompkit.conformance.clients.case import NEW, client_case, of
 from stompkit.conformance.clients.client import Client
-from stompkit.conformance.verdict import Failed
+from stompkit.conformance.verdict import Failed, Unsupported
 
 ENCODING = "Value Encoding"
 
@@ -113,8 +116,52 @@ def names(client: Client) -> None:
 )
 def undefined(client: Client) -> None:
     """Deliver a message with such a sequence; the client does not take it, but ends the session."""
+    _refused(client, rb"x-a:1\t2")
+
+
+@client_case(
+    "client/escape/carriage-return",
+    r"\r is defined in 1.2; in 1.1 it is a fatal error as any other that is not.",
+    level="MUST",
+    section=ENCODING,
+    versions=["1.1"],
+    covers=["1.1/encoding/undefined-escape-fatal"],
+)
+def undefined_carriage_return(client: Client) -> None:
+    """Deliver a message with it on 1.1; the client does not take it, but ends the session."""
+    _refused(client, rb"x-a:1\r2")
+
+
+@client_case(
+    "client/escape/capitals",
+    r"The sequences are in small letters: \N is not defined.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/undefined-escape-fatal"),
+)
+def undefined_capitals(client: Client) -> None:
+    """Deliver a message with it; the client does not take it, but ends the session."""
+    _refused(client, rb"x-a:1\N2")
+
+
+@client_case(
+    "client/escape/unfinished",
+    "A backslash that nothing follows is no sequence that is defined.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/undefined-escape-fatal"),
+)
+def unfinished(client: Client) -> None:
+    """Deliver a message with one at the end of a value; the client ends the session."""
+    _refused(client, b"x-a:1\\")
+
+
+def _refused(client: Client, line: bytes) -> None:
+    """Deliver a message with a header line that is wrong; it has to end the session."""
     caller = client.session()
-    caller.deliver(b"hello", lines=[rb"x-a:1\t2"])
+    caller.deliver(b"hello", lines=[line])
     try:
         caller.expect("SEND")
     except Failed:
@@ -133,8 +180,8 @@ def undefined(client: Client) -> None:
     covers=of(NEW, "encoding/utf8-headers", "utf8/must-support", "overview/default-encoding-utf8"),
 )
 def utf8(client: Client) -> None:
-    """Have the client read and write a header with characters of one to four octets."""
-    text = "Gr\u00fc\u00dfe, \u4e16\u754c \U0001f680"
+    """Have the client read and write characters of one to four octets, and an accent of its own."""
+    text = "Gr\u00fc\u00dfe, \u4e16\u754c \U0001f680 e\u0301"
     client.session().expect_kept(f"x-a:{text}".encode(), f"x-a={text}")
 
 
@@ -185,9 +232,9 @@ def repeated(client: Client) -> None:
     covers=["1.0/bnf/header-count-any", "1.2/headers/user-headers-may"],
 )
 def unknown(client: Client) -> None:
-    """Add headers to CONNECTED and to MESSAGE; the session goes on as ever."""
+    """Add some headers to CONNECTED and to MESSAGE; the session goes on as ever."""
     caller = client.session(lines=["client-limits:none", "user-name:somebody"])
-    lines = [b"persistent:true", b"priority:4", *(b"extra-%d:%d" % (n, n) for n in range(40))]
+    lines = [b"persistent:true", b"priority:4", *(b"extra-%d:%d" % (n, n) for n in range(6))]
     caller.echo(b"hello", lines=lines)
     caller.expect("ACK")
 
@@ -233,9 +280,55 @@ def letter_case(client: Client) -> None:
     covers=["1.2/headers/user-headers-may"],
 )
 def long_value(client: Client) -> None:
-    """Have the client read and write a value of 3,000 characters."""
+    """Have the client read and write a value of 3,000 characters, unless it refuses that."""
     value = "0123456789" * 300
-    client.session().expect_kept(f"x-a:{value}".encode(), f"x-a={value}")
+    caller = client.session()
+    try:
+        caller.expect_kept(f"x-a:{value}".encode(), f"x-a={value}")
+    except Failed:
+        if _has_refused(caller):
+            raise Unsupported("the client refuses a value of 3,000 characters") from None
+        raise
+
+
+@client_case(
+    "client/header/many",
+    "A message may have many headers, and none of them is lost.",
+    level="FACT",
+    section="STOMP Frames",
+    since="1.1",
+    covers=["1.2/headers/user-headers-may", "1.2/headers/user-headers-part-of-message"],
+)
+def many(client: Client) -> None:
+    """Have a message with forty headers sent back, unless the client refuses so many."""
+    caller = client.session()
+    sent = {f"x-{number}": str(number) for number in range(40)}
+    try:
+        frame = caller.echo(b"hello", sent)
+    except Failed:
+        if _has_refused(caller):
+            raise Unsupported("the client refuses a message with forty headers") from None
+        raise
+    lost = [name for name, value in sent.items() if frame.headers.get(name) != value]
+    assert not lost, f"{len(lost)} of forty headers are lost, the first of them {lost[0]}"
+
+
+def _has_refused(caller: Caller) -> bool:
+    """Whether the client has ended the session instead of an answer, as it may at its limits."""
+    return caller.is_closed_by_target and not any(f.command == "SEND" for f in caller.frames)
+
+
+@client_case(
+    "client/header/blanks-in-names",
+    "Blanks are part of the names of headers, too.",
+    level="MUST",
+    section=ENCODING,
+    since="1.1",
+    covers=of(NEW, "encoding/never-trim-pad"),
+)
+def blanks_in_names(client: Client) -> None:
+    """Have the client read and write a header with blanks inside its name and behind it."""
+    client.session().expect_kept(b"x-two words :1", "x-two words =1")
 
 
 @client_case(
@@ -260,5 +353,38 @@ def blanks_inside(client: Client) -> None:
     covers=["1.1/frame/eol-lf-only"],
 )
 def carriage_return(client: Client) -> None:
-    """Deliver a value with a carriage return in the middle; the client sees it."""
-    client.session().expect_read(b"x-a:1\r2", "x-a=1\r2")
+    """Have the client read and write a value with a carriage return in the middle."""
+    client.session().expect_kept(b"x-a:1\r2", "x-a=1\r2")
+
+
+@client_case(
+    "client/header/carriage-return-last",
+    "In 1.1 a carriage return before the line feed is the end of the value, not of the line.",
+    level="FACT",
+    section="STOMP Frames",
+    versions=["1.1"],
+    covers=["1.1/frame/eol-lf-only"],
+)
+def carriage_return_last(client: Client) -> None:
+    """Deliver a value that ends in a carriage return; the client sees it."""
+    client.session().expect_read(b"x-a:1\r", "x-a=1\r")
+
+
+@client_case(
+    "client/header/line-end",
+    "1.0 has no way to write a line end in a header: what follows it must not become another.",
+    level="FACT",
+    section="Augmented BNF",
+    versions=["1.0"],
+    covers=["1.0/bnf/no-escaping", "1.0/frame/header-key-value-newline"],
+)
+def line_end(client: Client) -> None:
+    """Have the client send a value with a line end on 1.0; no header comes from behind it."""
+    caller = client.session()
+    caller.deliver(b"header x-a=1\nx-b:2")
+    caller.deliver(b"hello")
+    with suppress(Failed):  # it may end the session instead
+        while caller.expect("SEND").body != b"hello":
+            pass
+    made = [frame for frame in caller.frames if "x-b" in frame.headers]
+    assert not made, "a line end in a value has made another header"

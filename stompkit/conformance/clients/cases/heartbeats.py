@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
+
 from stompkit.conformance.clients.caller import Caller
 from stompkit.conformance.clients.case import NEW, client_case
 from stompkit.conformance.clients.client import Client
@@ -14,6 +17,15 @@ INTERVAL_MS = 500
 _SLOW_MS = 1_500
 #: How long a client that wants no beats, or gets them, is watched, in seconds.
 _WATCHED_S = 2.0
+#: How many beats are measured, how many of them may be late, and how late the others may be.
+_BEATS = 6
+_LATE = 3
+_USUAL = 1.25
+_SHORT_S = 0.05
+#: How many beats are waited for while the server sends its own.
+_FEW = 2
+#: How many pieces a slow message comes in.
+_PIECES = 24
 #: How many intervals one may take to notice that there are none.
 _MISSED = 5
 
@@ -84,6 +96,66 @@ def sends(client: Client) -> None:
 
 
 @client_case(
+    "client/heartbeat/in-time",
+    "A client sends something at least once in each interval.",
+    level="MUST",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("sender-in-time", "interval-is-max"),
+)
+def in_time(client: Client) -> None:
+    """Want beats, and say nothing for a while; most of them are not late by a quarter or more."""
+    caller = client.session(heart_beat=f"0,{INTERVAL_MS}")
+    interval_s = max(_sends(caller), INTERVAL_MS) / 1000
+    for _ in range(_BEATS):
+        caller.expect_beat(interval_s + client.timeout_s)
+    gaps = sorted(after - before for (before, _), (after, _) in pairwise(caller.arrivals))
+    # A machine that stops for a moment makes one or two late, a wrong interval all.
+    usual_s = gaps[-_LATE]
+    assert usual_s <= interval_s * _USUAL + _SHORT_S, (
+        f"most beats came {usual_s:.2f} s apart, for one every {interval_s} s promised"
+    )
+
+
+@client_case(
+    "client/heartbeat/both-ways",
+    "A client's beats are due whatever the server sends meanwhile.",
+    level="MUST",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("sender-in-time"),
+)
+def both_ways(client: Client) -> None:
+    """Want beats, and send some more often than the client has to; its own come nevertheless."""
+    caller = client.session(heart_beat=f"{INTERVAL_MS},{INTERVAL_MS}")
+    interval_s = max(_sends(caller), INTERVAL_MS) / 1000
+    before = caller.eols
+    until = time.monotonic() + 2 * interval_s + client.timeout_s
+    while caller.eols - before < _FEW and time.monotonic() < until:
+        caller.send_raw(b"\n")
+        _pause(caller, 0.2 * interval_s)
+    beats = caller.eols - before
+    assert beats >= _FEW, f"the client sent {beats} heart-beats while it was sent some"
+
+
+@client_case(
+    "client/heartbeat/line-feed",
+    "A beat of 1.1 is a line feed.",
+    level="MUST",
+    section=HEARTBEATS,
+    versions=["1.1"],
+    covers=["1.1/heartbeat/eol-when-idle"],
+)
+def line_feed(client: Client) -> None:
+    """Want beats on 1.1; what comes is a line feed, and no carriage return."""
+    caller = client.session(heart_beat=f"0,{INTERVAL_MS}")
+    interval_s = max(_sends(caller), INTERVAL_MS) / 1000
+    before = caller.violation  # another case
+    caller.expect_beat(interval_s + client.timeout_s)
+    assert caller.violation == before, f"the beat is no line feed: {caller.violation}"
+
+
+@client_case(
     "client/heartbeat/none-wanted",
     "Where the server neither wants heart-beats nor sends any there are none.",
     level="FACT",
@@ -137,7 +209,25 @@ def slower_server(client: Client) -> None:
     if _wants(caller) >= _SLOW_MS:
         raise Unsupported(f"the client wants heart-beats more rarely than every {_SLOW_MS} ms")
     for _ in range(2):
-        _pause(caller, _SLOW_MS / 1000)
+        _pause(caller, 0.8 * _SLOW_MS / 1000)
+        caller.send_raw(b"\n")
+    caller.echo(b"hello")
+
+
+@client_case(
+    "client/heartbeat/error-margin",
+    "Because of timing errors a client ought to wait for a beat somewhat longer than agreed.",
+    level="SHOULD",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("error-margin"),
+)
+def error_margin(client: Client) -> None:
+    """Send each beat a tenth of its interval late; the client stays."""
+    caller = client.session(heart_beat=f"{_SLOW_MS},0")
+    interval_s = max(_wants(caller), _SLOW_MS) / 1000
+    for _ in range(2):
+        _pause(caller, 1.1 * interval_s)
         caller.send_raw(b"\n")
     caller.echo(b"hello")
 
@@ -157,6 +247,28 @@ def any_data(client: Client) -> None:
     for number in range(8):
         caller.echo(b"message %d" % number)
         _pause(caller, 0.7 * interval_s)
+
+
+@client_case(
+    "client/heartbeat/slow-frame",
+    "A frame that arrives slowly shows all the while that the server lives.",
+    level="FACT",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("any-data-counts"),
+)
+def slow_frame(client: Client) -> None:
+    """Promise beats, and send one message in pieces for six intervals; the client takes it."""
+    caller = client.session(heart_beat=f"{INTERVAL_MS},0")
+    interval_s = max(_wants(caller), INTERVAL_MS) / 1000
+    octets = caller.message(b"x" * _PIECES).octets
+    with caller.holding():
+        caller.send_raw(octets[: -_PIECES - 1])
+        for place in range(_PIECES):
+            _pause(caller, 6 * interval_s / _PIECES)
+            caller.send_raw(octets[place - _PIECES - 1 :][:1])
+        caller.send_raw(octets[-1:])
+    caller.expect_send(b"x" * _PIECES)
 
 
 @client_case(

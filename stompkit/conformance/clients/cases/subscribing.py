@@ -82,6 +82,40 @@ def ack_mode(client: Client) -> None:
 
 
 @client_case(
+    "client/subscribe/ack-mode",
+    "1.0 has the modes auto and client only.",
+    level="FACT",
+    section="SUBSCRIBE",
+    versions=["1.0"],
+    covers=["1.0/subscribe/ack-valid-values"],
+)
+def old_ack_mode(client: Client) -> None:
+    """Look at the header ack on 1.0; it is client, as the client was told."""
+    caller = client.session()
+    assert caller.subscribe is not None
+    value = caller.subscribe.headers.get("ack")
+    assert value == "client", f"ack is {value!r}, not 'client'"
+
+
+@client_case(
+    "client/subscribe/same-destination",
+    "Two subscriptions to one destination have different ids as well.",
+    level="MUST",
+    section="SUBSCRIBE / SUBSCRIBE id Header",
+    since="1.1",
+    covers=of(NEW, "subscribe/id-unique"),
+)
+def same_destination(client: Client) -> None:
+    """Have the client subscribe to its queue once more; the ids differ."""
+    caller = client.session()
+    caller.deliver(f"subscribe {IN}".encode())
+    again = caller.expect("SUBSCRIBE", {"destination": IN}).headers.get("id")
+    assert caller.subscribe is not None
+    first = caller.subscribe.headers.get("id")
+    assert again is not None and again != first, f"the ids are {first!r} and {again!r}"
+
+
+@client_case(
     "client/unsubscribe/names-subscription",
     "UNSUBSCRIBE names the subscription: by its id; in 1.0 the destination will do.",
     level="MUST",
@@ -157,6 +191,60 @@ def ack(client: Client) -> None:
         message = caller.deliver(body)
         caller.expect_send(body)
         _check(caller, "ACK", message)
+
+
+@client_case(
+    "client/ack/names-subscription",
+    "In 1.1 ACK names the subscription that the message has come by.",
+    level="MUST",
+    section="ACK",
+    versions=["1.1"],
+    covers=["1.1/ack/subscription-required", "1.1/ack/subscription-matches"],
+)
+def ack_subscription(client: Client) -> None:
+    """Have the client subscribe to another queue; each message's ACK names its subscription."""
+    caller = client.session()
+    _check(caller, "ACK", caller.deliver(f"subscribe {OTHER}".encode()))
+    other = caller.expect("SUBSCRIBE", {"destination": OTHER}).headers.get("id", "")
+    _check(caller, "ACK", caller.deliver(b"x", {"destination": OTHER, "subscription": other}))
+    _check(caller, "ACK", caller.deliver(b"y"))
+
+
+@client_case(
+    "client/ack/each-message",
+    "Of messages that come at once each one is acknowledged by its own name.",
+    level="MUST",
+    section="ACK",
+    since="1.1",
+    covers=of(NEW, "ack-mode/client-must-ack"),
+)
+def ack_each(client: Client) -> None:
+    """Deliver three messages in one write; each of them gets an ACK."""
+    caller = client.session()
+    messages = [caller.message(b"message %d" % number) for number in range(3)]
+    caller.send_raw(b"".join(message.octets for message in messages))
+    frames = [caller.expect("ACK") for _ in messages]
+    name, wanted = "id", [message.ack for message in messages]
+    if client.version == "1.1":
+        name, wanted = "message-id", [message.message_id for message in messages]
+    given = [frame.headers.get(name, "") for frame in frames]
+    assert sorted(given) == wanted, f"the ACKs name {given}, the messages are {wanted}"
+
+
+@client_case(
+    "client/nack/none",
+    "1.0 has no NACK.",
+    level="FACT",
+    section="Augmented BNF",
+    versions=["1.0"],
+    covers=["1.0/bnf/client-command-set"],
+)
+def no_nack(client: Client) -> None:
+    """Have the client refuse a message on 1.0; whatever it does, it sends no NACK."""
+    caller = client.session()
+    caller.deliver(b"nack")
+    caller.collect(client.quiet_s)
+    assert all(frame.command != "NACK" for frame in caller.frames), "NACK comes on 1.0"
 
 
 @client_case(

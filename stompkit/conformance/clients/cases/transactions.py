@@ -60,6 +60,25 @@ def abort(client: Client) -> None:
 
 
 @client_case(
+    "client/transaction/over",
+    "A transaction that was committed has no more frames.",
+    level="FACT",
+    section="COMMIT",
+    covers=["1.0/begin/id-binds-frames", *of(NEW, "begin/id-binds")],
+)
+def over(client: Client) -> None:
+    """Have the client use a transaction, and then send a message; no frame names it any more."""
+    caller = client.session()
+    _transaction(caller, b"commit", "COMMIT")
+    caller.expect_send(b"commit")
+    caller.echo(b"hello")
+    caller.settle()
+    place = [frame.command for frame in caller.frames].index("COMMIT")
+    late = [frame.command for frame in caller.frames[place + 1 :] if _name(frame)]
+    assert not late, f"{late[0]} names a transaction after COMMIT"
+
+
+@client_case(
     "client/transaction/ids-unique",
     "Transactions of one connection have different names.",
     level="MUST",

@@ -138,8 +138,10 @@ class SqlSink:
             checks_foreign_keys=foreign_keys != "off",
             defers_foreign_keys=foreign_keys == "deferred",
         )
-        self._circles = Circles(self._database, self._catalog, self._apply_one)
         self._statements = Statements(backend, self._database.engine.dialect.paramstyle)
+        self._circles = Circles(
+            self._database, self._catalog, self._statements, self._key_columns, self._apply_one
+        )
         self._is_open = False
 
     def last(self, origin: str) -> int | None:
@@ -160,7 +162,7 @@ class SqlSink:
         try:
             self._apply(changesets, alone=False)
         except Orphan:
-            if not any(changeset.source.is_snapshot for changeset in changesets):
+            if len(changesets) > 1 and not any(each.source.is_snapshot for each in changesets):
                 self._apply_alone(changesets)
                 return
 
@@ -169,7 +171,7 @@ class SqlSink:
 
             # Rows that come later may be those that are referred to.
             for changeset in changesets:
-                if changeset.source.is_snapshot:
+                if changeset.source.is_snapshot or len(changesets) == 1:
                     self.apply_rows(changeset, refuse)
                 else:
                     self.apply([changeset])
@@ -467,25 +469,24 @@ class SqlSink:
         for _, _, one in left:
             self._catalog.find(connection, one.changes[0].schema, one.changes[0].table)
         is_over = not changeset.source.is_snapshot
-        refused: list[Refused] = []
-        while True:
-            done = []
-            for sequence, number, one in left:
+        reasons: dict[tuple[int, int], str] = {}
+        while left:
+            changes = [(one, one.changes[0]) for _, _, one in left]
+            reasons = {}
+            for each, change in zip(left, changes, strict=True):
                 try:
-                    self._apply_one(connection, one, one.changes[0])
+                    self._apply_one(connection, *change)
                 except ApplyProblem as problem:
-                    if is_over:
-                        refused.append(Refused(one.changes[0], str(problem)))
-                else:
-                    done.append((sequence, number))
-            if not done and is_over:
-                changes = [(one, one.changes[0]) for _, _, one in left]
-                done = [left[at][:2] for at in self._circles.store(connection, changes)]
+                    reasons[each[:2]] = str(problem)
+            if is_over and len(reasons) == len(left):
+                for at in self._circles.store(connection, changes):
+                    del reasons[left[at][:2]]
+            done = [each[:2] for each in left if each[:2] not in reasons]
             self._waiting.remove(connection, origin, done)
-            left = [each for each in left if each[:2] not in done]
-            if not done or not left:
+            left = [each for each in left if each[:2] in reasons]
+            if not done:
                 break
-            refused.clear()
+        refused = [Refused(one.changes[0], reasons[at, n]) for at, n, one in left if is_over]
         if is_over:
             self._waiting.remove(connection, origin, [each[:2] for each in left])
             left = []

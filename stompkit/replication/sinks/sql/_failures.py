@@ -63,11 +63,11 @@ _SQLITE_STALE: Final = re.compile(
 
 
 def is_orphan(error: BaseException | None, backend: str) -> bool:
-    """Whether a row is refused since it refers to one that is not there."""
+    """Whether a row is refused since it refers to one that is not there, or would do so then."""
     if backend == "postgresql":
         return (getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)) == "23503"
     if backend == "mysql":
-        return error is not None and error.args[:1] in ((1452,), (1216,))
+        return error is not None and error.args[:1] in ((1452,), (1216,), (1451,), (1217,))
     return getattr(error, "sqlite_errorname", "") == "SQLITE_CONSTRAINT_FOREIGNKEY"
 
 

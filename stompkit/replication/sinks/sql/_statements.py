@@ -71,6 +71,10 @@ class Statements:
         """The row with a key goes."""
         return f"DELETE FROM {table.quoted} WHERE {self._equal(key)}"
 
+    def find(self, table: TargetTable, key: Columns) -> str:
+        """The row with a key."""
+        return f"SELECT * FROM {table.quoted} WHERE {self._equal(key)}"
+
     def another(self, table: TargetTable, key: Columns) -> str:
         """Finds a row with one key, and not with another one: parameters of both."""
         return f"SELECT 1 FROM {table.quoted} WHERE {self._equal(key)} AND NOT ({self._equal(key)})"

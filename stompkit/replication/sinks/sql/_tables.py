@@ -26,6 +26,7 @@ from stompkit.replication.sinks.sql._values import (
 
 __all__ = [
     "Catalog",
+    "ForeignKey",
     "TablesClash",
     "TargetColumn",
     "TargetTable",
@@ -56,6 +57,17 @@ class TargetColumn:
         return family_of(self.type_)
 
 
+@dataclass(frozen=True)
+class ForeignKey:
+    """Columns that refer to those of another table, or of the same one."""
+
+    columns: tuple[str, ...]
+    parent: tuple[str | None, str]
+    referred: tuple[str, ...]
+    #: Those of its columns that may be NULL.
+    nullable: frozenset[str]
+
+
 @dataclass(frozen=True, eq=False)
 class TargetTable:
     """A table, named and quoted as its database has it."""
@@ -73,6 +85,7 @@ class TargetTable:
     related: frozenset[tuple[str | None, str]]
     #: Empty where the table takes part in transactions; else what keeps it.
     engine_without_transactions: str = ""
+    foreign_keys: tuple[ForeignKey, ...] = ()
     _folded: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -275,6 +288,8 @@ class Catalog:
         for constraint in inspector.get_unique_constraints(name, schema):
             uniques.add(tuple(map(self._named, constraint["column_names"])))
         quoted = quote(connection, name)
+        foreign_keys = inspector.get_foreign_keys(name, schema)
+        nullable = {self._named(each["name"]) for each in found_columns if each["nullable"]}
         found = TargetTable(
             schema,
             name,
@@ -283,8 +298,9 @@ class Catalog:
             primary_key,
             frozenset(set(map(frozenset, uniques)) - self._late(connection, schema, name)),
             len(uniques) + partial > 1,
-            frozenset(self._related(inspector.get_foreign_keys(name, schema), schema)),
+            frozenset(self._related(foreign_keys, schema)),
             self._engine_without_transactions(inspector, name, schema),
+            tuple(self._foreign_key(each, schema, nullable) for each in foreign_keys),
         )
         for column in columns:
             # Two that differ by case only are not told apart by anything else.
@@ -336,6 +352,17 @@ class Catalog:
             )
             if acts or not is_late or "RESTRICT" in options.values():
                 yield key["referred_schema"] or schema, key["referred_table"]
+
+    def _foreign_key(
+        self, key: ReflectedForeignKeyConstraint, schema: str | None, nullable: set[str]
+    ) -> ForeignKey:
+        columns = tuple(map(self._named, key["constrained_columns"]))
+        return ForeignKey(
+            columns,
+            (key["referred_schema"] or schema, key["referred_table"]),
+            tuple(map(self._named, key["referred_columns"])),
+            frozenset(columns) & nullable,
+        )
 
     def _engine_without_transactions(
         self, inspector: Inspector, name: str, schema: str | None

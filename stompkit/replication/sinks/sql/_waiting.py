@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from sqlalchemy import (
@@ -83,7 +83,7 @@ class WaitingRows:
         return [(int(row[0]), int(row[1]), decode(row[2].encode())) for row in found]
 
     def remove(
-        self, connection: Connection, origin: str, places: Sequence[tuple[int, int]]
+        self, connection: Connection, origin: str, places: Iterable[tuple[int, int]]
     ) -> None:
         """Have rows wait no more."""
         column = self._table.c

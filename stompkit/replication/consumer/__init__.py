@@ -327,11 +327,8 @@ class Consumer:
         Returns False where the sink can't do that, or all of the changeset is refused.
         """
         changeset = ready.changeset
-        if (
-            len(changeset.changes) < 2
-            or not self._letters.has_destination
-            or not isinstance(self._sink, RowSink)
-        ):
+        # Of one change, too: what is refused may have come before it, and have waited for others.
+        if not self._letters.has_destination or not isinstance(self._sink, RowSink):
             return False
 
         def refuse(refused: Sequence[Refused]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 
 from stompkit.link import Delivery, LinkClosed
 from stompkit.replication.consumer import (
@@ -18,7 +18,7 @@ from stompkit.replication.consumer import (
     SequenceGap,
     WindowTooSmall,
 )
-from stompkit.replication.events import Changeset, decode
+from stompkit.replication.events import Changeset, Source, decode
 from stompkit.replication.frames import Packet, packets
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SqlSink
@@ -108,6 +108,34 @@ def test_of_a_store_that_takes_single_changes_one_bad_row_is_one_dead_letter(
     assert letter.headers["stompkit-changeset"] == made[0].id
     assert "key {'id': 7}" in letter.headers["dead-letter-reason"]
     assert letter.headers["original-destination"] == queue
+
+
+def test_a_row_of_a_snapshot_that_refers_to_nothing_takes_no_other_change_with_it(
+    place: Place, tmp_path: Path
+) -> None:
+    """That its row is lost is only known behind the snapshot, when another change comes."""
+    queue, dead = place.queue(), place.queue("dead")
+    engine = create_engine(f"sqlite:///{tmp_path / 'target.sqlite'}")
+    event.listen(engine, "connect", lambda made, _: made.execute("PRAGMA foreign_keys = ON"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE t (id INT PRIMARY KEY, text, FOREIGN KEY (text) REFERENCES t (id))"
+        )
+    lost = write(7, "99")
+    one, other = (msgspec.structs.replace(write(n), after={"text": None}) for n in (1, 2))
+    first = msgspec.structs.replace(
+        changeset(1, lost, one), source=Source(kind="test", is_snapshot=True)
+    )
+    sink = SqlSink(engine)
+    place.publish(queue, [first, changeset(2, other)])
+    with place.consuming(queue, sink, dead_letter=dead):
+        until(lambda: sink.last("o") == 2)
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT id FROM t ORDER BY 1").scalars().all()
+    engine.dispose()
+    assert found == [1, 2]
+    (letter,) = letters(place, dead, 1)
+    assert decode(letter.body).changes == (lost,)
 
 
 @pytest.mark.stomp_requires("ack")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from stompkit.replication.replica.engine._core import Core
 from stompkit.replication.replica.engine._facts import Gone, Sent, Want
@@ -12,6 +14,9 @@ from stompkit.replication.replica.store import Reader
 from stompkit.replication.replica.vectors import missing
 
 __all__ = ["Requests"]
+
+#: After so many requests in a row without any answer it is told that a node does not answer.
+_TOLD_AFTER: Final = 3
 
 
 @dataclass(slots=True)
@@ -39,6 +44,8 @@ class Requests:
         #: Since when something is missing, in monotonic seconds.
         self._since_s: float | None = None
         self._number = core.chance.getrandbits(40)
+        #: How many requests in a row each node has not answered.
+        self._unanswered: Counter[str] = Counter()
         #: Beyond what others say that they have: numbers that wait for others before them.
         self._held: dict[str, list[int]] = {}
         self.is_behind_all = False
@@ -74,6 +81,7 @@ class Requests:
     def progress(self, came: int, *, is_of_use: bool) -> None:
         """So many changesets have come: whoever sends them is at it."""
         if self._open is not None:
+            self._is_answered(self._open.peer)
             self._open.until_s = self._core.monotonic() + self._core.settings.request_timeout_s
             self._open.came += came
             self._open.is_of_use |= is_of_use
@@ -82,6 +90,7 @@ class Requests:
         """An answer is complete."""
         if self._open is None or self._open.number != facts.number:
             return
+        self._is_answered(self._open.peer)
         if self._open.came >= facts.count and not self._open.is_of_use:
             # To ask for the same again at once would bring the same.
             self._put_off(self._open.peer)
@@ -92,6 +101,7 @@ class Requests:
         """A node does not keep what was asked for."""
         if self._open is None or self._open.number != facts.number:
             return
+        self._is_answered(self._open.peer)
         peer = self._peers.get(self._open.peer)
         if peer is not None:
             peer.is_gone = True
@@ -113,10 +123,14 @@ class Requests:
             if now < request.until_s:
                 return
             self._core.counts["timeouts"] += 1
+            if not request.came:
+                self._is_unanswered(request.peer)
             self._put_off(request.peer)
             self._open = None
         ranges = self.ranges()
         if not ranges:
+            for origin in list(self._unanswered):
+                self._is_answered(origin)
             self._since_s = None
             self.is_behind_all = False
             return
@@ -196,6 +210,22 @@ class Requests:
             if upto >= first:
                 found[origin] = (first, upto)
         return found
+
+    def _is_unanswered(self, origin: str) -> None:
+        """Tell of a node that is heard and does not answer: something between carries one way."""
+        self._unanswered[origin] += 1
+        count = self._unanswered[origin]
+        if count >= _TOLD_AFTER:
+            self._core.warnings[f"silent {origin}"] = (
+                f"{origin} has what is missing here, and has answered none of {count} requests:"
+                " what carries the channel between their brokers has to carry requests and answers"
+                " too, as `stompkit bridge --channel` does"
+            )
+
+    def _is_answered(self, origin: str) -> None:
+        """Take back what was told of a node."""
+        self._unanswered.pop(origin, None)
+        self._core.warnings.pop(f"silent {origin}", None)
 
     def _put_off(self, origin: str) -> None:
         peer = self._peers.get(origin)

@@ -23,7 +23,8 @@ help:
 	@echo 'make demo    run the conformance suite on a broker; then a pipeline, from an application'
 	@echo '             over the broker and Spark to a replica and an event store, and back'
 	@echo 'make test    everything that has to pass: style, types, tests, compiled too, coverage'
-	@echo '             (SUITE=--help prints how to run a part of it)'
+	@echo '             (SUITE=--help prints how to run a part of it; SERVERS=newest runs it on'
+	@echo '             the databases that make servers has fetched)'
 	@echo 'make test-all'
 	@echo '             the same, and other brokers and versions, long kills, a short campaign'
 	@echo 'make test-turn'
@@ -47,7 +48,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/pipeline/story.py
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m tests.suite $(SUITE)
+	@$(BIN)/python -m tests.suite $(if $(SERVERS),--servers '$(SERVERS)') $(SUITE)
 
 test-all: $(VENV)/.dev
 	@$(BIN)/python -m tests.suite --lane all $(SUITE)

@@ -25,6 +25,8 @@ from tests.suite.running import Outcome, Runner
 
 #: Parts at a time for each processor: tests wait a lot.
 _SLOTS: Final = 2
+#: Where tests look for the databases that are asked for.
+_SERVERS: Final = "STOMPKIT_TEST_SERVERS"
 #: Shortest duration of a file that is recorded, in seconds.
 _LEAST_S: Final = 0.1
 
@@ -33,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts that are chosen; return the exit status."""
     options = _parser().parse_args(arguments)
     times = read_times()
+    if options.servers:
+        os.environ[_SERVERS] = options.servers
     parts = _chosen(options, times)
     if options.list:
         for each in parts:
@@ -104,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
         default=900.0,
         metavar="SECONDS",
         help="how long the parts of a --turn may take (default: 900)",
+    )
+    add(
+        "--servers",
+        metavar="NAMES",
+        help="databases that `make servers` has fetched, in place of those that are installed: "
+        "newest, or names such as 'postgresql-18 mysql-9', where MySQL takes MariaDB's place",
     )
     add(
         "--again",

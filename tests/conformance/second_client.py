@@ -31,6 +31,7 @@ DEVIATIONS: Final = frozenset(
         "acknowledges by message-id on 1.2",
         "acknowledges every second message",
         "acknowledges the newest message",
+        "acknowledges what it refuses",
         "acknowledges without subscription on 1.1",
         "asks for a receipt of CONNECT",
         "begins all transactions by one name",
@@ -58,6 +59,7 @@ DEVIATIONS: Final = frozenset(
         "expects beats sooner than agreed",
         "forgets the transaction of SEND",
         "forgives no late beat",
+        "has one interval for both directions",
         "ignores content-length",
         "ignores content-length on 1.0",
         "keeps a backslash at the end",
@@ -70,8 +72,11 @@ DEVIATIONS: Final = frozenset(
         "names a transaction that is over",
         "names no host",
         "names the first subscription in ACK",
+        "names the first subscription in NACK",
+        "needs headers in each frame",
         "needs the session of CONNECTED",
         "offers versions in falling order",
+        "reads CONNECTED in one piece",
         "replaces tabs in values",
         "routes messages by destination",
         "sends NACK on 1.0",
@@ -87,6 +92,7 @@ DEVIATIONS: Final = frozenset(
         "takes CR LF on 1.1",
         "takes a missing heart-beat for its own",
         "takes any RECEIPT for that of DISCONNECT",
+        "takes bodies without content-length for text",
         "takes carriage returns for escapes on 1.1",
         "takes escapes in capitals",
         "takes no CR LF on 1.2",
@@ -98,24 +104,31 @@ DEVIATIONS: Final = frozenset(
         "unescapes on 1.0",
         "unescapes values only",
         "unsubscribes by destination",
+        "unsubscribes twice",
         "wants client-individual on 1.0",
     }
 )
 #: Switches that the specifications permit.
 LIBERTIES: Final = frozenset(
     {
+        "acknowledges in all ways on 1.2",
+        "adds headers of its own",
         "asks for no receipts but that of DISCONNECT",
+        "beats by CR LF on 1.2",
         "beats five times as often",
         "ends each frame with a line end",
         "has no heart-beats",
+        "offers no 1.0",
         "refuses lines of more than 512 octets",
         "refuses more than 16 headers",
+        "repeats headers",
         "says content-length in each frame of 1.2",
         "subscribes without id on 1.0",
         "takes a version that it has not offered",
         "trims values on 1.0",
         "waits for each receipt",
         "writes CR LF on 1.2",
+        "writes in small pieces",
     }
 )
 
@@ -198,7 +211,9 @@ class Client:
 
     def write(self, octets: bytes) -> None:
         """Send octets."""
-        self.connection.sendall(octets)
+        size = 3 if self.has("writes in small pieces") else len(octets)
+        for place in range(0, len(octets), size):
+            self.connection.sendall(octets[place : place + size])
         self.last_sent = time.monotonic()
 
     def fill(self, until: float | None = None) -> None:
@@ -228,6 +243,7 @@ class Client:
         now = time.monotonic()
         if beat is not None and now >= beat:
             is_cr = self.has("beats by CR LF on 1.1") and self.version == b"1.1"
+            is_cr = is_cr or (self.has("beats by CR LF on 1.2") and self.version == b"1.2")
             self.write(b"\r\n" if is_cr else b"\n")
         if dead is not None and now >= dead:
             raise Lost("no heart-beat came")
@@ -267,11 +283,15 @@ class Client:
         if self.has("decides by the first line end") and takes_cr:
             takes_cr = self.buffer.partition(b"\n")[0].endswith(b"\r")
         gap = re.search(rb"\n\r?\n" if takes_cr else rb"\n\n", self.buffer)
+        if not self.version and self.buffer and self.has("reads CONNECTED in one piece"):
+            gap = gap or re.search(rb"$", self.buffer)
         if gap is None:
             return None
         lines = self.buffer[: gap.start()].split(b"\n")
         command, *lines = (line.removesuffix(b"\r") if takes_cr else line for line in lines)
         headers = self.parse(command, lines)
+        if not headers and self.has("needs headers in each frame"):
+            raise Lost("a frame without headers")
         length = headers.get(b"content-length")
         if self.has("ignores content-length"):
             length = None
@@ -286,6 +306,8 @@ class Client:
         if self.buffer[end] != 0:
             raise Lost("no NUL follows the body")
         body, self.buffer = self.buffer[gap.end() : end], self.buffer[end + 1 :]
+        if length is None and self.has("takes bodies without content-length for text"):
+            body = body.decode("utf-8", "replace").encode()
         return command, headers, body
 
     def parse(self, command: bytes, lines: list[bytes]) -> Headers:
@@ -362,6 +384,10 @@ class Client:
         says_length = command == b"SEND" and not self.has("sends no content-length")
         if self.has("says content-length in each frame of 1.2") and self.version == b"1.2":
             says_length = True
+        if command == b"SEND" and self.has("repeats headers") and self.version != b"1.0":
+            headers = [*headers, *((name, b"earlier") for name, _ in headers)]
+        if self.has("adds headers of its own"):
+            headers = [*headers, (b"x-client", b"second/1"), (b"client-lang", b"Python")]
         if says_length:
             headers = [*headers, (b"content-length", b"%d" % length)]
         lines = [command]
@@ -415,7 +441,7 @@ class Client:
 
     def connect(self, host: bytes) -> None:
         """Exchange CONNECT for CONNECTED."""
-        versions = _VERSIONS
+        versions = _VERSIONS[1:] if self.has("offers no 1.0") else _VERSIONS
         if self.has("offers versions in falling order"):
             versions = versions[::-1]
         headers = [(b"accept-version", b",".join(versions))]
@@ -453,6 +479,8 @@ class Client:
             can, wants = wants, can
         if self.has("has no heart-beats"):
             can = wants = 0
+        if self.has("has one interval for both directions"):
+            can = wants = max(can, wants)
         if wants and not self.has("sends no heart-beats"):
             self.send_s = max(_BEAT_MS, wants) / 1000
         if can:
@@ -500,6 +528,8 @@ class Client:
             if self.version == b"1.0" and not self.has("sends NACK on 1.0"):
                 raise Lost("STOMP 1.0 has no NACK")
             self.acknowledge(b"NACK", headers)
+            if self.has("acknowledges what it refuses"):
+                self.acknowledge(b"ACK", headers)
             return
         if word == b"subscribe":
             self.subscribe(rest)
@@ -553,11 +583,14 @@ class Client:
             headers = self.newest
         if self.version == b"1.2" and not self.has("acknowledges by message-id on 1.2"):
             named = [(b"id", headers[b"ack"])]
+            if self.has("acknowledges in all ways on 1.2"):
+                more = (b"message-id", b"subscription")
+                named += [(name, headers.get(name, b"")) for name in more]
         else:
             named = [(b"message-id", headers[b"message-id"])]
         if self.version == b"1.1" and not self.has("acknowledges without subscription on 1.1"):
             id = headers.get(b"subscription", b"")
-            if self.has("names the first subscription in ACK"):
+            if self.has(f"names the first subscription in {command.decode()}"):
                 id = next(iter(self.subscriptions))
             named.append((b"subscription", id))
         self.ask(command, [*named, *self.transaction_is_over])
@@ -571,6 +604,8 @@ class Client:
         if self.version == b"1.0" and self.has("subscribes without id on 1.0"):
             named = (b"destination", destination)
         self.ask(b"UNSUBSCRIBE", [named])
+        if self.has("unsubscribes twice"):
+            self.ask(b"UNSUBSCRIBE", [named])
         if self.has("disconnects without receipt"):
             self.send(b"DISCONNECT", [])
             return

@@ -37,6 +37,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.2/nack/names-message",
         "client/ack/each-message",
         "client/header/case",
+        "client/nack/no-ack",
     ),
     "acknowledges every second message": (
         "client/1.0/negotiation/no-version",
@@ -45,8 +46,10 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.?/ack/names-message",
         "client/1.[12]/frame/grammar",
         "client/ack/each-message",
+        "client/nack/no-ack",
     ),
     "acknowledges the newest message": ("client/ack/each-message",),
+    "acknowledges what it refuses": ("client/nack/no-ack",),
     "acknowledges without subscription on 1.1": (
         "client/1.1/ack/escapes",
         "client/1.1/ack/names-message",
@@ -72,6 +75,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "cuts values at 255": ("client/header/long",),
     "damages bodies that are not UTF-8": (
         "client/body/binary",
+        "client/body/binary-without-length",
         "client/body/charset",
         "client/body/large",
     ),
@@ -115,6 +119,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/transaction/over",
     ),
     "forgives no late beat": ("client/heartbeat/error-margin",),
+    "has one interval for both directions": ("client/heartbeat/each-direction",),
     "ignores content-length": (
         "client/1.0/body/nul",
         "client/body/large",
@@ -149,8 +154,14 @@ FOUND: dict[str, tuple[str, ...]] = {
     "names a transaction that is over": ("client/transaction/over",),
     "names no host": ("client/connect/host",),
     "names the first subscription in ACK": ("client/1.1/ack/names-subscription",),
-    "needs the session of CONNECTED": ("client/connected/bare",),
+    "names the first subscription in NACK": ("client/1.1/ack/names-subscription",),
+    "needs headers in each frame": ("client/1.0/connected/no-headers",),
+    "needs the session of CONNECTED": (
+        "client/1.0/connected/no-headers",
+        "client/connected/bare",
+    ),
     "offers versions in falling order": ("client/negotiation/accept-version-format",),
+    "reads CONNECTED in one piece": ("client/connected/in-pieces",),
     "replaces tabs in values": ("client/header/blanks-inside",),
     "routes messages by destination": ("client/message/by-subscription",),
     "sends NACK on 1.0": ("client/1.0/nack/none",),
@@ -165,6 +176,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "sends no heart-beats": (
         "client/1.1/heartbeat/line-feed",
         "client/heartbeat/both-ways",
+        "client/heartbeat/each-direction",
         "client/heartbeat/in-time",
         "client/heartbeat/sends",
     ),
@@ -201,6 +213,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "swaps the numbers of heart-beat": (
         "client/1.1/heartbeat/line-feed",
+        "client/heartbeat/each-direction",
         "client/heartbeat/in-time",
         "client/heartbeat/sends",
         "client/heartbeat/silent-server",
@@ -208,6 +221,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "takes CR LF on 1.1": ("client/1.1/header/carriage-return-last",),
     "takes a missing heart-beat for its own": ("client/heartbeat/missing-is-none",),
     "takes any RECEIPT for that of DISCONNECT": ("client/disconnect/waits-for-receipt",),
+    "takes bodies without content-length for text": ("client/body/binary-without-length",),
     "takes carriage returns for escapes on 1.1": ("client/1.1/escape/carriage-return",),
     "takes escapes in capitals": ("client/escape/capitals",),
     "takes no CR LF on 1.2": (
@@ -229,14 +243,24 @@ FOUND: dict[str, tuple[str, ...]] = {
     ),
     "unescapes values only": ("client/escape/names",),
     "unsubscribes by destination": ("client/1.[12]/unsubscribe/names-subscription",),
+    "unsubscribes twice": ("client/unsubscribe/once",),
     "wants client-individual on 1.0": ("client/1.0/subscribe/ack-mode",),
 }
 #: Cases that are about what is permitted, and the verdict on them if it is another than OK.
 PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
+    "acknowledges in all ways on 1.2": (
+        ("client/1.2/ack/*", "client/1.2/nack/*", "client/ack/each-message"),
+        Verdict.OK,
+    ),
+    "adds headers of its own": (
+        ("client/1.?/frame/grammar", "client/1.?/ack/*", "client/header/*"),
+        Verdict.OK,
+    ),
     "asks for no receipts but that of DISCONNECT": (
         ("client/receipt/unique", "client/disconnect/*", "client/message/before-receipt"),
         Verdict.OK,
     ),
+    "beats by CR LF on 1.2": (("client/heartbeat/*",), Verdict.OK),
     "beats five times as often": (("client/heartbeat/*",), Verdict.OK),
     "ends each frame with a line end": (
         ("client/1.?/frame/grammar", "client/heartbeat/none-wanted", "client/body/nul"),
@@ -246,8 +270,13 @@ PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
         ("client/heartbeat/*", "client/1.1/heartbeat/*"),
         Verdict.UNSUPPORTED,
     ),
+    "offers no 1.0": (("client/1.0/*",), Verdict.UNSUPPORTED),
     "refuses lines of more than 512 octets": (("client/header/long",), Verdict.UNSUPPORTED),
     "refuses more than 16 headers": (("client/header/many",), Verdict.UNSUPPORTED),
+    "repeats headers": (
+        ("client/1.?/frame/grammar", "client/send/*", "client/header/*", "client/transaction/*"),
+        Verdict.OK,
+    ),
     "says content-length in each frame of 1.2": (
         ("client/1.2/frame/grammar", "client/1.2/ack/*", "client/transaction/*"),
         Verdict.OK,
@@ -260,6 +289,10 @@ PERMITTED: dict[str, tuple[tuple[str, ...], Verdict]] = {
     "trims values on 1.0": (("client/1.0/*", "client/header/spaces"), Verdict.OK),
     "waits for each receipt": (
         ("client/message/before-receipt", "client/frame/many-at-once", "client/transaction/*"),
+        Verdict.OK,
+    ),
+    "writes in small pieces": (
+        ("client/1.?/frame/grammar", "client/body/unchanged", "client/header/utf8"),
         Verdict.OK,
     ),
     "writes CR LF on 1.2": (

@@ -77,6 +77,19 @@ def without_length(client: Client) -> None:
 
 
 @client_case(
+    "client/body/binary-without-length",
+    "A body without content-type is binary, also where there is no content-length.",
+    level="SHOULD",
+    section="Standard Headers / Header content-type",
+    since="1.1",
+    covers=of(NEW, "content-type/absent-is-blob"),
+)
+def binary_without_length(client: Client) -> None:
+    """Have a body of all octets but NUL sent back that has neither header."""
+    client.session().echo(bytes(range(1, 256)), length=False)
+
+
+@client_case(
     "client/body/empty",
     "A message may have no body.",
     level="FACT",

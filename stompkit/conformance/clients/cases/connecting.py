@@ -146,6 +146,45 @@ def connected_bare(client: Client) -> None:
 
 
 @client_case(
+    "client/connected/no-headers",
+    "A frame need not have headers: CONNECTED of 1.0 may have none at all.",
+    level="SHOULD",
+    section="Augmented BNF",
+    versions=["1.0"],
+    covers=["1.0/bnf/header-count-any"],
+)
+def connected_without_headers(client: Client) -> None:
+    """Send CONNECTED without a header; the session begins, on 1.0."""
+    caller = client.accept()
+    caller.expect_connect()
+    version = client.choose(caller)
+    caller.welcome(version, heart_beat=None, names_version=False, names_session=False)
+    caller.expect("SUBSCRIBE")
+    caller.echo(b"hello")
+
+
+@client_case(
+    "client/connected/in-pieces",
+    "CONNECTED may arrive in pieces, as any frame.",
+    level="FACT",
+    section="STOMP Frames",
+    covers=of(NEW, "frame/reliable-stream"),
+)
+def connected_in_pieces(client: Client) -> None:
+    """Send CONNECTED in pieces of one octet; the session begins."""
+    caller = client.accept()
+    caller.expect_connect()
+    version = client.choose(caller)
+    answers = {"accept-version": f"version:{version}", "heart-beat": "heart-beat:0,0"}
+    asked = [line for name, line in answers.items() if name in caller.opening.headers]
+    lines = ["CONNECTED", "session:conformance", *asked]
+    caller.trickle("\n".join([*lines, "", "\0"]).encode())
+    caller.switch(version)
+    caller.expect("SUBSCRIBE")
+    caller.echo(b"hello")
+
+
+@client_case(
     "client/connected/unescaped",
     "The headers of CONNECTED are not escaped: a backslash in them is a backslash.",
     level="FACT",

@@ -15,6 +15,8 @@ HEARTBEATS = "Heart-beating"
 #: What the program is told to offer and to want, in milliseconds.
 INTERVAL_MS = 500
 _SLOW_MS = 1_500
+#: More than any case takes.
+_RARE_MS = 600_000
 #: How long a client that wants no beats, or gets them, is watched, in seconds.
 _WATCHED_S = 2.0
 #: How many beats are measured, how many of them may be late, and how late the others may be.
@@ -136,6 +138,22 @@ def both_ways(client: Client) -> None:
         _pause(caller, 0.2 * interval_s)
     beats = caller.eols - before
     assert beats >= _FEW, f"the client sent {beats} heart-beats while it was sent some"
+
+
+@client_case(
+    "client/heartbeat/each-direction",
+    "Each direction has an interval of its own.",
+    level="FACT",
+    section=HEARTBEATS,
+    since="1.1",
+    covers=_both("interval-is-max", "first-number-can-send", "second-number-wants"),
+)
+def each_direction(client: Client) -> None:
+    """Want beats, and promise some that are far more rare; the client's own come as agreed."""
+    caller = client.session(heart_beat=f"{_RARE_MS},{INTERVAL_MS}")
+    interval_s = max(_sends(caller), INTERVAL_MS) / 1000
+    for _ in range(2):
+        caller.expect_beat(interval_s + client.timeout_s)
 
 
 @client_case(

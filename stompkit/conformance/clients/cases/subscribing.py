@@ -142,6 +142,23 @@ def unsubscribe(client: Client) -> None:
     assert is_named, f"UNSUBSCRIBE has {headers}, the subscription is {named[0]!r}"
 
 
+@client_case(
+    "client/unsubscribe/once",
+    "UNSUBSCRIBE is about a subscription that there is, which it ends.",
+    level="MUST",
+    section="UNSUBSCRIBE",
+    since="1.1",
+    covers=of(NEW, "unsubscribe/id-matches-existing"),
+)
+def unsubscribe_once(client: Client) -> None:
+    """Have the client unsubscribe and disconnect; no id comes in a second UNSUBSCRIBE."""
+    caller = client.session()
+    caller.deliver(b"quit")
+    caller.expect_close()
+    ids = [f.headers.get("id") for f in caller.frames if f.command == "UNSUBSCRIBE"]
+    assert len(set(ids)) == len(ids), f"UNSUBSCRIBE names {ids}"
+
+
 def _check(caller: Caller, command: str, message: Message) -> None:
     """Wait for an acknowledgement, and see that it names the message as the version wants it.
 
@@ -195,19 +212,25 @@ def ack(client: Client) -> None:
 
 @client_case(
     "client/ack/names-subscription",
-    "In 1.1 ACK names the subscription that the message has come by.",
+    "In 1.1 ACK and NACK name the subscription that the message has come by.",
     level="MUST",
     section="ACK",
     versions=["1.1"],
-    covers=["1.1/ack/subscription-required", "1.1/ack/subscription-matches"],
+    covers=[
+        "1.1/ack/subscription-required",
+        "1.1/ack/subscription-matches",
+        "1.1/nack/headers-like-ack",
+    ],
 )
 def ack_subscription(client: Client) -> None:
-    """Have the client subscribe to another queue; each message's ACK names its subscription."""
+    """Have the client subscribe to another queue; ACK and NACK name each message's subscription."""
     caller = client.session()
     _check(caller, "ACK", caller.deliver(f"subscribe {OTHER}".encode()))
     other = caller.expect("SUBSCRIBE", {"destination": OTHER}).headers.get("id", "")
-    _check(caller, "ACK", caller.deliver(b"x", {"destination": OTHER, "subscription": other}))
+    theirs = {"destination": OTHER, "subscription": other}
+    _check(caller, "ACK", caller.deliver(b"x", theirs))
     _check(caller, "ACK", caller.deliver(b"y"))
+    _check(caller, "NACK", caller.deliver(b"nack", theirs))
 
 
 @client_case(
@@ -259,6 +282,21 @@ def nack(client: Client) -> None:
     """Deliver a message that the client is to refuse; it gets a NACK that names it."""
     caller = client.session()
     _check(caller, "NACK", caller.deliver(b"nack"))
+
+
+@client_case(
+    "client/nack/no-ack",
+    "A message that is refused is not acknowledged besides.",
+    level="FACT",
+    section="NACK",
+    since="1.1",
+    covers=["1.2/ack-mode/client-nack-unprocessed"],
+)
+def nack_alone(client: Client) -> None:
+    """Deliver a message that the client is to refuse, and another; only the latter gets an ACK."""
+    caller = client.session()
+    _check(caller, "NACK", caller.deliver(b"nack"))
+    _check(caller, "ACK", caller.deliver(b"hello"))
 
 
 @client_case(

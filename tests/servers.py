@@ -311,8 +311,11 @@ class MariaDb(SqlServer):
     def url(self, database: str, address: tuple[str, int] | None = None) -> str:
         """The URL of a database."""
         host, port = address or ("localhost", 3306)
-        # To prepare for TLS, which is of no use here, takes most of the time of a connection.
-        query = {} if address else {"unix_socket": str(self.socket), "ssl_disabled": "1"}
+        # To prepare for TLS, which is of no use here, takes most of the time of a connection; and
+        # newer servers offer it, which hides what a proxy looks for.
+        query = {"ssl_disabled": "1"}
+        if not address:
+            query["unix_socket"] = str(self.socket)
         url = URL.create(f"{self.dialect}+pymysql", "root", "", host, port, database, query)
         return url.render_as_string(hide_password=False)
 

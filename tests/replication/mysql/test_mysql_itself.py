@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
+from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql import PreflightProblem, StreamProblem
 from stompkit.replication.publishers.mysql._packets import understandable
+from stompkit.replication.publishers.mysql._values import json_text
 from stompkit.replication.values import Json
 from tests.replication.drawn_tables import apply
 from tests.replication.mysql.reading import Database, Reading
@@ -135,24 +141,137 @@ def test_a_server_that_compresses_everything_is_read(database: Database) -> None
         database.run("SET GLOBAL binlog_transaction_compression = OFF")
 
 
-def test_parts_of_documents_are_refused_with_what_to_do(database: Database) -> None:
-    database.run(
-        "CREATE TABLE t (id INT PRIMARY KEY, d JSON)",
-        """INSERT INTO t VALUES (1, '{"a": "long enough to be left out", "b": 1}')""",
-    )
-    reading = Reading(database)
+@pytest.fixture
+def in_parts(database: Database) -> Iterator[Database]:
+    """A database whose server logs what has changed of documents, and no more."""
+    database.run("SET GLOBAL binlog_row_value_options = PARTIAL_JSON")
+    with closing(database.connect()) as connection:
+        database.run("SET SESSION binlog_row_value_options = PARTIAL_JSON")
+        del connection
+        yield database
+    database.run("SET GLOBAL binlog_row_value_options = ''")
+
+
+#: Long enough for MySQL to log parts of what has it.
+_LONG: Final = "long enough to be left out " * 10
+_SEVERAL: Final = json.dumps(
+    {"b": 1.50, "list": [1, {"x y": "z"}, 3], "text": _LONG, 'quoted " . [0]': {"a": None}}
+)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "JSON_SET(d, '$.b', 2)",
+        "JSON_SET(d, '$.b', CAST('7.250' AS DECIMAL(9,3)), '$.list[1].\"x y\"', 'ü')",
+        "JSON_SET(d, '$.new', JSON_OBJECT('a', JSON_ARRAY(1, NULL, true)))",
+        "JSON_REMOVE(d, '$.list[0]', '$.b')",
+        "JSON_REPLACE(d, '$.list', JSON_ARRAY())",
+        'JSON_SET(d, \'$."quoted \\\\" . [0]".a\', 18446744073709551615)',
+        "JSON_SET(d, '$.list[2]', 1e300, '$.list[9]', -0.5)",
+        "JSON_REMOVE(JSON_SET(d, '$.z', 1), '$.z')",
+        "JSON_SET(d, '$.b', NULL)",
+        "CAST('[1, 2]' AS JSON)",
+        "NULL",
+    ],
+)
+def test_changed_parts_of_documents_are_told_as_whole_documents(
+    in_parts: Database, expression: str
+) -> None:
+    in_parts.run("CREATE TABLE t (id INT PRIMARY KEY, e JSON, d JSON, n INT)")
+    with closing(in_parts.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (1, %s, %s, 0), (2, NULL, %s, 0)", [_SEVERAL] * 3)
+    reading = Reading(in_parts)
+    in_parts.run(f"UPDATE t SET d = {expression}, n = 1", "UPDATE t SET n = 2 WHERE id = 1")
+    first, second, last = reading.changes(snapshot="never")
+    read = {change.key["id"]: change for change in Reading(in_parts).changes(snapshot="only")}
+    assert first.before is not None
+    assert (first.before["n"], first.before["e"]) == (0, first.before["d"])
+    assert _said(second) == _said(read[2])
+    assert _said(last) == _said(read[1])
+    assert _said(first) == {**_said(last), "n": 1}
+
+
+def _said(change: RowChange) -> dict[str, Any]:
+    """What a row is now, with documents as what they say: blanks and 1e+300 make no difference."""
+    found = change.after or {}
+    return {
+        name: json.loads(json_text(value), parse_float=Decimal) if name in "ed" else value
+        for name, value in found.items()
+    }
+
+
+_SCALARS: Final = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(-1e9, 1e9),
+    st.text('aü"$'),
+)
+_NAMES: Final = st.text('ab "\\\\.[$ü', max_size=3)
+_DOCUMENTS: Final = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _paths(document: Any, path: str = "$") -> Iterator[str]:
+    """All places in a document, and some beside them."""
+    yield path
+    if isinstance(document, dict):
+        for name, inner in {**document, "new": None}.items():
+            yield from _paths(inner, f"{path}.{json.dumps(name, ensure_ascii=False)}")
+    elif isinstance(document, list):
+        for number, inner in enumerate([*document, None]):
+            yield from _paths(inner, f"{path}[{number}]")
+
+
+@given(data=st.data())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_changes_of_any_document_are_told(in_parts: Database, data: st.DataObject) -> None:
+    document = {"long": _LONG, "d": data.draw(_DOCUMENTS)}
+    expression, arguments = "d", list[str]()
+    for _ in range(data.draw(st.integers(1, 4))):
+        path = data.draw(st.sampled_from([*_paths(document)][1:]))
+        verb = data.draw(st.sampled_from(("SET", "INSERT", "REPLACE", "ARRAY_INSERT", "REMOVE")))
+        if verb == "ARRAY_INSERT" and not path.endswith("]"):
+            verb = "SET"
+        part = "" if verb == "REMOVE" else ", CAST(%s AS JSON)"
+        expression = f"JSON_{verb}({expression}, %s{part})"
+        arguments.append(path)
+        if part:
+            arguments.append(json.dumps(data.draw(_DOCUMENTS)))
+    with closing(in_parts.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS t")
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, d JSON)")
+        cursor.execute("INSERT INTO t VALUES (1, %s)", [json.dumps(document)])
+        reading = Reading(in_parts)
+        cursor.execute("SET SESSION binlog_row_value_options = PARTIAL_JSON")
+        cursor.execute(f"UPDATE t SET d = {expression}", arguments)
+    changes = reading.changes(snapshot="never")
+    (read,) = Reading(in_parts).changes(snapshot="only")
+    # What is not changed is not in the log.
+    for change in changes:
+        assert _said(change) == _said(read)
+
+
+def test_parts_of_documents_that_are_not_in_the_log_are_refused(in_parts: Database) -> None:
+    in_parts.run("CREATE TABLE t (id INT PRIMARY KEY, d JSON)")
+    with closing(in_parts.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (1, %s)", [_SEVERAL])
+    reading = Reading(in_parts)
+    in_parts.run("SET GLOBAL binlog_row_image = MINIMAL")
     try:
-        database.run("SET GLOBAL binlog_row_value_options = PARTIAL_JSON")
-        with pytest.raises(PreflightProblem, match="binlog_row_value_options = ''"):
+        with pytest.raises(PreflightProblem, match="SET GLOBAL binlog_row_image = FULL"):
             reading.changes()
     finally:
-        database.run("SET GLOBAL binlog_row_value_options = ''")
+        in_parts.run("SET GLOBAL binlog_row_image = FULL")
     # A session may ask for it, too.
-    database.run(
-        "SET SESSION binlog_row_value_options = PARTIAL_JSON",
-        "UPDATE t SET d = JSON_SET(d, '$.b', 2)",
-    )
-    with pytest.raises(StreamProblem, match="set binlog_row_value_options to nothing"):
+    in_parts.run("SET SESSION binlog_row_image = MINIMAL", "UPDATE t SET d = JSON_SET(d, '$.b', 2)")
+    with pytest.raises(StreamProblem, match="SET GLOBAL binlog_row_image = FULL"):
         reading.changes()
 
 

@@ -447,7 +447,9 @@ def test_behind_an_event_that_is_larger_than_a_packet_reading_goes_on(own: Datab
     own.run("SET GLOBAL max_allowed_packet = 1048576")
     try:
         file, pos = own.end()
-        assert own.ask(f"SELECT BINLOG_GTID_POS('{file}', {pos})") == ((None,),)
+        # Of MariaDB 11.8, the server can.
+        ((told,),) = own.ask(f"SELECT BINLOG_GTID_POS('{file}', {pos})")
+        assert told in (None, "0-1-3")
         own.run("INSERT INTO t VALUES (3, '')")
         assert [change.key for change in reading.changes()] == [{"id": 3}]
         # A file that was begun anew is another one all the same.

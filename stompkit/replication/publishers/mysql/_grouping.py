@@ -352,6 +352,10 @@ class Grouping:
         read = partial(TableRows.updates, present_after=event.columns_present_bitmap2)
         self._on_rows(event, read, event.columns_present_bitmap)
 
+    def _on_partial(self, event: PartialUpdateRowsEvent) -> None:
+        read = partial(TableRows.partial_updates, present_after=event.columns_present_bitmap2)
+        self._on_rows(event, read, event.columns_present_bitmap)
+
     def _on_rows(
         self, event: Any, read: Callable[..., Iterable[RowChange]], present: bytes
     ) -> None:
@@ -383,11 +387,6 @@ class Grouping:
 
     def _on_load(self, event: Any) -> None:
         self._problem(event, "rows were loaded by a statement that was logged as such")
-
-    def _on_partial(self, event: PartialUpdateRowsEvent) -> None:
-        self._problem(
-            event, "parts of JSON documents were logged: set binlog_row_value_options to nothing"
-        )
 
     def _on_unknown(self, event: NotImplementedEvent) -> None:
         text = _UNREADABLE.get(event.event_type)

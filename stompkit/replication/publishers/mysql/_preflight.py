@@ -33,7 +33,6 @@ _NEEDED: Final = (
         "it is set can't be read",
     ),
     ("log_bin_compress", "OFF", "compressed rows can't be read"),
-    ("binlog_row_value_options", "", "parts of JSON documents can't be read"),
     ("binlog_alter_two_phase", "OFF", "ALTER TABLE would be told when it begins, and again"),
 )
 _NEEDED_WITHOUT_ZSTD: Final = (
@@ -121,8 +120,14 @@ def _settings(server: Server) -> list[str]:
     for name, needed, otherwise in _NEEDED if CAN_READ else (*_NEEDED, _NEEDED_WITHOUT_ZSTD):
         found = server.variables.get(name)
         if found is not None and found.upper() != needed:
-            value = needed or "''"
-            problems.append(f"{name} is {found}, and {otherwise}: SET GLOBAL {name} = {value}")
+            problems.append(f"{name} is {found}, and {otherwise}: SET GLOBAL {name} = {needed}")
+    image = server.variables.get("binlog_row_image", "FULL").upper()
+    if server.variables.get("binlog_row_value_options") and image != "FULL":
+        problems.append(
+            f"binlog_row_value_options is set and binlog_row_image is {image}: of JSON documents "
+            "only parts would be in the log, and not what they are parts of: "
+            "SET GLOBAL binlog_row_image = FULL"
+        )
     if server.id == 0:
         problems.append("server_id is 0, with which no reader is let in: SET GLOBAL server_id = 1")
     return problems

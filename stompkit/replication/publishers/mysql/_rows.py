@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pymysqlreplication.constants import FIELD_TYPE
+
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._charsets import Decode
 from stompkit.replication.publishers.mysql._moments import Zero
+from stompkit.replication.publishers.mysql._patches import length_at, patched
 from stompkit.replication.publishers.mysql._tablemap import TableMap, is_hidden
-from stompkit.replication.publishers.mysql._values import Read, reader
+from stompkit.replication.publishers.mysql._values import Read, read_octets, reader
 from stompkit.replication.values import NoDate, Value
 
 __all__ = ["Decoding", "RowReader", "TableRows"]
@@ -18,6 +21,8 @@ __all__ = ["Decoding", "RowReader", "TableRows"]
 _Row = dict[str, Value]
 #: Reads a row at an index of octets; gives it and the index behind it.
 RowReader = Callable[[bytes, int], tuple[_Row, int]]
+#: What a row says in front of its new values where parts of documents are among them.
+_HAS_PARTS: Final = 1
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,15 @@ class TableRows:
                     f"column {column.name} of {mapped.schema}.{mapped.table}: {problem}"
                 ) from None
             self._readers.append((column.name, read))
+        #: The places of columns with documents, whose changed parts may be logged alone.
+        self._documents = [
+            index for index, each in enumerate(mapped.columns) if each.type == FIELD_TYPE.JSON
+        ]
         self._hidden = frozenset(
             column.name for column in mapped.columns if is_hidden(column, specials)
         )
         self.key: Final = self._key_columns(decoding.keys or {})
-        self._images: dict[bytes, RowReader] = {}
+        self._images: dict[tuple[bytes, int], RowReader] = {}
 
     def _key_columns(self, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
         columns = self.mapped.columns
@@ -118,10 +127,58 @@ class TableRows:
     ) -> Iterator[RowChange]:
         """Rows that have changed; raises ``ValueError`` for octets that are none."""
         read_before, read_after = self._image(present), self._image(present_after)
+
+        def pairs() -> Iterator[tuple[_Row, _Row]]:
+            place = at
+            while place < end:
+                before, place = read_before(data, place)
+                after, place = read_after(data, place)
+                yield before, after
+            self._ends(place, end)
+
+        return self._updated(pairs())
+
+    def partial_updates(
+        self, data: bytes, at: int, end: int, present: bytes, present_after: bytes
+    ) -> Iterator[RowChange]:
+        """Rows that have changed, with documents of which only the changed parts are there.
+
+        Raises ``ValueError`` for octets that are none, and where the log lacks a document.
+        """
+        read_before = self._image(present)
+
+        def pairs() -> Iterator[tuple[_Row, _Row]]:
+            place = at
+            while place < end:
+                before, place = read_before(data, place)
+                options, place = length_at(data, place)
+                bits = 0
+                if options & _HAS_PARTS:
+                    start, place = place, place + (len(self._documents) + 7) // 8
+                    bits = int.from_bytes(data[start:place], "little")
+                after, place = self._image(present_after, bits)(data, place)
+                for index, column in enumerate(self._documents):
+                    name = self.mapped.columns[column].name
+                    if bits >> index & 1 and after.get(name) is not None:
+                        after[name] = self._patched(name, before, after[name])
+                yield before, after
+            self._ends(place, end)
+
+        return self._updated(pairs())
+
+    def _patched(self, name: str, before: _Row, changes: Value) -> Value:
+        """A document after what has changed of it."""
+        if name not in before:
+            raise ValueError(
+                f"of the documents in {name} only parts are in the log: "
+                "SET GLOBAL binlog_row_image = FULL"
+            )
+        assert isinstance(changes, bytes)
+        return patched(before[name], changes)
+
+    def _updated(self, pairs: Iterator[tuple[_Row, _Row]]) -> Iterator[RowChange]:
         schema, table, names = self.schema, self.table, self.key
-        while at < end:
-            before, at = read_before(data, at)
-            after, at = read_after(data, at)
+        for before, after in pairs:
             old = {name: before[name] for name in names}
             # A short image has of the new row what has changed.
             key = {name: after[name] if name in after else old[name] for name in names}
@@ -134,22 +191,28 @@ class TableRows:
                 old_key=old if old != key else None,
                 schema=schema,
             )
-        self._ends(at, end)
 
     def _ends(self, at: int, end: int) -> None:
         if at != end:
             raise ValueError(f"the rows of {self.schema}.{self.table} do not end where they should")
 
-    def _image(self, present: bytes) -> RowReader:
-        """What reads rows of which some columns are there, by their bits."""
-        read = self._images.get(present)
+    def _image(self, present: bytes, parts: int = 0) -> RowReader:
+        """What reads rows of which some columns are there, by their bits.
+
+        Of documents whose bits are set in *parts*, it reads the octets of their changes.
+        """
+        read = self._images.get((present, parts))
         if read is None:
             bits = int.from_bytes(present, "little")
-            readers = [each for index, each in enumerate(self._readers) if bits >> index & 1]
+            all_readers = self._readers.copy()
+            for index, column in enumerate(self._documents):
+                if parts >> index & 1:
+                    all_readers[column] = (all_readers[column][0], read_octets)
+            readers = [each for index, each in enumerate(all_readers) if bits >> index & 1]
             read = _row_reader(readers)
             if not self._hidden.isdisjoint(name for name, _ in readers):
                 read = _without(self._hidden, read)
-            self._images[present] = read
+            self._images[present, parts] = read
         return read
 
 

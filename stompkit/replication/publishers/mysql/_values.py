@@ -49,9 +49,18 @@ from stompkit.replication.publishers.mysql._moments import (
     timestamp_reader,
 )
 from stompkit.replication.publishers.mysql._tablemap import BINARY_COLLATION, MappedColumn
-from stompkit.replication.values import Value
+from stompkit.replication.values import Json, Value
 
-__all__ = ["Read", "document", "inet4", "inet6", "reader"]
+__all__ = [
+    "Read",
+    "binary_document",
+    "document",
+    "inet4",
+    "inet6",
+    "json_text",
+    "read_octets",
+    "reader",
+]
 
 _INTEGERS: Final = {
     FIELD_TYPE.TINY: ("b", "B"),
@@ -133,7 +142,7 @@ def reader(
         case FIELD_TYPE.TIME2:
             return time_reader(column.size)
         case FIELD_TYPE.JSON:
-            return _sized(column.size, _binary_document)
+            return _sized(column.size, binary_document)
         case FIELD_TYPE.GEOMETRY:
             return _sized(column.size, None)
         case FIELD_TYPE.BLOB | FIELD_TYPE.VARCHAR | FIELD_TYPE.STRING:
@@ -261,6 +270,10 @@ def _sized(width: int, convert: Callable[[bytes], Value] | None) -> Read:
     return read_short if width == 1 else read
 
 
+#: Reads the octets of a document as they are.
+read_octets: Final = _sized(4, None)
+
+
 def _text(column: MappedColumn, special: str, decode: Callable[[int], Decode]) -> Read:
     width = column.size if column.type == FIELD_TYPE.BLOB else 1 + (column.size > 255)
     if column.collation != BINARY_COLLATION:
@@ -282,22 +295,24 @@ def _document_of(text: Value) -> Value:
     return document(text) if isinstance(text, str) else text
 
 
-def _binary_document(octets: bytes) -> Value:
+def binary_document(octets: bytes) -> Value:
     """MySQL's binary form of JSON; no octets at all stand for JSON's null."""
     if not octets:
         return values.document("null")
-    return values.document(_json_text(parse_json(octets[0], octets[1:])))
+    return values.document(json_text(parse_json(octets[0], octets[1:])))
 
 
-def _json_text(found: Any) -> str:
+def json_text(found: Any) -> str:
     """The text of what the library has made of a document; numbers keep their digits."""
     if isinstance(found, dict):
-        members = (f"{_json_text(name)}:{_json_text(each)}" for name, each in found.items())
+        members = (f"{json_text(name)}:{json_text(each)}" for name, each in found.items())
         return f"{{{','.join(members)}}}"
     if isinstance(found, list):
-        return f"[{','.join(map(_json_text, found))}]"
+        return f"[{','.join(map(json_text, found))}]"
     if isinstance(found, Decimal):
         return format(found, "f")
+    if isinstance(found, Json):
+        return found.text
     if isinstance(found, (bytes, bytearray)):
         found = found.decode()
     is_plain = found is None or isinstance(found, (str, int, float))

@@ -1,0 +1,119 @@
+"""Changes of parts of JSON documents, which MySQL logs with ``binlog_row_value_options``.
+
+The form is that of ``PARTIAL_UPDATE_ROWS_EVENT``: one change behind another, each an octet that
+says what is done, the path, and the new part in MySQL's binary form of JSON where there is one.
+Lengths are the protocol's length-encoded integers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from stompkit.replication import values
+from stompkit.replication.publishers.mysql._values import binary_document, json_text
+from stompkit.replication.values import Json, Value
+
+__all__ = ["length_at", "patched"]
+
+_REPLACE, _INSERT, _REMOVE = range(3)
+#: The octets of a number behind the octet that says how many there are.
+_WIDTHS: Final = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+_LEAST_WIDE: Final = 0xFB
+#: One step of a path: a member, whose name may be a string of JSON, or an item by its number.
+_STEP: Final = re.compile(r'\.("(?:[^"\\]|\\.)*"|[^.\["]+)|\[(\d+)\]')
+
+_Step = str | int
+
+
+def length_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return a length-encoded integer and where it ends; raise ``ValueError`` for what is none."""
+    first = data[at]
+    if first < _LEAST_WIDE:
+        return first, at + 1
+    if first not in _WIDTHS:
+        raise ValueError("a length in the log is none")
+    end = at + 1 + _WIDTHS[first]
+    return int.from_bytes(data[at + 1 : end], "little"), end
+
+
+def patched(document: Value, changes: bytes) -> Value:
+    """Return a document after *changes*, with the digits of its numbers as they were.
+
+    Raises ``ValueError`` where a change does not fit the document, which then is another one than
+    that of the server.
+    """
+    found = _tree(document)
+    at = 0
+    while at < len(changes):
+        verb = changes[at]
+        length, at = length_at(changes, at + 1)
+        path = _steps(changes[at : at + length].decode())
+        at += length
+        part: Any = None
+        if verb != _REMOVE:
+            length, at = length_at(changes, at)
+            part = _tree(binary_document(changes[at : at + length]))
+            at += length
+        found = _changed(found, verb, path, part)
+    return values.document(json_text(found))
+
+
+def _tree(document: Value) -> Any:
+    """A document as dicts and lists, in which numbers are the text that they have."""
+    text = document.text if isinstance(document, Json) else json_text(document)
+    return json.loads(text, parse_int=Json, parse_float=Json)
+
+
+def _steps(path: str) -> list[_Step]:
+    """The steps of a path such as ``$.a[0]."b c"``."""
+    steps: list[_Step] = []
+    at = 1 if path.startswith("$") else 0
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            raise ValueError(f"the path {path!r} of a part of a document can't be read")
+        name, number = step.groups()
+        if number is not None:
+            steps.append(int(number))
+        else:
+            steps.append(json.loads(name) if name.startswith('"') else name)
+        at = step.end()
+    return steps
+
+
+def _changed(document: Any, verb: int, path: list[_Step], part: Any) -> Any:
+    """A document after one change, which is made in its place unless it is about all of it."""
+    if not path:
+        if verb != _REPLACE:
+            raise ValueError("a whole document is neither inserted nor removed")
+        return part
+    *way, last = path
+    try:
+        place = document
+        for step in way:
+            place = place[step]
+        if verb == _REMOVE:
+            del place[last]
+        elif verb == _REPLACE:
+            place[last]  # What is replaced has to be there.
+            place[last] = part
+        elif isinstance(place, list) and isinstance(last, int):
+            place.insert(last, part)
+        else:
+            place[last] = part
+            members = sorted(place.items(), key=lambda each: _place_of(each[0]))
+            place.clear()
+            place.update(members)
+    except (AttributeError, LookupError, TypeError):
+        raise ValueError(
+            f"a document has no place {path} for the part that was logged of it"
+        ) from None
+    return document
+
+
+def _place_of(name: str) -> tuple[int, bytes]:
+    """The order that MySQL has members in."""
+    octets = name.encode()
+    return len(octets), octets

@@ -61,6 +61,19 @@ def test_one_bad_row_of_a_chunk_is_refused_alone(target: Target) -> None:
     assert [row[0] for row in target.table()] == [n for n in range(300) if n != 77]
 
 
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_rows_that_are_refused_leave_no_locks(target: Target) -> None:
+    """PostgreSQL has room for some thousands in all, and each savepoint that is left has one."""
+    target.execute(TABLE)
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid'"
+    found = []
+    with opened(target) as sink:
+        rows = [*(write(number, "bad") for number in range(50)), write(99)]
+        sink.apply_rows(changeset(1, *rows), lambda _: found.append(target.rows(locks)[0][0]))
+    (count,) = found
+    assert count < 5
+
+
 def test_what_depends_on_a_change_that_is_refused_is_refused_with_it(target: Target) -> None:
     """The order of the changes of one row is kept."""
     target.execute(TABLE)

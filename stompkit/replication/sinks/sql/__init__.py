@@ -555,7 +555,7 @@ class SqlSink:
         one = msgspec.structs.replace(changeset, changes=(change,))
         batches = self._planner(1).plan([one])
         try:
-            with self._database.errors(), connection.begin_nested():
+            with self._database.errors(), self._database.savepoint(connection):
                 for batch in batches:
                     apply_batch(connection, self._statements, batch)
         except Orphan as orphan:

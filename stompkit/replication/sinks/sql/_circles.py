@@ -163,7 +163,7 @@ class Circles:
             except CannotStore as problem:
                 raise problem_with(*cause, str(problem)) from None
         query = self._statements.find(row.table, tuple(columns))
-        with self._database.errors(), connection.begin_nested():
+        with self._database.errors(), self._database.savepoint(connection):
             found = connection.exec_driver_sql(query, tuple(values)).mappings().first()
         return None if found is None else dict(found)
 
@@ -197,18 +197,15 @@ class Circles:
 
         Meanwhile foreign keys are not looked at where that can be put off, but at the end.
         """
-        savepoint = connection.begin_nested()
         try:
-            if self._database.can_defer:
-                self._database.defer(connection)
-            store()
-            if self._database.can_defer:
-                with self._database.errors():
+            with self._database.errors(), self._database.savepoint(connection):
+                if self._database.can_defer:
+                    self._database.defer(connection)
+                store()
+                if self._database.can_defer:
                     self._database.defer(connection, at_once=True)
         except ApplyProblem:
-            savepoint.rollback()
             return False
-        savepoint.commit()
         return True
 
     def _half(self, connection: Connection, row: _Row, members: Collection[int]) -> _Change | None:

@@ -74,6 +74,8 @@ class Database:
         self._is_own = not isinstance(target, Engine)
         self.engine = target if isinstance(target, Engine) else _make_engine(target)
         self._foreign_keys = foreign_keys
+        #: How many savepoints there are.
+        self._depth = 0
         name = self.engine.dialect.name
         self.backend = "mysql" if name == "mariadb" else name
         if self.backend not in ("sqlite", "postgresql", "mysql"):
@@ -102,6 +104,32 @@ class Database:
                     # Whoever waited for a lock has to see what the other one has written.
                     connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 yield connection
+
+    @contextmanager
+    def savepoint(self, connection: Connection) -> Iterator[None]:
+        """A part of a transaction that is undone when it raises something; the rest goes on.
+
+        A savepoint that is gone back to is released, too, which SQLAlchemy does not do: else all
+        later ones are within it, until PostgreSQL has no more memory for their locks.
+        """
+        name = f"stompkit_{self._depth}"
+        connection.exec_driver_sql(f"SAVEPOINT {name}")
+        self._depth += 1
+        try:
+            yield
+        except Exception as error:
+            try:
+                connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {name}")
+                connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
+            except SQLAlchemyError:
+                # The database has undone the whole transaction, as it does after a deadlock.
+                reason = _reason(error.orig if isinstance(error, DBAPIError) else error)
+                raise SinkUnavailable(f"{self.name} can't be used: {reason}") from None
+            raise
+        else:
+            connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
+        finally:
+            self._depth -= 1
 
     def defer(self, connection: Connection, *, at_once: bool = False) -> None:
         """See to foreign keys, within a transaction that has begun to write.

@@ -15,6 +15,7 @@ from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import Refused, RowSink
 from stompkit.replication.sinks.sql import SqlSink
 from tests.replication.sinks.sql_targets import (
+    KINDS,
     Target,
     change,
     changeset,
@@ -72,6 +73,60 @@ def test_rows_that_are_refused_leave_no_locks(target: Target) -> None:
         sink.apply_rows(changeset(1, *rows), lambda _: found.append(target.rows(locks)[0][0]))
     (count,) = found
     assert count < 5
+
+
+PAIR = (
+    "CREATE TABLE p (id INT NOT NULL PRIMARY KEY, a VARCHAR(5))",
+    "CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, up INT, FOREIGN KEY (a) REFERENCES p (id),"
+    " FOREIGN KEY (up) REFERENCES t (id))",
+    "INSERT INTO p VALUES (1, 'old'), (2, 'old')",
+    "INSERT INTO t VALUES (1, 1, NULL), (2, 2, 1)",
+)
+
+
+@pytest.mark.parametrize("target", KINDS[1:], indirect=True)
+def test_tables_that_are_emptied_together_keep_what_comes_later(target: Target) -> None:
+    """A source may name them in any order."""
+    target.execute(*PAIR)
+    emptied = [change("truncate", {}, name) for name in ("p", "t")]
+    child = change("write", {"id": 5}, after={"id": 5, "a": 1, "up": 5})
+    with opened(target) as sink:
+        sink.apply([changeset(1, *emptied, write(1, table="p"), write(3, table="p"), child)])
+        assert target.table("p") == [(1, "x"), (3, "x")]
+        assert target.table() == [(5, 1, 5)]
+        assert refused_of(sink, changeset(2, *emptied, write(4, table="p"))) == []
+    assert target.table("p") == [(4, "x")]
+    assert target.table() == []
+
+
+@pytest.mark.parametrize("target", KINDS[1:], indirect=True)
+def test_a_table_that_could_be_emptied_too_late_only_is_not_emptied(target: Target) -> None:
+    target.execute(*PAIR)
+    emptied = change("truncate", {}, "p")
+    gone = [change("delete", {"id": number}) for number in (2, 1)]
+    with opened(target) as sink:
+        assert refused_of(sink, changeset(1, emptied, write(3, table="p"), *gone)) == [emptied]
+        assert target.table("p") == [(1, "old"), (2, "old"), (3, "x")]
+        # Nothing has come into it since.
+        assert refused_of(sink, changeset(2, write(4, table="p"), emptied)) == []
+    assert target.table("p") == []
+    assert target.table() == []
+
+
+@pytest.mark.parametrize("target", KINDS[1:], indirect=True)
+def test_rows_that_each_refer_to_the_next_one(target: Target) -> None:
+    """The time that they take is in proportion to their number, which this would not end with."""
+    target.execute("CREATE TABLE t (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES t (id))")
+    last = 1500
+    rows = [
+        change("write", {"id": n}, after={"id": n, "a": n + 1 if n < last else None})
+        for n in range(1, last + 1)
+    ]
+    with opened(target) as sink:
+        assert refused_of(sink, changeset(1, *rows)) == []
+        gone = [change("delete", {"id": n}) for n in range(last, 0, -1)]
+        assert refused_of(sink, changeset(2, *gone)) == []
+    assert target.table() == []
 
 
 def test_what_depends_on_a_change_that_is_refused_is_refused_with_it(target: Target) -> None:

@@ -106,6 +106,28 @@ def test_a_change_behind_the_snapshot_is_no_row_that_waits(target: Target) -> No
         sink.apply([changeset(1, node(1, 99))])
 
 
+@_both
+def test_a_table_that_a_snapshot_can_not_empty_does_not_wait(target: Target) -> None:
+    """It would be emptied of the rows that have come since."""
+    target.execute(
+        "CREATE TABLE t (id INT NOT NULL PRIMARY KEY)",
+        "CREATE TABLE c (id INT NOT NULL PRIMARY KEY, t INT, FOREIGN KEY (t) REFERENCES t (id))",
+        "INSERT INTO t VALUES (1), (2)",
+        "INSERT INTO c VALUES (1, 1)",
+    )
+    emptied = change("truncate", {})
+    first = chunk(1, emptied, *(change("read", {"id": n}, after={"id": n}) for n in (2, 3)))
+    refused: list[Refused] = []
+    with opened(target) as sink:
+        with pytest.raises(ApplyProblem, match="truncate"):
+            sink.apply([first])
+        sink.apply_rows(first, refused.extend)
+        sink.apply([changeset(2, change("delete", {"id": 1}, "c"))])
+        sink.apply([changeset(3, change("write", {"id": 4}, after={"id": 4}))])
+    assert [each.change for each in refused] == [emptied]
+    assert target.table() == [(1,), (2,), (3,), (4,)]
+
+
 def _cycle(deferrable: str, null: str = "") -> list[str]:
     """Three tables that refer to each other in a circle, by two columns each."""
     made = []

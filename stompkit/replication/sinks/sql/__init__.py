@@ -28,7 +28,14 @@ from stompkit.replication.sinks.sql._database import (
     Stale,
 )
 from stompkit.replication.sinks.sql._offsets import OffsetTable, Owners
-from stompkit.replication.sinks.sql._plan import MOST_ROWS, Batch, OnMissing, Planner, problem_with
+from stompkit.replication.sinks.sql._plan import (
+    MOST_ROWS,
+    Batch,
+    OnMissing,
+    Planner,
+    children_first,
+    problem_with,
+)
 from stompkit.replication.sinks.sql._rows import apply_batch
 from stompkit.replication.sinks.sql._schema import (
     SchemaProblem,
@@ -446,13 +453,19 @@ class SqlSink:
         self, connection: Connection, changeset: Changeset, refused: list[Refused]
     ) -> list[Refused]:
         """Have rows wait that refer to others; gives what is refused for another reason."""
-        orphans = [each for each in refused if isinstance(each, _RefusedOrphan)]
+        # What goes is no row that can wait: later, it would take with it what has come since.
+        orphans = [
+            each
+            for each in refused
+            if isinstance(each, _RefusedOrphan) and each.change.action not in ("truncate", "delete")
+        ]
         if orphans:
             rows = [alone(changeset, each.change) for each in orphans]
             self._waiting.add(connection, changeset, rows)
             origin = changeset.origin
             self._waits[origin] = self._waits.get(origin, 0) + len(rows)
-        return [each for each in refused if not isinstance(each, _RefusedOrphan)]
+        waiting = {id(each) for each in orphans}
+        return [each for each in refused if id(each) not in waiting]
 
     def _try_waiting(self, connection: Connection, changeset: Changeset) -> list[Refused]:
         """Apply what waits and can be applied now; gives what never will, behind a snapshot.
@@ -468,6 +481,8 @@ class SqlSink:
         left = self._waiting.load(connection, origin)
         for _, _, one in left:
             self._catalog.find(connection, one.changes[0].schema, one.changes[0].table)
+        order = self._circles.order(connection, [(one, one.changes[0]) for _, _, one in left])
+        left = [left[at] for at in order]
         is_over = not changeset.source.is_snapshot
         reasons: dict[tuple[int, int], str] = {}
         while left:
@@ -486,6 +501,7 @@ class SqlSink:
             left = [each for each in left if each[:2] in reasons]
             if not done:
                 break
+        left.sort(key=lambda each: each[:2])
         refused = [Refused(one.changes[0], reasons[at, n]) for at, n, one in left if is_over]
         if is_over:
             self._waiting.remove(connection, origin, [each[:2] for each in left])
@@ -507,30 +523,59 @@ class SqlSink:
         self, connection: Connection, changeset: Changeset, changes: Sequence[RowChange]
     ) -> list[Refused]:
         """Apply changes, and again those that others have helped; gives what is refused."""
-        left = changes
+        left: Sequence[RowChange] = children_first(self._catalog, changes)
+        overtaken: list[Refused] = []
         while True:
-            refused = self._pass(connection, changeset, left)
-            if not refused:
-                return []
+            refused = self._pass(connection, changeset, left, overtaken)
             if len(refused) == len(left):
-                # Of a snapshot, others may come yet.
-                orphans = [each.change for each in refused if isinstance(each, _RefusedOrphan)]
-                each_with_it = [(changeset, each) for each in orphans]
-                is_over = not changeset.source.is_snapshot
-                stored = self._circles.store(connection, each_with_it) if is_over else ()
-                done = {id(orphans[at]) for at in stored}
-                refused = [each for each in refused if id(each.change) not in done]
-                if not done or not refused:
-                    return refused
-            left = [each.change for each in refused]
+                refused = self._store_circles(connection, changeset, refused)
+                if len(refused) == len(left):
+                    break
+            if not refused:
+                break
+            left = self._in_order(connection, changeset, refused)
+        places = {id(change): place for place, change in enumerate(changes)}
+        return sorted([*overtaken, *refused], key=lambda each: places[id(each.change)])
+
+    def _store_circles(
+        self, connection: Connection, changeset: Changeset, refused: Sequence[Refused]
+    ) -> list[Refused]:
+        """Apply changes that need each other; gives what is refused still."""
+        if changeset.source.is_snapshot or _has_truncate(refused):
+            # Others may come yet; or what is stored now would go with it.
+            return [*refused]
+        orphans = [each.change for each in refused if isinstance(each, _RefusedOrphan)]
+        stored = self._circles.store(connection, [(changeset, each) for each in orphans])
+        done = {id(orphans[at]) for at in stored}
+        return [each for each in refused if id(each.change) not in done]
+
+    def _in_order(
+        self, connection: Connection, changeset: Changeset, refused: Sequence[Refused]
+    ) -> list[RowChange]:
+        """Changes in an order in which those help others that are behind them."""
+        left = [each.change for each in refused]
+        if _has_truncate(refused) or not any(isinstance(each, _RefusedOrphan) for each in refused):
+            return left
+        order = self._circles.order(connection, [(changeset, each) for each in left])
+        return [left[at] for at in order]
 
     def _pass(
-        self, connection: Connection, changeset: Changeset, changes: Sequence[RowChange]
+        self,
+        connection: Connection,
+        changeset: Changeset,
+        changes: Sequence[RowChange],
+        overtaken: list[Refused],
     ) -> list[Refused]:
-        """Apply changes once; what is behind a change of the same row that is refused waits."""
+        """Apply changes once; what is behind a change of the same row that is refused waits.
+
+        A table that can't be emptied is not tried again when rows have come into it since:
+        that is added to ``overtaken``.
+        """
         refused: list[Refused] = []
         reasons: dict[bytes, str] = {}
         orphans: set[str] = set()
+        #: Tables that can't be emptied.
+        waiting: dict[str, list[Refused]] = {}
         for change in changes:
             rows = _rows_of(change)
             reason = next((reasons[row] for row in rows if row in reasons), "")
@@ -544,10 +589,17 @@ class SqlSink:
             if reason:
                 kind = _RefusedOrphan if reason in orphans else Refused
                 refused.append(kind(change, reason))
+                if change.action == "truncate":
+                    waiting.setdefault(change.name, []).append(refused[-1])
                 reasons.update(dict.fromkeys(rows, reason))
             elif change.action == "truncate":
                 # Of what was there before nothing is left, whether it could be applied or not.
+                waiting.pop(change.name, None)
                 refused = [each for each in refused if each.change.name != change.name]
+            elif change.name in waiting:
+                overtaken += waiting[change.name]
+                late = {id(each) for each in waiting.pop(change.name)}
+                refused = [each for each in refused if id(each) not in late]
         return refused
 
     def _apply_one(self, connection: Connection, changeset: Changeset, change: RowChange) -> None:
@@ -669,6 +721,11 @@ class _OrphanProblem(ApplyProblem):
 
 class _RefusedOrphan(Refused):
     """A change that is refused for that."""
+
+
+def _has_truncate(refused: Sequence[Refused]) -> bool:
+    """Whether one of the changes is about a whole table."""
+    return any(each.change.action == "truncate" for each in refused)
 
 
 def _rows_of(change: RowChange) -> list[bytes]:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql._database import Database
-from stompkit.replication.sinks.sql._graph import circles
+from stompkit.replication.sinks.sql._graph import parents_first
 from stompkit.replication.sinks.sql._plan import problem_with
 from stompkit.replication.sinks.sql._statements import Statements
 from stompkit.replication.sinks.sql._tables import Catalog, ForeignKey, TablesClash, TargetTable
@@ -100,11 +100,27 @@ class Circles:
         """
         rows = self._rows(connection, changes)
         stored: set[int] = set()
-        for circle in circles(_references(rows)):
+        for circle in parents_first(_references(rows)):
             members = {number: rows[number] for number in circle}
+            if len(members) < 2:
+                # A row that refers to itself is stored by itself.
+                continue
             if self._store_unseen(connection, members) or self._store_twice(connection, members):
                 stored.update(place for row in members.values() for place in row.changes)
         return frozenset(stored)
+
+    def order(self, connection: Connection, changes: Sequence[_Change]) -> list[int]:
+        """Return the places of changes so that they can be applied one after the other.
+
+        Rows come behind those that they refer to, and go before them; all changes of a row are in
+        their order. Changes of rows without a key come last.
+        """
+        rows = self._rows(connection, changes)
+        sorted_rows = [rows[at] for group in parents_first(_references(rows)) for at in group]
+        gone = [row for row in sorted_rows if row.whole[1].action == "delete"]
+        there = [row for row in sorted_rows if row.whole[1].action != "delete"]
+        found = dict.fromkeys(place for row in (*there, *reversed(gone)) for place in row.changes)
+        return [*found, *(place for place in range(len(changes)) if place not in found)]
 
     def _rows(self, connection: Connection, changes: Sequence[_Change]) -> list[_Row]:
         """Sort changes by their rows."""

@@ -1,17 +1,17 @@
-"""What refers to each other in a circle."""
+"""The order of what refers to each other, and what does so in a circle."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-__all__ = ["circles"]
+__all__ = ["parents_first"]
 
 
-def circles(references: Mapping[int, Collection[int]]) -> list[list[int]]:
-    """Return the numbers that refer to each other, each group as large as it can be.
+def parents_first(references: Mapping[int, Collection[int]]) -> list[list[int]]:
+    """Return the numbers in groups, each behind all that it refers to.
 
-    A group comes behind those that it refers to. A number that is in no circle with another one is
-    in no group. This is Tarjan's algorithm, without recursion since chains may be long.
+    In a group are those that refer to each other in a circle; one that does not is alone. This is
+    Tarjan's algorithm, without recursion since chains may be long.
     """
     found = []
     entered: dict[int, int] = {}
@@ -43,6 +43,5 @@ def circles(references: Mapping[int, Collection[int]]) -> list[list[int]]:
                 group = []
                 while current in is_open:
                     group.append(is_open.popitem()[0])
-                if len(group) > 1:
-                    found.append(group)
+                found.append(group)
     return found

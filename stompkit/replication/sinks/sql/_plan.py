@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final, Literal
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql._graph import parents_first
 from stompkit.replication.sinks.sql._tables import (
     Catalog,
     TablesClash,
@@ -19,7 +21,7 @@ from stompkit.replication.sinks.sql._tables import (
 from stompkit.replication.sinks.sql._values import CannotStore
 from stompkit.replication.values import Row
 
-__all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "problem_with"]
+__all__ = ["MOST_ROWS", "Batch", "OnMissing", "Planner", "children_first", "problem_with"]
 
 #: What becomes of a change of something that the target does not have.
 OnMissing = Literal["error", "ignore"]
@@ -50,6 +52,7 @@ class Batch:
     table: TargetTable
     #: Those of the key; of ``delete_one`` and ``update_one`` those of the image.
     key: Columns
+    #: The rest; of ``truncate`` those that have to be NULL before.
     others: Columns
     #: The changeset and the change that it began with.
     cause: tuple[Changeset, RowChange]
@@ -99,7 +102,7 @@ class Planner:
                 found.append(self._catalog.known(*name))
         self._groups = groups_of([table for table in found if table is not None])
         for changeset in changesets:
-            for change in changeset.changes:
+            for change in children_first(self._catalog, changeset.changes):
                 if change.action != "schema":
                     self._take(changeset, change)
         return self.batches
@@ -118,13 +121,30 @@ class Planner:
             raise problem_with(changeset, change, reason)
         try:
             if change.action == "truncate":
-                self._add("truncate", table, (), (), (changeset, change), (), None)
+                own = self._references_to_itself(table)
+                self._add("truncate", table, (), own, (changeset, change), (), None)
             elif change.action == "delete":
                 self._delete(table, changeset, change)
             else:
                 self._write(table, changeset, change)
         except CannotStore as problem:
             raise problem_with(changeset, change, str(problem)) from None
+
+    def _references_to_itself(self, table: TargetTable) -> Columns:
+        """The columns that keep MySQL, which looks at each row, from emptying a table at once."""
+        if self._backend != "mysql":
+            return ()
+        names = {
+            name
+            for foreign in table.foreign_keys
+            if foreign.parent == table.identity
+            for name in foreign.nullable
+        }
+        return tuple(
+            column
+            for name, column in table.columns.items()
+            if name in names and not column.is_generated
+        )
 
     def _write(self, table: TargetTable, changeset: Changeset, change: RowChange) -> None:
         """A row as it is from now on."""
@@ -293,6 +313,35 @@ def _adapted(columns: Columns, names: Sequence[str], image: Row) -> tuple[object
     except CannotStore as problem:
         raise CannotStore(f"column {name!r}: {problem}{_WAYS_OUT}") from None
     return tuple(values)
+
+
+def children_first(catalog: Catalog, changes: Iterable[RowChange]) -> list[RowChange]:
+    """Return changes with tables that are emptied together in an order that foreign keys allow.
+
+    The catalog has to know all their tables.
+    """
+    found: list[RowChange] = []
+    for is_truncate, run in groupby(changes, lambda change: change.action == "truncate"):
+        emptied = list(run)
+        if is_truncate and len(emptied) > 1:
+            tables = [_known(catalog, change) for change in emptied]
+            references = {
+                at: [
+                    other
+                    for other, parent in enumerate(tables)
+                    if table and parent and parent.identity in table.parents
+                ]
+                for at, table in enumerate(tables)
+            }
+            emptied = [emptied[at] for group in parents_first(references) for at in group][::-1]
+        found += emptied
+    return found
+
+
+def _known(catalog: Catalog, change: RowChange) -> TargetTable | None:
+    with suppress(TablesClash):
+        return catalog.known(change.schema, change.table)
+    return None
 
 
 def problem_with(changeset: Changeset, change: RowChange, reason: str) -> ApplyProblem:

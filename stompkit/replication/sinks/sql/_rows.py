@@ -33,6 +33,8 @@ def apply_batch(connection: Connection, statements: Statements, batch: Batch) ->
         case "move":
             _Moves(connection, statements, batch).run()
         case "truncate":
+            if others:
+                _run(connection, statements.empty(table, others), [()])
             _run(connection, statements.truncate(table), [()])
         case "delete_one":
             for row in rows:

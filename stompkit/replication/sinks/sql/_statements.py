@@ -79,6 +79,11 @@ class Statements:
         """Finds a row with one key, and not with another one: parameters of both."""
         return f"SELECT 1 FROM {table.quoted} WHERE {self._equal(key)} AND NOT ({self._equal(key)})"
 
+    def empty(self, table: TargetTable, columns: Columns) -> str:
+        """No values in columns of all rows."""
+        sets = ", ".join(f"{column.quoted} = NULL" for column in columns)
+        return f"UPDATE {table.quoted} SET {sets}"
+
     def truncate(self, table: TargetTable) -> str:
         """All rows go.
 

@@ -93,6 +93,11 @@ class TargetTable:
         """Which table it is."""
         return self.schema, self.name
 
+    @property
+    def parents(self) -> frozenset[tuple[str | None, str]]:
+        """The tables that its foreign keys lead to."""
+        return frozenset(each.parent for each in self.foreign_keys)
+
     def column(self, name: str) -> TargetColumn | None:
         """The column of that name, or the only one whose name differs by case."""
         found = self.columns.get(name)

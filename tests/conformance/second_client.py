@@ -46,6 +46,7 @@ DEVIATIONS: Final = frozenset(
         "decides by the first line end",
         "disconnects without receipt",
         "does not escape",
+        "does not escape destinations",
         "does not wait for CONNECTED",
         "does not wait for the RECEIPT",
         "drops byte order marks",
@@ -66,6 +67,7 @@ DEVIATIONS: Final = frozenset(
         "keeps escapes",
         "keeps undefined escapes",
         "lets line ends into headers of 1.0",
+        "lowers destinations",
         "lowers header names",
         "lowers header names that it writes",
         "makes ids of destinations",
@@ -392,7 +394,10 @@ class Client:
             headers = [*headers, (b"content-length", b"%d" % length)]
         lines = [command]
         for name, value in headers:
-            if command != b"CONNECT" or self.has("escapes CONNECT"):
+            if self.has("lowers destinations") and name == b"destination":
+                value = value.lower()
+            is_raw = name == b"destination" and self.has("does not escape destinations")
+            if not is_raw and (command != b"CONNECT" or self.has("escapes CONNECT")):
                 name, value = self.escape(name), self.escape(value)
             if self.has("lowers header names that it writes"):
                 name = name.lower()

@@ -87,7 +87,9 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/1.[12]/ack/escapes",
         "client/escape/names",
         "client/escape/writes-backslash",
+        "client/subscribe/escapes",
     ),
+    "does not escape destinations": ("client/subscribe/escapes",),
     "does not wait for CONNECTED": (
         "client/1.0/subscribe/ack-mode",
         "client/connect/refused",
@@ -145,6 +147,7 @@ FOUND: dict[str, tuple[str, ...]] = {
         "client/escape/unfinished",
     ),
     "lets line ends into headers of 1.0": ("client/1.0/header/line-end",),
+    "lowers destinations": ("client/subscribe/escapes",),
     "lowers header names": (
         "client/header/case",
         "client/header/letter-case",

@@ -9,6 +9,7 @@ from stompkit.conformance.peer import raw_value
 from stompkit.frames import VERSIONS, escape
 
 OTHER = "/queue/other"
+ODD = r"/queue/Some one:a\b"
 
 
 @client_case(
@@ -113,6 +114,28 @@ def same_destination(client: Client) -> None:
     assert caller.subscribe is not None
     first = caller.subscribe.headers.get("id")
     assert again is not None and again != first, f"the ids are {first!r} and {again!r}"
+
+
+@client_case(
+    "client/subscribe/escapes",
+    "A destination is a header as any other: escaped, and else as it was given.",
+    level="MUST",
+    section="Value Encoding",
+    since="1.1",
+    covers=of(
+        NEW,
+        "encoding/escape-outside-connect",
+        "encoding/encode-reverse",
+        "encoding/never-trim-pad",
+    ),
+)
+def subscribe_escapes(client: Client) -> None:
+    r"""Have the client subscribe to a queue with capitals, a blank, ``:`` and ``\`` in its name."""
+    caller = client.session()
+    caller.deliver(f"subscribe {ODD}".encode())
+    frame = caller.expect("SUBSCRIBE")
+    written = raw_value(frame, "destination")
+    assert written == escape(ODD, caller.version).encode(), f"destination is {shown(written)}"
 
 
 @client_case(

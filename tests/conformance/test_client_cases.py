@@ -44,7 +44,7 @@ CONTROL = (
     "client/error/ends",
 )
 #: Less than a user waits, and still long for what happens within one process.
-PATIENCE = Patience(timeout_s=2.0, quiet_s=0.3)
+PATIENCE = Patience(timeout_s=5.0, quiet_s=0.3)
 
 
 def ids(patterns: tuple[str, ...]) -> set[str]:

@@ -320,6 +320,16 @@ def test_what_a_target_lacks_is_told_in_the_words_of_the_file(
     shop.check("replicate", 50)
 
 
+def test_what_no_second_try_can_help_is_not_tried_again(spark: SparkSession, shop: Shop) -> None:
+    spool = fill(shop.folder / "spool", orders(0, 5))
+    shop.describe({"spool": str(spool)})
+    shop.file.write_text(shop.file.read_text().replace("copy.sqlite", "missing/copy.sqlite"))
+    pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
+    with pytest.raises(PipelineProblem, match="there is no folder .*/missing: make it"):
+        pipeline.run()
+    assert pipeline.progress().retries == 0
+
+
 def test_a_change_that_can_not_be_applied_stops_or_is_a_dead_letter(
     spark: SparkSession,
     shop: Shop,

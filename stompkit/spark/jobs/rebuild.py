@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import delete
 
-from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
 from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import SchemaProblem
 from stompkit.spark._states import Choice, Place, Problem
@@ -217,7 +217,7 @@ class _Rebuild:
                 self._make(tell, is_first=deadline is None)
                 break
             except (StagingLost, SinkUnavailable) as error:
-                if not self._is_begun:
+                if not self._is_begun or isinstance(error, SinkMisconfigured):
                     raise
                 now = time.monotonic()
                 deadline = deadline or now + seconds(self._settings.retry_for)

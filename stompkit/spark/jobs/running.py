@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stompkit.metrics import Address, MetricsProblem, new_registry, parse_address, serving
+from stompkit.replication.sinks import SinkMisconfigured
 from stompkit.spark._options import SourceOptions
 from stompkit.spark.durable import put_whole
 from stompkit.spark.fence import Span, TargetBehind
@@ -326,6 +327,8 @@ class Pipeline:
             time.sleep(_LOOK_S)
 
     def _may_pass(self, error: Exception) -> bool:
+        if isinstance(error, SinkMisconfigured):
+            return False
         passing = self._work.passing
         # What has happened in a task comes as an error of Spark's that quotes it.
         return isinstance(error, passing) or any(

@@ -6,10 +6,11 @@ from typing import Final
 
 import pytest
 
+from stompkit.replication.frames import Packet
 from tests.replication.replica.simulation.checks import check
 from tests.replication.replica.simulation.databases import Databases
 from tests.replication.replica.simulation.deeds import put, status_of
-from tests.replication.replica.simulation.network import Broker, Packet
+from tests.replication.replica.simulation.network import Broker
 from tests.replication.replica.simulation.stage import Stage
 from tests.replication.replica.simulation.world import World
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, make_url
@@ -124,6 +125,35 @@ def test_it_is_said_what_is_refused(target: Target, what: str) -> None:
     target.execute(*statements(target, made))
     with opened(target.url) as sink, pytest.raises(ApplyProblem, match="changeset 1 of 'origin'"):
         sink.apply([changeset(1, *changes)])
+
+
+def _no_folder(path: Path) -> Path:
+    return path / "missing" / "copy.db"
+
+
+def _a_folder(path: Path) -> Path:
+    return path
+
+
+def _no_database(path: Path) -> Path:
+    file = path / "notes.txt"
+    file.write_text("not what SQLite writes " * 100)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (_no_folder, "there is no folder .*missing: make it"),
+        (_a_folder, "is a folder"),
+        (_no_database, "is no database of SQLite"),
+    ],
+)
+def test_a_file_that_is_no_place_for_a_database_ends_the_job(
+    tmp_path: Path, make: Callable[[Path], Path], told: str
+) -> None:
+    with opened(f"sqlite:///{make(tmp_path)}") as sink, pytest.raises(SinkDenied, match=told):
+        sink.apply([changeset(1, WRITE)])
 
 
 @pytest.mark.parametrize("target", KINDS[1:], indirect=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from sqlalchemy import URL, Connection, Engine, create_engine, make_url
@@ -211,6 +214,8 @@ class Database:
                 return Stale(reason)
             case "denied":
                 return SinkDenied(f"{self.name} refuses this user: {reason}")
+        if self.backend == "sqlite" and (trouble := _trouble_of_file(self.engine.url, error.orig)):
+            return SinkDenied(f"{self.name} can't be used: {trouble}")
         return SinkUnavailable(f"{self.name} can't be used: {reason}")
 
 
@@ -242,6 +247,24 @@ def _make_engine(url: URL | str) -> Engine:
         ) from None
     except SQLAlchemyError as error:
         raise ValueError(f"{parsed.drivername} is not known: {type(error).__name__}") from None
+
+
+def _trouble_of_file(url: URL, error: Any) -> str | None:
+    """What keeps SQLite's file from being opened until somebody does something about it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return "the file is no database of SQLite"
+    if code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or not url.database:
+        return None
+    path = Path(url.database)
+    if path.is_dir():
+        return f"{path} is a folder"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}: make it"
+    for each in (path.parent, path):
+        if each.exists() and not os.access(each, os.W_OK):
+            return f"{each} can't be written to by this user"
+    return None
 
 
 def _reason(error: BaseException | None) -> str:

@@ -325,7 +325,7 @@ def test_what_no_second_try_can_help_is_not_tried_again(spark: SparkSession, sho
     shop.describe({"spool": str(spool)})
     shop.file.write_text(shop.file.read_text().replace("copy.sqlite", "missing/copy.sqlite"))
     pipeline = Pipeline(load(shop.file), "replicate", once=True, spark=spark)
-    with pytest.raises(PipelineProblem, match="there is no folder .*/missing: make it"):
+    with pytest.raises(PipelineProblem, match=r"there is no folder .*/missing: make it"):
         pipeline.run()
     assert pipeline.progress().retries == 0
 

@@ -1,0 +1,157 @@
+"""What the page about pipelines shows does what it says there."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from docutils import nodes
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from stompkit.replication.frames import packets
+from stompkit.spark.eventstore import SparkEventStore
+from stompkit.spool import SpoolProblem, SpoolReader
+from stompkit.testing import RunningBroker
+from stompkit.testing._launching.polling import wait_until
+from tests.replication.brokers import connect
+from tests.spark.test_jobs import order
+from tests.test_docs import tree
+
+pytestmark = pytest.mark.matrix
+
+LONG_S: Final = 300.0
+COUNT: Final = 20
+
+
+class Page:
+    """The blocks of the page, with places and brokers of this test for those of the page."""
+
+    def __init__(self, broker: RunningBroker, folder: Path) -> None:
+        """Read it."""
+        address = f"{broker.host}:{broker.port}"
+        others = {
+            "mq1:61613,mq2:61613": address,
+            "mq:61613": address,
+            "/var/": f"{folder}/var/",
+            "postgresql://me@db2/shop": f"sqlite:///{folder}/applied.db",
+            "shop.toml": f"{folder}/shop.toml",
+        }
+        self.blocks: list[str] = []
+        for block in tree("docs/pipeline.rst").findall(nodes.literal_block):
+            text = block.astext()
+            for theirs, ours in others.items():
+                text = text.replace(theirs, ours)
+            self.blocks.append(text)
+
+    def block(self, begin: str) -> str:
+        """The one block that begins so."""
+        (found,) = [each for each in self.blocks if each.startswith(begin)]
+        return found
+
+    def command(self, begin: str) -> list[str]:
+        """The one command that begins so, as words."""
+        lines = [line for block in self.blocks for line in block.splitlines()]
+        (found,) = {line for line in lines if line.startswith(begin)}
+        return [sys.executable, "-m", *found.split()]
+
+
+@pytest.fixture
+def page(
+    stomp_broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Page]:
+    """The page, the file that it shows, and where that writes."""
+    page = Page(stomp_broker, tmp_path)
+    text = page.block('name = "shop"').replace('["orders", "customers"]', '["orders"]')
+    text = text.replace('name = "shop"', f'name = "shop"\nstate-dir = "{tmp_path}/state"', 1)
+    (tmp_path / "shop.toml").write_text(f"{text}\n{page.block('[analytics]')}\n")
+    (tmp_path / "var/www").mkdir(parents=True)
+    monkeypatch.setenv("SHOP_COPY", f"sqlite:///{tmp_path}/copy.db")
+    yield page
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the end of the block."""
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            assert process.wait(LONG_S) == 0
+
+
+def publish(broker: RunningBroker, first: int, end: int) -> None:
+    """Send changesets as a publisher does."""
+    with connect(broker) as link:
+        made = [packet for number in range(first, end) for packet in packets(order(number))]
+        link.send("/queue/changes", made).result(LONG_S)
+
+
+def received(folder: Path) -> int:
+    """How many messages a spool has."""
+    try:
+        return sum(SpoolReader(folder).head())
+    except SpoolProblem:
+        return 0
+
+
+def copied(path: Path) -> list[tuple[Any, ...]]:
+    """The rows of a copy; none where it is not there yet."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path, timeout=30)) as connection:
+        try:
+            return connection.execute("SELECT id, seen FROM orders ORDER BY id").fetchall()
+        except sqlite3.OperationalError:
+            return []
+
+
+def test_commands_and_file_of_the_page_do_what_it_says(
+    page: Page, stomp_broker: RunningBroker, tmp_path: Path
+) -> None:
+    rows = [(number, number) for number in range(COUNT)]
+    with running(page.command("stompkit spool run")):
+        publish(stomp_broker, 0, COUNT)
+        assert wait_until(lambda: any((tmp_path / "var/spool/shop").rglob("*.log")), LONG_S)
+        subprocess.run(page.command("stompkit pipeline check"), check=True)
+        with running(page.command("stompkit pipeline run replicate")):
+            assert wait_until(lambda: copied(tmp_path / "copy.db") == rows, LONG_S)
+    run = [*page.command("stompkit pipeline run replicate"), "--once"]
+    for job in ("events", "analytics"):
+        subprocess.run([job if word == "replicate" else word for word in run], check=True)
+    subprocess.run(page.command("stompkit pipeline run compact"), check=True)
+    store = SparkEventStore(tmp_path / "var/lib/shop/events", history=True)
+    assert len(store.replay("orders_write")) == COUNT
+    assert (tmp_path / "var/www/shop.html").exists()
+
+
+def test_programs_of_the_page_do_what_it_says(
+    page: Page, spark: SparkSession, stomp_broker: RunningBroker, tmp_path: Path
+) -> None:
+    with running(page.command("stompkit spool run")):
+        publish(stomp_broker, 0, COUNT)
+        assert wait_until(lambda: received(tmp_path / "var/spool/shop") == COUNT, LONG_S)
+    with closing(sqlite3.connect(tmp_path / "applied.db")) as connection, connection:
+        connection.execute("CREATE TABLE orders (id INT PRIMARY KEY, state TEXT, seen INT)")
+    names: dict[str, Any] = {}
+    exec(page.block("from stompkit.spark import spark_session"), names)
+    exec(page.block("from stompkit.spark.apply"), names)
+    applying: StreamingQuery = names["query"]
+    applying.processAllAvailable()
+    applying.stop()
+    assert copied(tmp_path / "applied.db") == [(number, number) for number in range(COUNT)]
+    names["rows"] = names["changes"].selectExpr("table AS body")
+    exec(page.block("query = (\n    rows.writeStream"), names)
+    sending: StreamingQuery = names["query"]
+    sending.processAllAvailable()
+    sending.stop()
+    with stomp_broker.client() as reader:
+        reader.subscribe("/queue/out")
+        assert {frame.body for frame in reader.receive_many(COUNT)} == {b"orders"}

@@ -53,3 +53,12 @@ class StompBrokerMixin:
         self.stomp_broker = broker
         # The next class in line is that of the test case.
         super().setUp()  # type: ignore[misc]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the broker, which belongs to this process.
+
+        Runners with several processes pickle the test case of a failed subtest.
+        """
+        state = super().__getstate__()
+        assert isinstance(state, dict)
+        return {name: value for name, value in state.items() if name != "stomp_broker"}

@@ -215,6 +215,34 @@ def test_test_cases_share_a_broker(tmp_path: Path, runner: str, program: str) ->
     assert not is_listening("127.0.0.1", port)
 
 
+def test_a_test_case_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    program = """
+import pickle, unittest
+from stompkit.testing.unittest import StompBrokerMixin
+
+class TestIt(StompBrokerMixin, unittest.TestCase):
+    def test_it(self): pass
+
+case = TestIt("test_it")
+case.setUp()
+case.orders = case.stomp_broker.queue("orders")
+copied = pickle.loads(pickle.dumps(case))
+assert copied.orders == case.orders
+assert not hasattr(copied, "stomp_broker")
+copied.setUp()
+assert copied.stomp_broker is case.stomp_broker
+"""
+    program_run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LONG_S * 4,
+    )
+    assert program_run.returncode == 0, program_run.stderr
+
+
 def test_a_test_case_is_skipped_where_its_broker_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +11,29 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing._launching.polling import wait_until
+from tests.effort import in_matrix
+from tests.testing.plugin_runs import ROOT
 
 LONG_S = 30.0
 #: Launches brokers, tells where they are, and ends as it is told to.
 PROGRAM = """
 import json, os, signal, sys
-from stompkit.testing import FailoverPair, LaunchConfig, launch
-config = LaunchConfig(name="stompkit", persistent=True)
-if sys.argv[1] == "pair":
+from stompkit.testing import BrokerStartError, FailoverPair, LaunchConfig, launch
+arguments = ("--hurry",) if sys.argv[1] == "failed" else ()
+config = LaunchConfig(name="stompkit", persistent=True, arguments=arguments)
+if sys.argv[1] == "failed":
+    try:
+        launch(config)
+    except BrokerStartError as error:
+        assert error.attempt.log_path.exists()
+elif sys.argv[1] == "killed":
+    held = launch(config)
+    held.kill()
+elif sys.argv[1] == "killed pair":
+    held = FailoverPair.launch(config, shared=True)
+    held.fail_over()
+    held.active.kill()
+elif sys.argv[1] == "pair":
     held = FailoverPair.launch(config, shared=True)
     held.fail_over()
 else:
@@ -34,8 +50,18 @@ else:
 """
 
 
-@pytest.mark.parametrize("end", ["kill -9", "os._exit", "Ctrl-C", "exit"])
-@pytest.mark.parametrize("what", ["broker", "pair"])
+#: What was launched, and how it ended before.
+WHAT = ["broker", "pair", "failed", "killed", "killed pair"]
+
+
+@pytest.mark.parametrize(
+    ("what", "end"),
+    [
+        *((what, "kill -9") for what in WHAT),
+        *((what, end) for what in WHAT[:2] for end in ("os._exit", "Ctrl-C", "exit")),
+        *(in_matrix(what, "exit") for what in WHAT[2:]),
+    ],
+)
 def test_nothing_stays_however_who_launched_it_ends(tmp_path: Path, what: str, end: str) -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, what, end],
@@ -51,3 +77,65 @@ def test_nothing_stays_however_who_launched_it_ends(tmp_path: Path, what: str, e
     assert wait_until(lambda: list(tmp_path.iterdir()) == [], LONG_S)
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(tmp_path) not in processes.stdout
+
+
+def test_a_folder_goes_though_a_forked_process_lives_longer(tmp_path: Path) -> None:
+    program = """
+import os, signal
+from stompkit.testing import LaunchConfig, launch
+held = launch(LaunchConfig())
+held.kill()
+if os.fork():
+    os.kill(os.getpid(), signal.SIGKILL)
+os.read(0, 1)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.PIPE,
+    ) as process:
+        # What was forked waits for the end of its input.
+        assert process.wait(LONG_S) == -signal.SIGKILL
+        assert wait_until(lambda: list(tmp_path.iterdir()) == [], LONG_S)
+
+
+#: Two tests for two workers. One worker is killed while it has a broker that runs and one killed.
+WORKERS = """
+import os, signal
+
+def test_killed(stomp_broker, stomp_broker_factory):
+    stomp_broker.client().close()
+    stomp_broker_factory(persistent=True).kill()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def test_other(stomp_client):
+    stomp_client.disconnect()
+"""
+
+
+def test_nothing_stays_of_a_worker_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(WORKERS)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    # The workers find the plug-in where this Python does.
+    plugins = "-p xdist -p stompkit.testing.plugin -p no:cacheprovider"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins.split(), "-n", "2", "test_it.py"],
+        cwd=tmp_path,
+        env={
+            "TMPDIR": str(temporary),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONPATH": str(ROOT),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONG_S * 4,
+    )
+    assert "1 failed, 1 passed" in run.stdout, run.stdout + run.stderr
+    assert "crashed while running" in run.stdout
+    assert wait_until(lambda: list(temporary.glob("stompkit*")) == [], LONG_S)
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(temporary) not in processes.stdout

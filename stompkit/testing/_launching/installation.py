@@ -21,7 +21,7 @@ from stompkit.testing._launching.brokers import Launcher
 from stompkit.testing._launching.config import LaunchConfig
 from stompkit.testing._launching.control import ControlSocket
 from stompkit.testing._launching.errors import Attempt, BrokerError, BrokerStartError, describe_exit
-from stompkit.testing._launching.leftovers import is_shared, remove_at_exit
+from stompkit.testing._launching.leftovers import is_shared, remove_at_exit, remove_when_killed
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._launching.ports import Ports, is_taken
 from stompkit.testing._launching.probe import NotReady, Probe
@@ -159,6 +159,12 @@ class Installation:
 
     def end(self, *, kill: bool) -> None:
         """End the broker, which can be started again; harmless when it has ended."""
+        if self._temporary or is_shared(self.directory):
+            # Its guard ends with it.
+            remove_when_killed(self.directory)
+        self._end(kill=kill)
+
+    def _end(self, *, kill: bool) -> None:
         if self._process is not None:
             if kill:
                 self._process.kill()
@@ -170,7 +176,7 @@ class Installation:
 
     def close(self, *, kill: bool = False) -> None:
         """End the broker for good, and give back the ports that are not in use."""
-        self.end(kill=kill)
+        self._end(kill=kill)
         self._ports.close()
         for kept in self._kept:
             kept.close()

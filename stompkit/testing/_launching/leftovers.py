@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["is_shared", "remove_at_exit", "shared_folder"]
+__all__ = ["is_shared", "remove_at_exit", "remove_when_killed", "shared_folder"]
+
+_SWEEPER: Final = Path(__file__).with_name("sweeper.py")
 
 #: Each folder, with the process that is to remove it.
 _OWNERS: Final[dict[Path, int]] = {}
@@ -19,11 +25,64 @@ _OWNERS: Final[dict[Path, int]] = {}
 _SHARED: Final[set[Path]] = set()
 
 
+class _Sweeper:
+    """A process that removes folders when this one has gone, by whatever means."""
+
+    def __init__(self) -> None:
+        """Start it; raises OSError where that is not possible."""
+        self.owner = os.getpid()
+        self._folders: set[Path] = set()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", str(_SWEEPER), str(self.owner)],
+            stdin=subprocess.PIPE,
+            # Nobody who reads the output of this process is to wait for the other one.
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            # Out of reach of the terminal's Ctrl-C, and of what ends this process with its group.
+            start_new_session=True,
+        )
+
+    def add(self, folder: Path) -> None:
+        """Tell it of one more folder."""
+        if folder in self._folders:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.write(os.fsencode(folder) + b"\0")
+        self._process.stdin.flush()
+        self._folders.add(folder)
+
+    def close(self) -> None:
+        """Let it remove what is left, and end; nothing happens in a forked copy of the owner."""
+        if self.owner != os.getpid():
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+
+
+_SWEEPERS: Final[list[_Sweeper]] = []
+_LOCK: Final = threading.Lock()
+
+
 def remove_at_exit(folder: Path) -> None:
     """Keep a folder until this process ends."""
+    remove_when_killed(folder)
     if not _OWNERS:
         atexit.register(_remove_all)
     _OWNERS[folder] = os.getpid()
+
+
+def remove_when_killed(folder: Path) -> None:
+    """See that a temporary folder goes if this process is killed while no guard looks after it."""
+    # Without processes or descriptors to be had, the folder stays in that case only.
+    with contextlib.suppress(OSError), _LOCK:
+        if not _SWEEPERS or _SWEEPERS[-1].owner != os.getpid():
+            # One of a process that this one was forked from ends with that.
+            _SWEEPERS[:] = [_Sweeper()]
+            atexit.register(_SWEEPERS[-1].close)
+        _SWEEPERS[-1].add(folder)
 
 
 def _remove_all() -> None:

@@ -1,0 +1,49 @@
+"""Remove directories once the process that asked for it has gone.
+
+    python -I sweeper.py PID
+
+Standard input is a pipe from the process PID, the parent of this program.  It brings the paths of
+the directories, with a NUL behind each.  When it ends, or the parent is another, the directories
+are removed with all that is in them.  Standard library only: it runs under ``python -I``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+
+_STDIN = 0
+_CHUNK_BYTES = 65_536
+#: How often to look whether the parent has changed: a process that the parent forked may have
+#: kept the pipe open.
+_PARENT_CHECK_S = 0.5
+
+
+def _paths(parent: int) -> list[bytes]:
+    """Return the paths, once the parent has gone."""
+    octets = b""
+    while True:
+        is_gone = os.getppid() != parent
+        chunk = None
+        if select.select([_STDIN], [], [], 0 if is_gone else _PARENT_CHECK_S)[0]:
+            chunk = os.read(_STDIN, _CHUNK_BYTES)
+            octets += chunk
+        # Where a process still has the pipe, what was written to it is read first.
+        if chunk == b"" or (is_gone and not chunk):
+            # A path without its NUL is not complete, and may be that of another directory.
+            return octets.split(b"\0")[:-1]
+
+
+def main(parent: int) -> None:
+    """Run the program."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    for path in _paths(parent):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -79,24 +79,27 @@ def test_nothing_stays_however_who_launched_it_ends(tmp_path: Path, what: str, e
     assert str(tmp_path) not in processes.stdout
 
 
-def test_a_folder_goes_though_a_forked_process_lives_longer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [3, -signal.SIGKILL])
+def test_a_folder_goes_though_a_forked_process_lives_longer(tmp_path: Path, status: int) -> None:
     program = """
-import os, signal
+import os, signal, sys
 from stompkit.testing import LaunchConfig, launch
 held = launch(LaunchConfig())
 held.kill()
 if os.fork():
-    os.kill(os.getpid(), signal.SIGKILL)
+    if int(sys.argv[1]) < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit(int(sys.argv[1]))
 os.read(0, 1)
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, str(int(status))],
         cwd=tmp_path,
         env={"TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.PIPE,
     ) as process:
         # What was forked waits for the end of its input.
-        assert process.wait(LONG_S) == -signal.SIGKILL
+        assert process.wait(LONG_S) == status
         assert wait_until(lambda: list(tmp_path.iterdir()) == [], LONG_S)
 
 

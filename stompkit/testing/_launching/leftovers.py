@@ -58,6 +58,8 @@ class _Sweeper:
             return
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
+            # Forked copies may keep the pipe open, so its end would not do.
+            self._process.stdin.write(b"\0")
             self._process.stdin.close()
         self._process.wait()
 

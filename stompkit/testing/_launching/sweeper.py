@@ -3,8 +3,9 @@
     python -I sweeper.py PID
 
 Standard input is a pipe from the process PID, the parent of this program.  It brings the paths of
-the directories, with a NUL behind each.  When it ends, or the parent is another, the directories
-are removed with all that is in them.  Standard library only: it runs under ``python -I``.
+the directories, with a NUL behind each.  When it ends, a NUL stands for no path, or the parent is
+another, the directories are removed with all that is in them.  Standard library only: it runs under
+``python -I``.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def _paths(parent: int) -> list[bytes]:
         if select.select([_STDIN], [], [], 0 if is_gone else _PARENT_CHECK_S)[0]:
             chunk = os.read(_STDIN, _CHUNK_BYTES)
             octets += chunk
+        # A path without its NUL is not complete, and may be that of another directory.
+        *paths, _ = octets.split(b"\0")
         # Where a process still has the pipe, what was written to it is read first.
-        if chunk == b"" or (is_gone and not chunk):
-            # A path without its NUL is not complete, and may be that of another directory.
-            return octets.split(b"\0")[:-1]
+        if chunk == b"" or b"" in paths or (is_gone and not chunk):
+            return list(filter(None, paths))
 
 
 def main(parent: int) -> None:

@@ -209,6 +209,14 @@ class Publication:
         self._settle()
         return changeset
 
+    def end_snapshot(self, position: str, state: dict[str, Any]) -> None:
+        """Publish an empty changeset, behind which no rows of a snapshot come any more.
+
+        Who keeps rows until others have come does with them what can be done. Raises what
+        :meth:`publish` raises.
+        """
+        self.publish([], position=position, state=state)
+
     def advance(self, position: str, state: dict[str, Any] | None = None) -> None:
         """Say that reading can resume at ``position``, although nothing is to be published.
 

@@ -152,10 +152,12 @@ def test_a_job_can_be_stopped_while_its_broker_is_away(
 
 def test_a_job_can_be_stopped_while_its_database_is_away(described: Described, shop: Shop) -> None:
     shop.add(*range(1200))
-    with running(described(shop.url, "sqlite:////no/such/directory/x.db")) as found:
+    with free_ports() as (port,):
+        away = f"postgresql://me@127.0.0.1:{port}/copy"
+    with running(described(shop.url, away)) as found:
         assert wait_until(lambda: found.job.status().changesets >= 1000, LONG_S)
         # The source does not wait for the target's first try.
-        assert wait_until(lambda: "unable to open" in found.job.status().error, LONG_S)
+        assert wait_until(lambda: "refused" in found.job.status().error, LONG_S)
     assert found.error is None
 
 
@@ -205,7 +207,9 @@ def test_what_is_over_is_not_told_any_more(
     made, directory = tmp_path / "made", tmp_path / "later"
     made.mkdir()
     target(made / "copy.db")
-    with running(described(shop.url, f"sqlite:///{directory}/copy.db")) as found:
+    # What is not mounted yet.
+    (tmp_path / "copy.db").symlink_to(directory / "copy.db")
+    with running(described(shop.url, f"sqlite:///{tmp_path}/copy.db")) as found:
         assert wait_until(lambda: "unable to open" in found.job.status().error, LONG_S)
         # All at once: in a directory without the file SQLite makes one that has no tables.
         made.rename(directory)

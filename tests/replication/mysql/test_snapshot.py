@@ -55,8 +55,9 @@ def test_rows_that_are_there_come_first_and_then_what_changes(database: Database
         running.wait_for_changes(4)
     found = [(change.action, change.key["id"]) for change in running.changes]
     assert found == [("read", 1), ("read", 2), ("read", 3), ("write", 4)]
-    assert [each.source.is_snapshot for each in running.found] == [True, True, False]
-    assert [len(each.changes) for each in running.found] == [2, 1, 1]
+    # An empty one says that no more rows of the snapshot come.
+    assert [each.source.is_snapshot for each in running.found] == [True, True, False, False]
+    assert [len(each.changes) for each in running.found] == [2, 1, 0, 1]
     database.run("INSERT INTO t VALUES (5)")
     assert [change.key["id"] for change in reading.changes(snapshot="initial")] == [5]
 

@@ -33,8 +33,10 @@ def test_rows_come_in_chunks_in_the_order_of_the_key_and_then_the_stream(
         "INSERT INTO t SELECT chr(97 + i % 3), i / 3, i FROM generate_series(0, 9) i",
     )
     changesets = database.read(snapshot="initial", chunk_rows=4)
-    assert [len(each.changes) for each in changesets] == [4, 4, 2]
-    assert all(each.source.is_snapshot and each.source.position for each in changesets)
+    # An empty one says that no more rows of the snapshot come.
+    assert [len(each.changes) for each in changesets] == [4, 4, 2, 0]
+    assert [each.source.is_snapshot for each in changesets] == [True, True, True, False]
+    assert all(each.source.position for each in changesets)
     rows = [change for each in changesets for change in each.changes]
     assert {change.action for change in rows} == {"read"}
     assert [list(change.key) for change in rows] == [["a", "b"]] * 10
@@ -264,7 +266,7 @@ def test_snapshot_goes_on_when_the_connection_is_cut(database: Database) -> None
     with Running(database, snapshot="initial", chunk_rows=5, on_progress=cut) as running:
         running.until_changes(50)
         assert [change.key["id"] for change in running.taken.changes] == list(range(1, 51))
-        assert running.taken.sequences == list(range(1, 11))
+        assert running.taken.sequences[:10] == list(range(1, 11))
 
 
 def test_progress_is_told(database: Database) -> None:

@@ -142,7 +142,7 @@ class Snapshot:
         if self._definitions.state() != Definitions(None).state():
             state["ddl"] = self._definitions.state()
         with sending():
-            self._publication.advance(self._progress["position"], state)
+            self._publication.end_snapshot(self._progress["position"], state)
             # Only what comes now has numbers that are the same after a crash.
             self._publication.flush()
         _log.info("%s: the snapshot is complete", self._dsn.server)

@@ -100,7 +100,7 @@ class Copier:
                 continue
             state = self._copy(connection, table, rows, state)
         connection.execute(b"COMMIT")
-        publication.advance(position, {**state, "snapshot": {}})
+        publication.end_snapshot(position, {**state, "snapshot": {}})
         # Only what comes now has numbers that are the same after a crash.
         publication.flush()
 
@@ -126,7 +126,7 @@ class Copier:
                 state = self._copy_again(connection, *found[name], state)
             copied[name] = format_lsn(lsn)
         connection.execute(b"COMMIT")
-        publication.advance(position, {**state, "copy": [], "copied": copied})
+        publication.end_snapshot(position, {**state, "copy": [], "copied": copied})
         publication.flush()
         self._has_used_numbers = False
 

@@ -81,6 +81,10 @@ _NATIVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "json": {"native": "json"},
 }
 
+#: The character set of a column. MySQL has none for a choice of octets.
+_CHARSET: Final = (
+    "IF(DATA_TYPE IN ('enum', 'set'), IFNULL(CHARACTER_SET_NAME, 'binary'), CHARACTER_SET_NAME)"
+)
 #: A column as a change of the action ``schema`` has it.
 Described = dict[str, Any]
 
@@ -177,7 +181,7 @@ class Catalogue:
         found = []
         for name, kind, precision, scale, length, nullable, charset in self._ask(
             "SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, "
-            "CHARACTER_MAXIMUM_LENGTH, IS_NULLABLE, CHARACTER_SET_NAME "
+            f"CHARACTER_MAXIMUM_LENGTH, IS_NULLABLE, {_CHARSET} "
             "FROM INFORMATION_SCHEMA.COLUMNS "
             "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
             (schema, table),
@@ -203,7 +207,7 @@ class Catalogue:
         return {
             name: _kind(kind, precision, specials.get(name, ""), charset or "")
             for name, kind, precision, charset in self._ask(
-                "SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION, CHARACTER_SET_NAME "
+                f"SELECT COLUMN_NAME, DATA_TYPE, NUMERIC_PRECISION, {_CHARSET} "
                 "FROM INFORMATION_SCHEMA.COLUMNS "
                 "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
                 (schema, table),

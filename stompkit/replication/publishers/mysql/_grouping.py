@@ -34,6 +34,7 @@ from pymysqlreplication.row_event import (
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._definitions import Definitions
+from stompkit.replication.publishers.mysql._gtids import GtidSet
 from stompkit.replication.publishers.mysql._known import KnownTables
 from stompkit.replication.publishers.mysql._payloads import HOW_TO_READ, PAYLOAD
 from stompkit.replication.publishers.mysql._positions import (
@@ -120,6 +121,7 @@ class Grouping:
         self._file = position.file
         self._made = position.made
         self._gtids = parse_gtids(position.gtid)
+        self._executed = None if position.executed is None else GtidSet(position.executed)
         self._wants = wants
         self._prepared = prepared
         self._is_mariadb = is_mariadb
@@ -158,6 +160,7 @@ class Grouping:
             file=self._file,
             pos=pos,
             gtid=gtid_set(self._gtids),
+            executed=None if self._executed is None else str(self._executed),
             server_id=self._position.server_id,
             server=self._position.server,
             made=self._made,
@@ -213,6 +216,12 @@ class Grouping:
         gtid = self._gtid
         if gtid and self._is_mariadb:
             self._gtids[int(gtid.partition("-")[0])] = gtid
+        elif self._executed is not None:
+            if gtid:
+                self._executed.add(gtid)
+            else:
+                # Without a GTID, or with a tag, which the library for the log does not read.
+                self._executed = None
         self._position = self.at(event.packet.log_pos)
         time = datetime.fromtimestamp(event.timestamp, UTC) if event.timestamp else None
         changes = self._changes

@@ -20,6 +20,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pos: int
     #: The last transaction of each domain, as MariaDB writes it: ``0-1-270,7-1-3``.
     gtid: str = ""
+    #: All transactions up to here, as MySQL writes them; ``None`` where they are not known.
+    executed: str | None = None
     server_id: int = 0
     #: What the server calls itself: ``server_uuid`` or ``server_uid``.
     server: str = ""

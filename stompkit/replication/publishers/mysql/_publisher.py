@@ -260,7 +260,7 @@ class MysqlPublisher:
         while not self._stop.is_set():
             before = self._publication.sequence, self._behind
             try:
-                position = self._prepare(server, reading.catalogue)
+                position = self._prepare(server, reading)
                 if position is None or self._stream(position, reading):
                     return
             except Disconnected as lost:
@@ -272,7 +272,7 @@ class MysqlPublisher:
                 self._stop.wait(wait_s)
                 wait_s = min(wait_s * 2, _RETRY_S[1])
 
-    def _prepare(self, server: Server, catalogue: Catalogue) -> Position | None:
+    def _prepare(self, server: Server, reading: LogReading) -> Position | None:
         """Where to read the log from; takes the snapshot first. ``None``: nothing is left to do."""
         publication = self._publication
         if self._has_used_numbers:
@@ -282,7 +282,7 @@ class MysqlPublisher:
                 snapshot = Snapshot(
                     self._dsn,
                     server,
-                    catalogue,
+                    reading.catalogue,
                     publication,
                     wants=self._wants,
                     keys=self._keys,
@@ -291,6 +291,7 @@ class MysqlPublisher:
                     announce=self._announce,
                     stop=self._stop,
                     definitions=self._definitions,
+                    dated=reading.dated,
                 )
                 if snapshot.is_due:
                     snapshot.take()
@@ -301,7 +302,7 @@ class MysqlPublisher:
                 if self._behind is not None or publication.position:
                     position = self._behind or Position.decode(publication.position)
                     return check_position(connection, now, position, same_server=self._same_server)
-                begin = begin_position(connection, now, self._start)
+                begin = reading.dated(begin_position(connection, now, self._start))
                 self._remember_later(begin)
                 return begin
         except (pymysql.Error, OSError) as error:

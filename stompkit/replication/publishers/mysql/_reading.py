@@ -8,6 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+from pymysqlreplication.event import FormatDescriptionEvent
+
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
 from stompkit.replication.publishers.mysql._definitions import Definitions
@@ -80,6 +83,15 @@ class LogReading:
             heartbeat_s=self.heartbeat_s,
             wants=self.wants,
         )
+
+    def dated(self, position: Position) -> Position:
+        """The position with the time at which its file was begun; raises what reading raises."""
+        by_place = msgspec.structs.replace(position, by_place=True)
+        with closing(self.stream(by_place, random_server_id(), is_blocking=False)) as stream:
+            for event in stream.events():
+                if isinstance(event, FormatDescriptionEvent):
+                    return msgspec.structs.replace(position, made=event.timestamp)
+        return position
 
     def read_again(self, xid: str, position: Position) -> list[RowChange]:
         """The changes of the one transaction that begins at a position, and was prepared by XA.

@@ -32,6 +32,8 @@ Start = Literal["oldest", "file", "now"] | tuple[str, int]
 #: The first position of a file.
 _FIRST: Final = 4
 _SYNTAX_ERROR: Final = 1064
+#: Where MySQL has the GTIDs in what it says of the log's end.
+_EXECUTED_AT: Final = 4
 _NUMBER: Final = re.compile(r"\.(\d+)$")
 
 
@@ -74,8 +76,8 @@ def read_server(connection: Connection[Any]) -> Server:
     return Server(version, "mariadb" in variables["version"].lower(), variables)
 
 
-def log_end(connection: Connection[Any]) -> tuple[str, int]:
-    """The file that is written now, and how long it is."""
+def log_end(connection: Connection[Any]) -> tuple[str, int, str]:
+    """The file that is written now, how long it is, and the GTIDs up to there, of MySQL."""
     with connection.cursor() as cursor:
         try:
             cursor.execute("SHOW MASTER STATUS")
@@ -86,7 +88,17 @@ def log_end(connection: Connection[Any]) -> tuple[str, int]:
         row = cursor.fetchone()
     if row is None:
         raise MysqlProblem("the server writes no binary log: start it with log_bin")
-    return text_of(row[0]), int(row[1])
+    return text_of(row[0]), int(row[1]), text_of(row[4]) if len(row) > _EXECUTED_AT else ""
+
+
+def _gtids_before(connection: Connection[Any], file: str) -> str | None:
+    """The GTIDs of all transactions in front of a file, of MySQL."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW BINLOG EVENTS IN %s LIMIT 3", (file,))
+        for row in cursor.fetchall():
+            if text_of(row[2]) == "Previous_gtids":
+                return text_of(row[5])
+    return None
 
 
 def _files(connection: Connection[Any]) -> dict[str, int]:
@@ -105,24 +117,41 @@ def _gtids_at(connection: Connection[Any], file: str, pos: int) -> dict[int, str
 
 
 def place(
-    connection: Connection[Any], server: Server, file: str, pos: int, *, made: int = 0
+    connection: Connection[Any],
+    server: Server,
+    file: str,
+    pos: int,
+    *,
+    executed: str | None = None,
 ) -> Position:
-    """A place of this server's log."""
+    """A place of this server's log; ``executed`` are the GTIDs up to there, of MySQL."""
     gtids = _gtids_at(connection, file, pos) if server.is_mariadb else None
-    gtid = gtid_set(gtids or {})
     return Position(
-        file=file, pos=pos, gtid=gtid, server_id=server.id, server=server.uid, made=made
+        file=file,
+        pos=pos,
+        gtid=gtid_set(gtids or {}),
+        executed=executed if _has_gtids(server) else None,
+        server_id=server.id,
+        server=server.uid,
     )
+
+
+def _has_gtids(server: Server) -> bool:
+    """Whether it is a MySQL server all of whose transactions have GTIDs."""
+    return not server.is_mariadb and server.is_on("gtid_mode")
 
 
 def begin_position(connection: Connection[Any], server: Server, start: Start) -> Position:
     """Where to begin without a checkpoint."""
     if isinstance(start, tuple):
         return place(connection, server, *start)
+    file, end, executed = log_end(connection)
+    if start == "now":
+        return place(connection, server, file, end, executed=executed)
     if start == "oldest":
-        return place(connection, server, next(iter(_files(connection))), _FIRST)
-    file, end = log_end(connection)
-    return place(connection, server, file, end if start == "now" else _FIRST)
+        file = next(iter(_files(connection)))
+    before = None if server.is_mariadb else _gtids_before(connection, file)
+    return place(connection, server, file, _FIRST, executed=before)
 
 
 def check_position(
@@ -160,11 +189,42 @@ def check_position(
                     f"at {position} there were the transactions {position.gtid}, and now there is "
                     f"something else: the log was reset or restored; {again}"
                 )
+        if _has_gtids(server) and not _is_within(connection, position.executed, "gtid_executed"):
+            raise OffsetLost(
+                f"at {position} there were the transactions {position.executed}, and now there "
+                f"are fewer: the log was reset or restored; {again}"
+            )
     elif _number(position.file) > _number(last) or _stem(position.file) != _stem(last):
         raise OffsetLost(f"the log has no {position.file} any more: it was reset; {again}")
     elif not (server.is_mariadb and position.gtid):
+        first = next(iter(files))
+        # With more files between, transactions without GTIDs might be among what was purged.
+        is_next = _number(first) == _number(position.file) + 1
+        if is_next and _has_gtids(server) and position.executed is not None:
+            purged = _variable(connection, "gtid_purged")
+            if _is_subset(connection, purged, position.executed):
+                return msgspec.structs.replace(position, file=first, pos=_FIRST, made=0)
         raise OffsetLost(f"the log has no {position.file} any more: it was purged; {again}")
     return position
+
+
+def _is_within(connection: Connection[Any], gtids: str | None, variable: str) -> bool:
+    """Whether all of some GTIDs, where they are known, are among those of a variable."""
+    return gtids is None or _is_subset(connection, gtids, _variable(connection, variable))
+
+
+def _is_subset(connection: Connection[Any], gtids: str, others: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT GTID_SUBSET(%s, %s)", (gtids, others))
+        row = cursor.fetchone()
+    return row is not None and bool(row[0])
+
+
+def _variable(connection: Connection[Any], name: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT @@GLOBAL.{name}")
+        row = cursor.fetchone()
+    return "" if row is None else text_of(row[0])
 
 
 def _number(file: str) -> int:

@@ -78,8 +78,13 @@ class Snapshot:
         announce: bool,
         stop: Event,
         definitions: Definitions,
+        dated: Callable[[Position], Position],
     ) -> None:
-        """Prepare; its progress is in the state of the publication."""
+        """Prepare; its progress is in the state of the publication.
+
+        ``dated`` adds to a position when its file was begun.
+        """
+        self._dated = dated
         self._dsn = dsn
         self._server = server
         self._catalogue = catalogue
@@ -120,7 +125,7 @@ class Snapshot:
                 }
                 order = parents_first(list(rows), self._catalogue.references())
                 self._progress = {
-                    "position": position.encode(),
+                    "position": self._dated(position).encode(),
                     "tables": [list(name) for name in order],
                     "after": None,
                     "rows": 0,
@@ -176,6 +181,7 @@ class Snapshot:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             cursor.execute("SET SESSION time_zone = '+00:00'")
+            executed = None
             if self._server.is_mariadb:
                 cursor.execute(begin)
                 cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
@@ -186,9 +192,9 @@ class Snapshot:
                 # MySQL does not tell the place that belongs to a snapshot.
                 cursor.execute("FLUSH TABLES WITH READ LOCK")
                 cursor.execute(begin)
-                file, pos = log_end(connection)
+                file, pos, executed = log_end(connection)
                 cursor.execute("UNLOCK TABLES")
-        return place(connection, self._server, file, pos)
+        return place(connection, self._server, file, pos, executed=executed)
 
     def _copied(self, before: list[list[Any]]) -> list[list[Any]]:
         """The places as of which tables were copied last."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
@@ -19,6 +20,7 @@ __all__ = [
     "CannotStore",
     "json_text",
     "misfit",
+    "mysql_document",
     "mysql_time",
     "number_in",
     "parsed",
@@ -33,6 +35,12 @@ INT64: Final = range(-(2**63), 2**63)
 MICROSECOND: Final = timedelta(microseconds=1)
 #: Numbers of more digits than databases have are not written out.
 _MOST_TEXT: Final = 200_000
+#: Numbers in JSON that a number of double precision may not hold: with many digits, or very small.
+_LONG_NUMBER: Final = re.compile(r"[0-9][0-9.]{15,}|[0-9][eE][+-]?[0-9]{3}")
+#: The whole numbers that a document of MySQL holds exactly.
+_MYSQL_INTEGERS: Final = range(-(2**63), 2**64)
+#: The most characters that one of them has.
+_MOST_INTEGER: Final = 20
 #: More than a column for whole numbers has anywhere.
 _MOST_DIGITS: Final = 400
 
@@ -114,6 +122,30 @@ def json_text(value: Value) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError):
         raise CannotStore(f"{type(value).__name__} is no JSON document") from None
+
+
+def mysql_document(text: str) -> str:
+    """The text of a document that MySQL's JSON keeps: numbers with a point are doubles there."""
+    if _LONG_NUMBER.search(text):
+        try:
+            json.loads(text, parse_float=_check_double, parse_int=_check_integer)
+        except (json.JSONDecodeError, RecursionError):
+            # The server says what is wrong with it.
+            pass
+    return text
+
+
+def _check_integer(text: str) -> None:
+    if len(text) > _MOST_INTEGER or int(text) not in _MYSQL_INTEGERS:
+        _check_double(text)
+
+
+def _check_double(text: str) -> None:
+    number = Decimal(text)
+    if Decimal(repr(float(text))) != number:
+        raise CannotStore(
+            f"{shown(number)} has more digits than a number in a JSON document of MySQL holds"
+        )
 
 
 def text_of(value: Value, length: int | None = None) -> str:

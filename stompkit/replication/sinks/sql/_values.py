@@ -24,6 +24,7 @@ from stompkit.replication.sinks.sql._forms import (
     CannotStore,
     json_text,
     misfit,
+    mysql_document,
     mysql_time,
     number_in,
     parsed,
@@ -402,6 +403,11 @@ class _Column:
 
         So older versions wrote what is a :class:`Json` now, and so columns of text come here.
         """
+        document = self._document(value)
+        # MariaDB's JSON is text, and the family of its columns is another.
+        return document if self.backend != "mysql" or self.lossy else mysql_document(document)
+
+    def _document(self, value: Value) -> str:
         if isinstance(value, Json):
             if self.backend == "sqlite" and value.text[0] in _NUMBER_BEGINS:
                 # It takes what looks like a number for one.

@@ -131,8 +131,13 @@ def insert_with_keys(
         if statement._return_defaults:
             return statement
         return statement.return_defaults(*keys, sort_by_parameter_order=True)
+    remedy = (
+        "have it return the key"
+        if connection.dialect.insert_executemany_returning
+        else "this database does not return them, so add objects to the session, or give the keys"
+    )
     raise UnseenChange(
-        f"INSERT INTO {name} of several rows whose keys the database makes: have it return the key"
+        f"INSERT INTO {name} of several rows whose keys the database makes: {remedy}"
     )
 
 

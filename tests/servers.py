@@ -42,6 +42,7 @@ __all__ = [
     "ServerMissing",
     "SqlServer",
     "mariadb",
+    "mariadb_type",
     "mysql",
     "postgresql",
     "redis",
@@ -466,6 +467,11 @@ def _server(kind: type[_Kind], config: pytest.Config) -> Iterator[_Kind]:
         server.remove()
 
 
+def mariadb_type() -> type[MariaDb]:
+    """MariaDB, or MySQL where it is asked for in its place."""
+    return MySql if MySql.fetch in os.environ.get(_WANTED, "").split() else MariaDb
+
+
 @pytest.fixture(scope="session")
 def postgresql(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
     """A PostgreSQL server."""
@@ -475,8 +481,7 @@ def postgresql(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
 @pytest.fixture(scope="session")
 def mariadb(pytestconfig: pytest.Config) -> Iterator[SqlServer]:
     """A MariaDB server, or the MySQL server that is asked for in its place."""
-    is_mysql = MySql.fetch in os.environ.get(_WANTED, "").split()
-    yield from _server(MySql if is_mysql else MariaDb, pytestconfig)
+    yield from _server(mariadb_type(), pytestconfig)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
-from tests.servers import mariadb, postgresql, redis, redis_server
+import pytest
+
+from tests.servers import MySql, mariadb, mariadb_type, postgresql, redis, redis_server
 
 __all__ = ["mariadb", "postgresql", "redis", "redis_server"]
+
+
+@pytest.fixture(autouse=True)
+def _mariadb_only(request: pytest.FixtureRequest) -> None:
+    """Skip what is marked ``mariadb_only`` where MySQL takes the place of MariaDB.
+
+    A test that runs on databases of several kinds still runs on the others.
+    """
+    if mariadb_type() is not MySql or not request.node.get_closest_marker("mariadb_only"):
+        return
+    values = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
+    if not any(value in ("postgresql", "sqlite") for value in values):
+        pytest.skip("MySQL has no such thing")

@@ -21,7 +21,7 @@ from stompkit.replication.tables import Tables
 from stompkit.testing._launching.polling import wait_until
 from tests.servers import MariaDb
 
-__all__ = ["DEADLINE_S", "Database", "Reading", "received"]
+__all__ = ["DEADLINE_S", "Database", "Reading", "numbers", "received"]
 
 #: How long a test waits for what has to come, in seconds.
 DEADLINE_S = 60.0
@@ -39,6 +39,12 @@ def received() -> Iterator[list[Changeset]]:
         yield found
 
 
+def numbers(count: int) -> str:
+    """A table for FROM whose column ``seq`` has the numbers from 1 on, in order."""
+    array = f"CONCAT('[', REPEAT('0,', {count - 1}), '0]')"
+    return f"JSON_TABLE({array}, '$[*]' COLUMNS (seq FOR ORDINALITY)) AS numbers"
+
+
 class Database:
     """A database of its own."""
 
@@ -48,6 +54,39 @@ class Database:
         self.name = server.new_database()
         self.url = server.url(self.name)
         self._connection = self.connect()
+
+    @property
+    def is_mysql(self) -> bool:
+        """Whether the server is MySQL itself."""
+        return self.server.dialect == "mysql"
+
+    @property
+    def gtid_start(self) -> str:
+        """What GTIDs of transactions of this server begin with."""
+        return f"{self.ask('SELECT @@server_uuid')[0][0]}:" if self.is_mysql else "0-1-"
+
+    def reset(self) -> None:
+        """Begin the log anew."""
+        self.run("RESET BINARY LOGS AND GTIDS" if self.is_mysql else "RESET MASTER")
+
+    def purge(self) -> None:
+        """Remove all files of the log but the last."""
+        last = self.end()[0]
+
+        def purged() -> bool:
+            self.run(f"PURGE BINARY LOGS TO '{last}'")
+            return len(self.ask("SHOW BINARY LOGS")) == 1
+
+        # Not while a reader that has gone is still known of.
+        assert wait_until(purged, DEADLINE_S)
+
+    def add_user(self, user: str, password: str = "", *, grants: str) -> None:
+        """Make a user, who may connect from here, in place of one of that name."""
+        self.run(
+            f"DROP USER IF EXISTS '{user}'@'localhost'",
+            f"CREATE USER '{user}'@'localhost' IDENTIFIED BY '{password}'",
+            f"GRANT {grants} ON *.* TO '{user}'@'localhost'",
+        )
 
     def connect(self, user: str = "root", password: str = "") -> Connection[Cursor]:
         """A connection of its own."""

@@ -52,6 +52,7 @@ def test_a_character_set_that_nobody_knows_is_found_before() -> None:
     assert unreadable(longest) == {"new"}
 
 
+@pytest.mark.mariadb_only
 def test_a_hidden_column_is_none(database: Database) -> None:
     database.run(
         "CREATE TABLE t (id INT PRIMARY KEY, a TEXT, DB_ROW_HASH_1 BIGINT UNSIGNED, UNIQUE (a))",

@@ -16,11 +16,8 @@ QUOTED = "p%40ss%2Fw%3Ard%25"
 
 
 def test_user_and_password_are_percent_decoded(database: Database) -> None:
-    database.run(
-        f"CREATE OR REPLACE USER 'a@b'@'localhost' IDENTIFIED BY '{SECRET}'",
-        "GRANT ALL PRIVILEGES ON *.* TO 'a@b'@'localhost'",
-        "CREATE TABLE t (id INT PRIMARY KEY)",
-    )
+    database.add_user("a@b", SECRET, grants="ALL PRIVILEGES")
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
     url = f"mysql://a%40b:{QUOTED}@localhost/?unix_socket={database.server.socket}"
     reading = Reading(database, url=url)
     database.run("INSERT INTO t VALUES (1)")
@@ -37,10 +34,7 @@ def test_secrets_are_in_no_log_no_repr_and_no_problem(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    database.run(
-        f"CREATE OR REPLACE USER 'c'@'localhost' IDENTIFIED BY '{SECRET}'",
-        "GRANT USAGE ON *.* TO 'c'@'localhost'",
-    )
+    database.add_user("c", SECRET, grants="USAGE")
     url = f"mysql://c:{QUOTED}@localhost/?unix_socket={database.server.socket}"
     publisher = MysqlPublisher(url)
     with pytest.raises(PreflightProblem) as refused:

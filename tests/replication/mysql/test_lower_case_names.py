@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.replication.mysql.reading import Database, Reading
-from tests.servers import MariaDb
+from tests.servers import MariaDb, MySql, mariadb_type
 
 
 class FoldingMariaDb(MariaDb):
@@ -17,9 +17,14 @@ class FoldingMariaDb(MariaDb):
         return [*super()._options(), "--lower-case-table-names=1"]
 
 
+class FoldingMySql(FoldingMariaDb, MySql):
+    """The same of MySQL."""
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[MariaDb]:
-    server = FoldingMariaDb()
+def server(mariadb: MariaDb) -> Iterator[MariaDb]:
+    del mariadb  # Where that can't be had, neither can this.
+    server = FoldingMySql() if mariadb_type() is MySql else FoldingMariaDb()
     server.start()
     yield server
     server.remove()

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.events import RowChange
-from stompkit.replication.publishers.mysql import PreflightProblem, StreamProblem
+from stompkit.replication.events import RowChange, Source, make_changeset
+from stompkit.replication.publishers.mysql import OffsetLost, PreflightProblem, StreamProblem
 from stompkit.replication.publishers.mysql._packets import understandable
 from stompkit.replication.publishers.mysql._values import json_text
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.values import Json
 from tests.replication.drawn_tables import apply
 from tests.replication.mysql.reading import Database, Reading
@@ -72,6 +74,39 @@ def test_a_column_of_vectors_is_one_in_the_target(database: Database) -> None:
     without_key = RowChange(table="t", action="delete", key={}, before={"id": 1, "v": vector})
     apply(database.url, [without_key], create=False)
     assert database.ask("SELECT id FROM t") == ()
+
+
+@pytest.mark.parametrize(
+    "number", ["1.5", "-0.0", "12345678901234.5", "18446744073709551615", "-1e+200", "3.0e20"]
+)
+def test_documents_with_numbers_that_the_target_holds_are_stored(
+    database: Database, number: str
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, d JSON)")
+    after = {"id": 1, "d": Json(f'{{"n": [{number}]}}')}
+    change = RowChange(table="t", action="write", key={"id": 1}, after=after)
+    apply(database.url, [change], create=False)
+    ((document,),) = database.ask("SELECT d FROM t")
+    (found,) = json.loads(document, parse_float=Decimal, parse_int=Decimal)["n"]
+    assert found == Decimal(number)
+
+
+@pytest.mark.parametrize(
+    "number", ["0.10000000000000000001", "18446744073709551617", "-9223372036854775809", "4e-324"]
+)
+def test_documents_with_numbers_that_the_target_would_round_are_refused(
+    database: Database, number: str
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, d JSON)")
+    after = {"id": 1, "d": Json(f'{{"n": [{number}, 1]}}')}
+    change = RowChange(table="t", action="write", key={"id": 1}, after=after)
+    with pytest.raises(ApplyProblem, match=r"column 'd'.* has more digits than a number in a JSON"):
+        apply(database.url, [change], create=False)
+    sink = SqlSink(database.url, lossy=True)
+    sink.apply([make_changeset("origin", 1, [change], Source(kind="test"))])
+    sink.close()
+    ((document,),) = database.ask("SELECT d FROM t")
+    assert json.loads(document)["n"][0] == pytest.approx(float(number))
 
 
 def test_a_statement_that_was_logged_as_such_is_read(database: Database) -> None:
@@ -139,6 +174,49 @@ def test_a_server_that_compresses_everything_is_read(database: Database) -> None
         assert [change.key for change in reading.changes(snapshot="initial")] == [{"id": 1}]
     finally:
         database.run("SET GLOBAL binlog_transaction_compression = OFF")
+
+
+OTHER = "00000000-0000-0000-0000-00000000000"
+
+
+def test_files_that_were_read_to_their_end_can_be_purged(database: Database) -> None:
+    """Also where transactions of other servers come in another order than their numbers."""
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    reading = Reading(database, start="now")
+    assert reading.changes() == []
+    for number, gtid in enumerate((f"{OTHER}1:7", f"{OTHER}1:5", f"{OTHER}1:6", f"{OTHER}2:1")):
+        database.run(
+            f"SET gtid_next = '{gtid}'",
+            f"INSERT INTO t VALUES ({number})",
+            "SET gtid_next = AUTOMATIC",
+        )
+    database.run("INSERT INTO t VALUES (4)")
+    assert [change.key["id"] for change in reading.changes()] == [0, 1, 2, 3, 4]
+    database.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (5)")
+    database.purge()
+    assert [change.key["id"] for change in reading.changes()] == [5]
+    # Behind a file that was never seen nobody knows what was in it.
+    database.run("FLUSH BINARY LOGS", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (6)")
+    database.purge()
+    with pytest.raises(OffsetLost, match="purged"):
+        reading.changes()
+
+
+@pytest.mark.parametrize("gtid", ["AUTOMATIC", f"{OTHER}3:2", "AUTOMATIC:tag"])
+def test_one_transaction_in_a_purged_file_is_too_much(database: Database, gtid: str) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    reading = Reading(database, start="now")
+    database.run("INSERT INTO t VALUES (1)")
+    reading.changes(snapshot="initial")
+    database.run(
+        f"SET gtid_next = '{gtid}'",
+        "INSERT INTO t VALUES (2)",
+        "SET gtid_next = AUTOMATIC",
+        "FLUSH BINARY LOGS",
+    )
+    database.purge()
+    with pytest.raises(OffsetLost, match="purged"):
+        reading.changes()
 
 
 @pytest.fixture

@@ -28,6 +28,11 @@ class Target:
         self.url = url
         self.engine: Engine = create_engine(url)
 
+    @property
+    def is_mysql(self) -> bool:
+        """Whether MySQL takes the place of MariaDB."""
+        return self.engine.url.get_backend_name() == "mysql"
+
     def execute(self, *statements: str) -> None:
         """Change something."""
         with self.engine.begin() as connection:

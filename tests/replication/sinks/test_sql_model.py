@@ -150,7 +150,8 @@ def opened(sinks: ExitStack, target: Target) -> SqlSink:
 
 def test_tables_end_as_the_model_says(target: Target) -> None:
     for name, (columns, _) in TABLES.items():
-        collate = target.pick(sqlite="", postgresql="", mariadb=" COLLATE utf8mb4_nopad_bin")
+        exact = "utf8mb4_0900_bin" if target.is_mysql else "utf8mb4_nopad_bin"
+        collate = target.pick(sqlite="", postgresql="", mariadb=f" COLLATE {exact}")
         target.execute(f"CREATE TABLE {name} ({columns}){collate}")
 
     @settings(

@@ -24,8 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["pytester", "tests.browser"]
-#: A project of its own, which a test runs.
-collect_ignore = ["integration/stranger"]
+#: Projects of their own, which tests run.
+collect_ignore = ["integration/neighbours", "integration/stranger"]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -45,7 +45,7 @@ def test_the_smallest_inputs_are_borne(name: str) -> None:
 
 def test_every_module_is_a_target() -> None:
     modules = {path.stem for path in (ROOT / "fuzz").glob("[a-z]*.py")}
-    assert modules == {*TARGETS, "network"}
+    assert modules == {*TARGETS, "network", "difference"}
     assert {path.name for path in CORPUS.iterdir()} == {*TARGETS}
 
 

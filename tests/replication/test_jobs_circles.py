@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -56,7 +56,11 @@ def run(url: str, *statements: str) -> None:
 @pytest.mark.parametrize("target", ["postgresql", "mariadb"])
 @pytest.mark.parametrize("source", ["postgresql", "mariadb"])
 def test_rows_in_circles_are_there_when_the_job_has_ended(
-    request: pytest.FixtureRequest, tmp_path: Path, source: str, target: str, snapshot: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    source: str,
+    target: str,
+    snapshot: Literal["initial", "only"],
 ) -> None:
     servers: list[SqlServer] = [request.getfixturevalue(each) for each in (source, target)]
     here, there = (server.url(server.new_database()) for server in servers)

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import inspect
+from sqlalchemy import Connection, Engine, event, inspect
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import ApplyProblem
@@ -656,6 +656,28 @@ def test_dead_letters_are_written_down_and_the_rest_is_applied(
     assert "column 'b'" in found[0][4]
     assert found[2][4] == "?"
     assert made.fence() == {0: 4}
+
+
+@pytest.mark.parametrize("target", ["postgresql"], indirect=True)
+def test_rows_that_are_refused_leave_no_locks(target: Target, pipeline: MakePipeline) -> None:
+    """PostgreSQL has room for some thousands in all, and each savepoint that is left has one."""
+    target.execute("CREATE TABLE t (id INT PRIMARY KEY, b INT CHECK (b < 5))")
+    made = pipeline(replace(JOB, dead_letters=True))
+    counts: list[int] = []
+
+    def count(connection: Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid'"
+            counts.append(connection.exec_driver_sql(locks).scalar_one())
+
+    event.listen(Engine, "commit", count)
+    try:
+        done = made.run(rows_of(*(write(number, b=number) for number in range(60))))
+    finally:
+        event.remove(Engine, "commit", count)
+    assert done.dead_letters == 55
+    assert counts
+    assert max(counts) < 10
 
 
 def test_unique_values_that_change_hands_do_so(target: Target, pipeline: MakePipeline) -> None:

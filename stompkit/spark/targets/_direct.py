@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -98,7 +98,8 @@ def apply(
             tally.refuse(_unless_wider(connection, session, step, problems))
             continue
         try:
-            with session.database.errors(), _nested(connection, can_fail=job.dead_letters):
+            alone = session.database.savepoint(connection) if job.dead_letters else nullcontext()
+            with session.database.errors(), alone:
                 if history is not None:
                     history.do(connection, session, step, plan)
                 else:
@@ -181,13 +182,3 @@ def plan_all(
                     columns.update(HISTORY_COLUMNS)
         raise Lacks(lacking)
     return [(step, session.plan_step(connection, step)) for step in steps]
-
-
-@contextmanager
-def _nested(connection: Connection, *, can_fail: bool) -> Iterator[None]:
-    """Undo what fails, and nothing but that."""
-    if not can_fail:
-        yield
-        return
-    with connection.begin_nested():
-        yield

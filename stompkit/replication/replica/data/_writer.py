@@ -89,6 +89,8 @@ class Writer:
                 # It is about the transaction, which ends.
                 raise
             self._connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {name}")
+            # Else all later ones were within it.
+            self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {name}")
             raise Refused(reason) from None
         finally:
             self._depth -= 1

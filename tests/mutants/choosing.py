@@ -20,6 +20,7 @@ __all__ = ["Chooser", "TestMap", "covering", "measured_files", "seconds_of"]
 
 #: These look at sources, packages or counts of instructions, not at behaviour.
 _LEFT_OUT: Final = (
+    "tests/integration/neighbours/",
     "tests/mutants/",
     "tests/test_docs",
     "tests/test_instructions.py",

@@ -23,6 +23,8 @@ _INTENDED_S: Final = 280.0
 _SMALL_S: Final = 170.0
 #: Folders whose tests share an expensive fixture, the JVM of Spark, are one part each.
 _TOGETHER: Final = ("tests/spark",)
+#: Projects of their own, which tests run.
+_PROJECTS: Final = ("tests/integration/neighbours/", "tests/integration/stranger/")
 
 Times = Mapping[str, float]
 """Seconds that a part, or a file of tests, took when it was last recorded."""
@@ -64,6 +66,8 @@ def suite_files(times: Times, prefix: str = "") -> Iterator[SuiteFile]:
     """Yield all files of tests; *prefix* begins the names of their recorded durations."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         name = path.relative_to(ROOT).as_posix()
+        if name.startswith(_PROJECTS):
+            continue
         yield SuiteFile(name, times.get(prefix + name, times.get(name, _UNKNOWN_S)))
 
 

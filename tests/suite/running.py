@@ -174,6 +174,6 @@ def _read_report(report: Path, outcome: Outcome) -> None:
 
 def _file_of(case: ElementTree.Element) -> str:
     """Return the file of a test; where its function comes from elsewhere, by its class."""
-    parts = case.get("classname", "").split(".")
+    parts = [each for each in case.get("classname", "").split(".") if each]
     paths = (Path(*parts[:end]).with_suffix(".py") for end in range(len(parts), 0, -1))
     return next((str(path) for path in paths if (ROOT / path).exists()), case.get("file", ""))

@@ -79,6 +79,13 @@ def test_outcomes_are_counted(tmp_path: Path) -> None:
     assert "assert False" in outcome.log.read_text(encoding="utf-8")
 
 
+def test_a_file_that_can_not_be_imported_is_a_failure(tmp_path: Path) -> None:
+    part = part_of(tmp_path, "import a_module_that_there_is_not\n")
+    [outcome] = Runner(tmp_path / "logs", 1).run([part], lambda outcome: None, lambda: None)
+    assert not outcome.is_good
+    assert outcome.failed == 1
+
+
 def test_a_part_without_tests_for_the_options_is_good(tmp_path: Path) -> None:
     part = part_of(tmp_path, "")
     (outcome,) = run(tmp_path, part)

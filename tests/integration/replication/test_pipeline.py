@@ -204,5 +204,7 @@ def test_a_replica_and_an_event_store_are_right_in_the_end_whatever_is_killed(
         for _, each in SparkEventStore(tmp_path / "events", history=True).events()
     )
     assert set(numbers.values()) == {1}
-    (origin,) = {origin for origin, _ in numbers}
-    assert sorted(numbers) == [(origin, number) for number in range(1, len(numbers) + 1)]
+    assert len({origin for origin, _ in numbers}) == 1
+    # Of the changeset without changes that ends the snapshot the store has nothing.
+    stored = {number for _, number in numbers}
+    assert len(set(range(1, max(stored) + 1)) - stored) == 1

@@ -63,9 +63,7 @@ class Page:
 
 
 @pytest.fixture
-def page(
-    stomp_broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Page]:
+def page(stomp_broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Page:
     """The page, the file that it shows, and where that writes."""
     page = Page(stomp_broker, tmp_path)
     text = page.block('name = "shop"').replace('["orders", "customers"]', '["orders"]')
@@ -73,7 +71,7 @@ def page(
     (tmp_path / "shop.toml").write_text(f"{text}\n{page.block('[analytics]')}\n")
     (tmp_path / "var/www").mkdir(parents=True)
     monkeypatch.setenv("SHOP_COPY", f"sqlite:///{tmp_path}/copy.db")
-    yield page
+    return page
 
 
 @contextmanager

@@ -222,11 +222,11 @@ def test_one_transaction_in_a_purged_file_is_too_much(database: Database, gtid: 
 @pytest.fixture
 def in_parts(database: Database) -> Iterator[Database]:
     """A database whose server logs what has changed of documents, and no more."""
-    database.run("SET GLOBAL binlog_row_value_options = PARTIAL_JSON")
-    with closing(database.connect()) as connection:
-        database.run("SET SESSION binlog_row_value_options = PARTIAL_JSON")
-        del connection
-        yield database
+    database.run(
+        "SET GLOBAL binlog_row_value_options = PARTIAL_JSON",
+        "SET SESSION binlog_row_value_options = PARTIAL_JSON",
+    )
+    yield database
     database.run("SET GLOBAL binlog_row_value_options = ''")
 
 

@@ -17,6 +17,7 @@ from pymysql.protocol import MysqlPacket
 from pymysqlreplication.constants import FIELD_TYPE
 
 from stompkit.replication.publishers.mysql import _payloads
+from stompkit.replication.publishers.mysql._numbers import number_at
 
 __all__ = ["LogConnection", "understandable"]
 
@@ -109,14 +110,14 @@ def _without_vectors(body: bytes) -> bytes:
     at = 8
     at += body[at] + 2  # the schema's name and a NUL
     at += body[at] + 2  # the table's
-    count, at = _number(body, at)
+    count, at = number_at(body, at)
     types = body[at : at + count]
     if _VECTOR not in types:
         return body
     types = types.replace(bytes((_VECTOR,)), bytes((FIELD_TYPE.BLOB,)))
     made = body[:at] + types
     at += count
-    length, begin = _number(body, at)
+    length, begin = number_at(body, at)
     # Behind the details of types come the bits of columns that may be NULL.
     optional = begin + length + (count + 7) // 8
     return made + body[at:optional] + _known_fields(body[optional:])
@@ -127,21 +128,12 @@ def _known_fields(content: bytes) -> bytes:
     kept = []
     at = 0
     while at < len(content):
-        length, begin = _number(content, at + 1)
+        length, begin = number_at(content, at + 1)
         end = begin + length
         if content[at] <= _LAST_KNOWN_FIELD:
             kept.append(content[at:end])
         at = end
     return b"".join(kept)
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number in one to nine octets, and the place behind it."""
-    first = data[at]
-    if first < 251:
-        return first, at + 1
-    width = {252: 2, 253: 3, 254: 8}[first]
-    return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
 
 
 _CHANGED: Final = {_QUERY: _without_variables, _TABLE_MAP: _without_vectors}

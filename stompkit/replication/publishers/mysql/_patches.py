@@ -12,30 +12,17 @@ import re
 from typing import Any, Final
 
 from stompkit.replication import values
+from stompkit.replication.publishers.mysql._numbers import number_at
 from stompkit.replication.publishers.mysql._values import binary_document, json_text
 from stompkit.replication.values import Json, Value
 
-__all__ = ["length_at", "patched"]
+__all__ = ["patched"]
 
 _REPLACE, _INSERT, _REMOVE = range(3)
-#: The octets of a number behind the octet that says how many there are.
-_WIDTHS: Final = {0xFC: 2, 0xFD: 3, 0xFE: 8}
-_LEAST_WIDE: Final = 0xFB
 #: One step of a path: a member, whose name may be a string of JSON, or an item by its number.
 _STEP: Final = re.compile(r'\.("(?:[^"\\]|\\.)*"|[^.\["]+)|\[(\d+)\]')
 
 _Step = str | int
-
-
-def length_at(data: bytes, at: int) -> tuple[int, int]:
-    """Return a length-encoded integer and where it ends; raise ``ValueError`` for what is none."""
-    first = data[at]
-    if first < _LEAST_WIDE:
-        return first, at + 1
-    if first not in _WIDTHS:
-        raise ValueError("a length in the log is none")
-    end = at + 1 + _WIDTHS[first]
-    return int.from_bytes(data[at + 1 : end], "little"), end
 
 
 def patched(document: Value, changes: bytes) -> Value:
@@ -48,12 +35,12 @@ def patched(document: Value, changes: bytes) -> Value:
     at = 0
     while at < len(changes):
         verb = changes[at]
-        length, at = length_at(changes, at + 1)
+        length, at = number_at(changes, at + 1)
         path = _steps(changes[at : at + length].decode())
         at += length
         part: Any = None
         if verb != _REMOVE:
-            length, at = length_at(changes, at)
+            length, at = number_at(changes, at)
             part = _tree(binary_document(changes[at : at + length]))
             at += length
         found = _changed(found, verb, path, part)

@@ -11,7 +11,8 @@ from pymysqlreplication.constants import FIELD_TYPE
 from stompkit.replication.events import RowChange
 from stompkit.replication.publishers.mysql._charsets import Decode
 from stompkit.replication.publishers.mysql._moments import Zero
-from stompkit.replication.publishers.mysql._patches import length_at, patched
+from stompkit.replication.publishers.mysql._numbers import number_at
+from stompkit.replication.publishers.mysql._patches import patched
 from stompkit.replication.publishers.mysql._tablemap import TableMap, is_hidden
 from stompkit.replication.publishers.mysql._values import Read, read_octets, reader
 from stompkit.replication.values import NoDate, Value
@@ -151,7 +152,7 @@ class TableRows:
             place = at
             while place < end:
                 before, place = read_before(data, place)
-                options, place = length_at(data, place)
+                options, place = number_at(data, place)
                 bits = 0
                 if options & _HAS_PARTS:
                     start, place = place, place + (len(self._documents) + 7) // 8

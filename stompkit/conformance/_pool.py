@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import selectors
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Final, cast
 
@@ -24,6 +27,9 @@ __all__ = ["Done", "Pool", "Task"]
 #: What a case may take beyond all that it is granted, in seconds, before its process is ended: it
 #: must be stuck then, which no case may be.
 _SLACK_S: Final = 30.0
+#: What processes may take to end once they have no case, in seconds.
+_END_S: Final = 5.0
+_CHUNK_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +52,80 @@ class Done(msgspec.Struct, kw_only=True):
     cut_short: str = ""
 
 
+class _Mother:
+    """The process that reads the cases once, and from which workers are forked."""
+
+    def __init__(self, task: bytes, ends: Iterable[socket.socket]) -> None:
+        """Start it; a worker is forked for each of *ends*."""
+        numbers = [end.fileno() for end in ends]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "stompkit.conformance._worker", *map(str, numbers)],
+            stdin=subprocess.PIPE,
+            pass_fds=numbers,
+        )
+        # Where it has ended, workers are heard no more.
+        with suppress(BrokenPipeError), cast("IO[bytes]", self._process.stdin) as stdin:
+            stdin.write(task + b"\n")
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Wait for its end, which comes with that of all workers."""
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
 class _Worker:
     """One process, and the case that it is busy with."""
 
-    def __init__(self, task: bytes) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "stompkit.conformance._worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self.input = cast("IO[bytes]", self.process.stdin)
-        self.output = cast("IO[bytes]", self.process.stdout)
+    def __init__(self, mother: _Mother, end: socket.socket) -> None:
+        self._mother = mother
+        self.end = end
         self.case: Case | None = None
         self.until = 0.0
-        self._say(task)
+        self._heard = b""
+        #: Its number, which it says first; None until then.
+        self._pid: int | None = None
 
     def begin(self, case: Case, limit_s: float) -> None:
         """Have it run a case."""
         self.case = case
         self.until = time.monotonic() + limit_s
-        self._say(case.id.encode())
+        # Where it has ended, reading from it will show that.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.end.sendall(case.id.encode() + b"\n")
 
-    def _say(self, line: bytes) -> None:
-        try:
-            self.input.write(line + b"\n")
-            self.input.flush()
-        except BrokenPipeError:
-            pass  # it has ended, which reading from it will show
+    def hear(self) -> bytes | None:
+        """Read; return its answer, None if that is not complete, or empty if it has ended."""
+        octets = b""
+        with suppress(ConnectionResetError):
+            octets = self.end.recv(_CHUNK_BYTES)
+        if not octets:
+            return octets
+        self._heard += octets
+        if self._pid is None and b"\n" in self._heard:
+            number, _, self._heard = self._heard.partition(b"\n")
+            self._pid = int(number)
+        if not self._heard.endswith(b"\n"):
+            return None
+        line, self._heard = self._heard, b""
+        return line
 
     def stop(self) -> None:
         """End it, whatever it does."""
-        self.process.kill()
-        self.process.wait()
-        self.input.close()
-        self.output.close()
+        if self.case is None:
+            pass  # it reads, and will see the end of its orders
+        elif self._pid is None:
+            self._mother.kill()
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        self.end.close()
 
 
 class Pool:
@@ -114,10 +160,8 @@ class Pool:
         waiting = deque(cases)
         task = msgspec.json.encode(self._task)
         with selectors.DefaultSelector() as selector, ExitStack() as stack:
-            for _ in range(min(self._jobs, len(waiting))):
-                worker = _Worker(task)
-                stack.callback(worker.stop)
-                selector.register(worker.output, selectors.EVENT_READ, worker)
+            for worker in _workers(task, min(self._jobs, len(waiting)), stack):
+                selector.register(worker.end, selectors.EVENT_READ, worker)
                 self._next(worker, waiting)
             while workers := [cast("_Worker", key.data) for key in selector.get_map().values()]:
                 left = min(worker.until for worker in workers) - time.monotonic()
@@ -126,7 +170,7 @@ class Pool:
                     if self._hear(worker, busy=len(workers)) and not self.cut_short:
                         self._next(worker, waiting)
                     if worker.case is None:
-                        selector.unregister(worker.output)
+                        selector.unregister(worker.end)
                 self._end_stuck(selector)
 
     def _next(self, worker: _Worker, waiting: deque[Case]) -> None:
@@ -140,8 +184,10 @@ class Pool:
 
         Gives whether it can be asked for another one.
         """
+        line = worker.hear()
+        if line is None:
+            return False
         case, worker.case = worker.case, None
-        line = worker.output.readline()
         if not line:
             self.errors.append(f"the process that ran {case and case.id} has ended")
             return False
@@ -159,4 +205,18 @@ class Pool:
             worker = cast("_Worker", key.data)
             if worker.case is not None and time.monotonic() >= worker.until:
                 self.errors.append(f"{worker.case.id} does not end")
-                selector.unregister(worker.output)
+                selector.unregister(worker.end)
+
+
+def _workers(task: bytes, number: int, stack: ExitStack) -> list[_Worker]:
+    """Start workers, which are ended with the stack."""
+    pairs = [socket.socketpair() for _ in range(number)]
+    mother = _Mother(task, [theirs for _, theirs in pairs])
+    # Behind the workers, which it would keep as zombies until then.
+    stack.callback(mother.stop)
+    workers = []
+    for ours, theirs in pairs:
+        theirs.close()
+        workers.append(_Worker(mother, ours))
+        stack.callback(workers[-1].stop)
+    return workers

@@ -1,12 +1,18 @@
-"""A process that runs cases for the pool: their names come in, what was found goes out."""
+"""Processes that run cases for the pool: their names come in, what was found goes out.
+
+    python -m stompkit.conformance._worker DESCRIPTOR [DESCRIPTOR ...]
+
+Standard input has the task. The cases are read once; then a process is forked for each descriptor,
+which is a socket. It writes its number first.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 import pytest
@@ -21,46 +27,62 @@ __all__ = ["main"]
 class _Worker(Session):
     """Takes the order of the cases from somebody else."""
 
-    def __init__(self, task: Task, orders: BinaryIO, answers: BinaryIO) -> None:
+    def __init__(self, task: Task, ends: list[socket.socket]) -> None:
         super().__init__(
             Selection(folder=Path(task.folder) if task.folder else None),
             task.address,
             task.capabilities,
         )
-        self._orders = orders
-        self._answers = answers
+        self._ends = ends
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run what is asked for, until nothing is any more."""
-        items = {item.stash[plugin.CASE].id: item for item in session.items}
-        for line in self._orders:
-            item = items[line.decode().strip()]
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-            self._tell(str(session.shouldstop or ""))
+        """Fork, and run what each is asked for, until nothing is any more."""
+        end = self._forked()
+        if end is not None:
+            with end:
+                self._serve(session, end)
         return True
 
-    def _tell(self, cut_short: str) -> None:
+    def _forked(self) -> socket.socket | None:
+        """Return the socket of a new process; None in the mother, once all these have ended."""
+        for end in self._ends:
+            if os.fork() == 0:
+                for other in self._ends:
+                    if other is not end:
+                        other.close()
+                return end
+        for end in self._ends:
+            end.close()
+        for _ in self._ends:
+            os.wait()
+        return None
+
+    def _serve(self, session: pytest.Session, end: socket.socket) -> None:
+        end.sendall(b"%d\n" % os.getpid())
+        items = {item.stash[plugin.CASE].id: item for item in session.items}
+        for line in end.makefile("rb"):
+            item = items[line.decode().strip()]
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+            sys.stdout.flush()
+            end.sendall(msgspec.json.encode(self._done(session)) + b"\n")
+
+    def _done(self, session: pytest.Session) -> Done:
         result = self.results.pop() if self.results else None
-        done = Done(result=result, errors=self.errors, cut_short=cut_short)
-        sys.stdout.flush()
-        self._answers.write(msgspec.json.encode(done) + b"\n")
-        self._answers.flush()
-        self.errors = []
+        errors, self.errors = self.errors, []
+        return Done(result=result, errors=errors, cut_short=str(session.shouldstop or ""))
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Run cases until the input ends."""
     # Both are the business of the process that has started this one, and ends it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # What a case prints must not get between the answers.
+    # Standard output is for the report alone.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    orders = sys.stdin.buffer
-    task = msgspec.json.decode(orders.readline(), type=Task)
-    run_pytest(_Worker(task, orders, answers))
+    task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
+    run_pytest(_Worker(task, [socket.socket(fileno=int(each)) for each in arguments]))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -47,7 +47,8 @@ def processes_below(directory: Path) -> list[str]:
 def pids(broker: RunningBroker) -> list[int]:
     """The processes of a broker, its guard left out."""
     processes = _processes(f"STOMPKIT_BROKER_DIRECTORY={broker.directory}\0")
-    return [int(each.partition(":")[0]) for each in processes if "_launching/guard.py" not in each]
+    found = [int(each.partition(":")[0]) for each in processes if "_launching/guard.py" not in each]
+    return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text() != "guard\n"]
 
 
 def states(broker: RunningBroker) -> set[str]:

@@ -76,8 +76,13 @@ class Why(Enum):
 class Guard:
     """One command and everything that it started."""
 
-    def __init__(self, command: list[str], grace_s: float, answers: int | None = None) -> None:
-        """Start ``command``; OSError where it can't be run."""
+    def __init__(
+        self, start: Callable[[], int], grace_s: float, answers: int | None = None
+    ) -> None:
+        """Start a command by calling ``start``, which returns its process id.
+
+        An OSError of it is raised.
+        """
         self._grace_s = grace_s
         self._answers = answers
         self._words: dict[bytes, Callable[[], None]] = {
@@ -98,12 +103,8 @@ class Guard:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_stop)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=_prepare_processes(),
-        )
+        adopt_orphans()
+        self._pid = start()
 
     def run(self) -> int | None:
         """Watch the command to its end; return its wait status, ``None`` if it can't be had."""
@@ -256,33 +257,55 @@ class Guard:
                 return True
             if pid == 0:
                 return False
-            if pid == self._process.pid:
+            if pid == self._pid:
                 self._status = status
 
     def _signal_group(self, number: int) -> bool:
         """Send a signal to the process group; say whether it has members."""
         try:
             # The group's number is the command's, and not free for others while it has members.
-            os.killpg(self._process.pid, number)
+            os.killpg(self._pid, number)
         except OSError:
             return False
         return True
 
 
-def _prepare_processes() -> Callable[[], None] | None:
-    """On Linux become the parent of orphans; return what the new process has to do first."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def adopt_orphans() -> None:
+    """On Linux become the parent of orphans among the descendants."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
-    def prepare() -> None:
-        """Have the command killed when the guard itself is, and not by a disk that is full."""
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+def depend_on_guard() -> None:
+    """On Linux have this process killed when the guard itself is, and not by a disk that is full.
+
+    The process has to be a child of the guard.
+    """
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         # Writing beyond the bound is to fail, as it does on a full disk, and not to be fatal.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    return prepare
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _starting(command: list[str]) -> Callable[[], int]:
+    """Return what starts a command in a session of its own."""
+
+    def start() -> int:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=depend_on_guard,
+        )
+        # It is this program that waits for it.
+        process.returncode = 0
+        return process.pid
+
+    return start
 
 
 def _processes() -> list[tuple[int, int]]:
@@ -324,11 +347,8 @@ def _stat(path: str) -> list[bytes] | None:
         return None
 
 
-def _end_like(status: int | None) -> int:
+def _end_like(code: int) -> int:
     """Return the exit status of the command, or die of the signal that it died of."""
-    if status is None:
-        return 1
-    code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
     # The command has left a core file, if any is wanted.
@@ -337,6 +357,17 @@ def _end_like(status: int | None) -> int:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
     return 128 - code
+
+
+def watch(guard: Guard, remove: str) -> int:
+    """Run a guard, and remove a directory if nobody is left to want it.
+
+    Returns how the command ended: its exit status, or minus the number of a signal.
+    """
+    status = guard.run()
+    if remove and guard.alone():
+        shutil.rmtree(remove, ignore_errors=True)
+    return 1 if status is None else os.waitstatus_to_exitcode(status)
 
 
 def main(arguments: list[str]) -> int:
@@ -357,14 +388,11 @@ def main(arguments: list[str]) -> int:
         print(_USAGE, file=sys.stderr)
         return 2
     try:
-        guard = Guard(command, grace_s, descriptor)
+        guard = Guard(_starting(command), grace_s, descriptor)
     except OSError as error:
         print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    status = guard.run()
-    if remove and guard.alone():
-        shutil.rmtree(remove, ignore_errors=True)
-    return _end_like(status)
+    return _end_like(watch(guard, remove))
 
 
 if __name__ == "__main__":

@@ -8,16 +8,17 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from stompkit.testing._launching.errors import BrokerError
+from stompkit.testing._launching.forking import ForkedGuard, can_fork, fork
+from stompkit.testing._launching.forkserver import DIRECTORY
 
 __all__ = ["LOG_NAME", "GuardedProcess", "ProcessLog"]
 
 LOG_NAME: Final = "broker.log"
-#: Set for every process of a broker, so that whoever finds one knows where it belongs.
-_DIRECTORY_VARIABLE: Final = "STOMPKIT_BROKER_DIRECTORY"
 _GUARD: Final = Path(__file__).with_name("guard.py")
 #: What the guard may take beyond the time that the command has, in seconds.
 _GUARD_S: Final = 15.0
@@ -46,6 +47,49 @@ class ProcessLog:
         return written.decode("utf-8", "replace")
 
 
+@dataclass(frozen=True)
+class _Start:
+    """What a guard is started with."""
+
+    command: list[str]
+    environment: Mapping[str, str]
+    directory: Path
+    working_directory: Path
+    grace_s: float
+    is_temporary: bool
+
+    def guard(self, log: int, answers: int) -> subprocess.Popen[bytes] | ForkedGuard:
+        """Start it, in the quickest way that there is; the arguments are descriptors."""
+        if can_fork(self.command, self.environment):
+            # Where that fails, what comes next shows why.
+            with contextlib.suppress(OSError):
+                return fork(
+                    self.command,
+                    self.environment,
+                    self.directory,
+                    self.working_directory,
+                    grace_s=self.grace_s,
+                    is_temporary=self.is_temporary,
+                    log=log,
+                    answers=answers,
+                )
+        guard = [sys.executable, "-I", str(_GUARD), "--grace", str(self.grace_s)]
+        guard += ["--answers", str(answers)]
+        if self.is_temporary:
+            guard += ["--remove", str(self.directory)]
+        return subprocess.Popen(
+            [*guard, "--", *self.command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=self.working_directory,
+            env={**self.environment, DIRECTORY: str(self.directory)},
+            pass_fds=[answers],
+            # Out of reach of the terminal's Ctrl-C: tests get to their end first.
+            start_new_session=True,
+        )
+
+
 class GuardedProcess:
     """A command under the guard, which ends it with this process; output goes to a log file."""
 
@@ -71,23 +115,17 @@ class GuardedProcess:
         self._stop_timeout_s = stop_timeout_s
         ours, answers = os.pipe()
         self._answers = open(ours, "rb", buffering=0)
-        guard = [sys.executable, "-I", str(_GUARD), "--grace", str(stop_timeout_s)]
-        guard += ["--answers", str(answers)]
-        if temporary:
-            guard += ["--remove", str(directory)]
+        start = _Start(
+            self.command,
+            environment,
+            directory,
+            working_directory or directory,
+            stop_timeout_s,
+            temporary,
+        )
         try:
             with self._log.path.open("ab") as log_file:
-                self._guard = subprocess.Popen(
-                    [*guard, "--", *command],
-                    stdin=subprocess.PIPE,
-                    stdout=log_file,
-                    stderr=subprocess.STDOUT,
-                    cwd=working_directory or directory,
-                    env={**environment, _DIRECTORY_VARIABLE: str(directory)},
-                    pass_fds=[answers],
-                    # Out of reach of the terminal's Ctrl-C: tests get to their end first.
-                    start_new_session=True,
-                )
+                self._guard = start.guard(log_file.fileno(), answers)
         except BaseException:
             self._answers.close()
             raise

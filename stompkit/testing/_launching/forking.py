@@ -1,0 +1,233 @@
+"""Brokers of Twisted from a process that has imported it already; see ``forkserver.py``."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from stompkit.testing._launching.forkserver import DIRECTORY, ROOM, Request
+
+__all__ = ["ForkedGuard", "can_fork", "fork"]
+
+#: Variables with which a process has to be started: coverage begins then, or somebody wants it.
+_STARTERS: Final = ("COV_CORE_", "COVERAGE_PROCESS_START", "STOMPKIT_NO_FORK")
+#: Changes from test to test, and is told anew each time.
+_TEST: Final = "PYTEST_CURRENT_TEST"
+_SERVER: Final = "stompkit.testing._launching.forkserver"
+#: All that brokers need; it is on Twisted, and this module is not.
+_IMPORTED: Final = "stompkit.testing.server.forkable"
+_PREFIX: Final = [sys.executable, "-m", "twisted"]
+_LIMITS: Final = sorted(
+    {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
+)
+#: How long to wait for the end of a server that has no brokers left, in seconds.
+_END_S: Final = 5.0
+
+
+class ForkedGuard:
+    """A guard that was forked; it has those methods of ``subprocess.Popen`` that are needed."""
+
+    def __init__(self, orders: int, status: int) -> None:
+        """Take the end that it reads orders from, and the one that it writes its status to.
+
+        Raises OSError where it was not forked.
+        """
+        self.stdin = open(orders, "wb", buffering=0)
+        self._status = open(status, "rb", buffering=0)
+        self._code: int | None = None
+        self._told = b""
+        self._read(None)
+        number, _, self._told = self._told.partition(b"\n")
+        if not number:
+            self.stdin.close()
+            self._status.close()
+            raise OSError("the process that forks brokers has ended")
+        self._pid = int(number)
+
+    def poll(self) -> int | None:
+        """Return how the command ended, None if it has not."""
+        self._read(0.0)
+        return self._code
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait for the end of the command; raises subprocess.TimeoutExpired."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._code is None:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._read(left_s):
+                raise subprocess.TimeoutExpired(_PREFIX, timeout_s or 0.0)
+        return self._code
+
+    def kill(self) -> None:
+        """Kill the guard; harmless when it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def _read(self, timeout_s: float | None) -> bool:
+        """Read what it says; return whether there was something in time."""
+        if self._status.closed:
+            return True
+        # Not select(), which takes no descriptor above 1,023: tests can have many open.
+        readable = select.poll()
+        readable.register(self._status, select.POLLIN)
+        if not readable.poll(None if timeout_s is None else timeout_s * 1000):
+            return False
+        octets = self._status.read(64)
+        self._told += octets or b""
+        if not octets:
+            self._status.close()
+            # One that was killed has said nothing.
+            self._code = int(self._told) if self._told.strip() else -signal.SIGKILL
+        return True
+
+
+class _Key(NamedTuple):
+    """What a process has from its parent, and can't be changed by others later."""
+
+    owner: int
+    environment: tuple[tuple[str, str], ...]
+    limits: tuple[tuple[int, int], ...]
+    umask: str
+
+
+class _Server:
+    """A process that forks brokers."""
+
+    def __init__(self, key: _Key) -> None:
+        """Start it; raises OSError where that is not possible."""
+        self.key = key
+        self._guards: list[ForkedGuard] = []
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", _SERVER, str(theirs.fileno()), _IMPORTED],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={**dict(key.environment), DIRECTORY: " " * ROOM},
+                pass_fds=[theirs.fileno()],
+                # Out of reach of the terminal's Ctrl-C: tests get to their end first.
+                start_new_session=True,
+            )
+
+    def fork(self, request: Request, log: int, answers: int) -> ForkedGuard:
+        """Fork a guard; raises OSError where that is not possible."""
+        with ExitStack() as theirs, ExitStack() as ours:
+            their_orders, orders = os.pipe()
+            theirs.callback(os.close, their_orders)
+            ours.callback(os.close, orders)
+            status, their_status = os.pipe()
+            theirs.callback(os.close, their_status)
+            ours.callback(os.close, status)
+            descriptors = [their_orders, log, answers, their_status]
+            socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
+            ours.pop_all()
+        guard = ForkedGuard(orders, status)
+        self._guards = [each for each in self._guards if each.poll() is None]
+        self._guards.append(guard)
+        return guard
+
+    def close(self) -> None:
+        """Let it end as soon as its brokers have."""
+        self._channel.close()
+
+    def wait(self) -> None:
+        """Wait until it has ended, if no broker runs."""
+        if all(guard.poll() is not None for guard in self._guards):
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is there no more."""
+        return self._process.poll() is not None
+
+
+#: The last one forks; the others go when their brokers have ended.
+_SERVERS: Final[list[_Server]] = []
+_LOCK: Final = threading.Lock()
+
+
+def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return whether a command is one of Twisted, and nothing has to be done at its start."""
+    return (
+        sys.platform == "linux"
+        and list(command[: len(_PREFIX)]) == _PREFIX
+        and not any(name.startswith(_STARTERS) for name in environment)
+    )
+
+
+def fork(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    directory: Path,
+    working_directory: Path,
+    *,
+    grace_s: float,
+    is_temporary: bool,
+    log: int,
+    answers: int,
+) -> ForkedGuard:
+    """Run a command of Twisted under a guard; raises OSError where it can't be forked."""
+    request = Request(
+        arguments=list(command[len(_PREFIX) :]),
+        directory=str(directory),
+        working_directory=str(working_directory),
+        grace_s=grace_s,
+        remove=str(directory) if is_temporary else "",
+        test=environment.get(_TEST),
+    )
+    with _LOCK:
+        return _server(environment).fork(request, log, answers)
+
+
+def _server(environment: Mapping[str, str]) -> _Server:
+    """Return the server that has what this process would give to a new one."""
+    key = _Key(
+        os.getpid(),
+        tuple(sorted(each for each in environment.items() if each[0] != _TEST)),
+        tuple(resource.getrlimit(number) for number in _LIMITS),
+        _umask(),
+    )
+    if _SERVERS and _SERVERS[-1].key == key and not _SERVERS[-1].has_ended:
+        return _SERVERS[-1]
+    if _SERVERS and _SERVERS[-1].key.owner != key.owner:
+        # Those of a process that this one was forked from are not its business.
+        for each in _SERVERS:
+            each.close()
+        _SERVERS.clear()
+    if not _SERVERS:
+        atexit.register(_close_all)
+    else:
+        _SERVERS[-1].close()
+    _SERVERS[:] = [each for each in _SERVERS if not each.has_ended]
+    _SERVERS.append(_Server(key))
+    return _SERVERS[-1]
+
+
+def _umask() -> str:
+    """Return what Linux says of it: to ask in the usual way is to change it for other threads."""
+    lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+    return next((line for line in lines if line.startswith("Umask:")), "")
+
+
+def _close_all() -> None:
+    for each in _SERVERS:
+        if each.key.owner == os.getpid():
+            each.close()
+            each.wait()

@@ -1,0 +1,171 @@
+"""Fork brokers from a process that has imported what they need: that takes most of their start.
+
+    python -m stompkit.testing._launching.forkserver DESCRIPTOR MODULE
+
+The module is imported first, and what brokers need with it. The descriptor is a socket of type
+SOCK_SEQPACKET, whose other end has the parent of this program. Each packet is a :class:`Request` in
+JSON, with four descriptors: what the guard reads (see ``guard.py``), where the broker writes, where
+the guard answers, and where its process id and then its exit status (or minus the number of a
+signal) are written, a line each.
+
+When the socket is closed this program ends as soon as all guards have; when its parent is another,
+at once, and the guards end with it. Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from typing import Final, TypedDict
+
+from stompkit.testing._launching.guard import Guard, depend_on_guard, watch
+
+__all__ = ["DIRECTORY", "ROOM", "Request", "main"]
+
+#: The variable of every process of a broker, so that whoever finds one knows where it belongs. A
+#: forked process has room for *ROOM* octets of it.
+DIRECTORY: Final = "STOMPKIT_BROKER_DIRECTORY"
+ROOM: Final = 4_096
+#: How often to look whether the parent has changed: a process that the parent forked may have kept
+#: the socket open.
+_PARENT_CHECK_S: Final = 0.5
+_REQUEST_BYTES: Final = 1 << 18
+_DESCRIPTORS: Final = 4
+
+
+class Request(TypedDict):
+    """What is run, and how."""
+
+    arguments: list[str]
+    """Arguments of ``python -m twisted``."""
+    directory: str
+    """Where the broker's files are."""
+    working_directory: str
+    grace_s: float
+    remove: str
+    """The directory that the guard removes if nobody is left to want it, or an empty string."""
+    test: str | None
+    """The variable PYTEST_CURRENT_TEST."""
+
+
+def _serve(channel: socket.socket, parent: int) -> Request | None:
+    """Fork guards; return in a broker's process, and with None at the end."""
+    while os.getppid() == parent:
+        _reap(os.WNOHANG)
+        if not select.select([channel], [], [], _PARENT_CHECK_S)[0]:
+            continue
+        packet, descriptors, _, _ = socket.recv_fds(channel, _REQUEST_BYTES, _DESCRIPTORS)
+        if not packet:
+            _reap(0)
+            return None
+        request: Request = json.loads(packet)
+        if os.fork() == 0:
+            channel.close()
+            return _guard(request, *descriptors)
+        for each in descriptors:
+            os.close(each)
+    return None
+
+
+def _reap(options: int) -> None:
+    """Collect guards that have ended, or with no option wait for all of them."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, options)[0]:
+            pass
+
+
+class _IsBroker(BaseException):
+    """Leads a broker's process out of what its guard does."""
+
+
+def _guard(request: Request, orders: int, log: int, answers: int, status: int) -> Request:
+    """Be the guard of a broker; return in the broker's own process."""
+    os.write(status, b"%d\n" % os.getpid())
+    os.setsid()
+    for ours, standard in ((orders, 0), (log, 1), (log, 2)):
+        os.dup2(ours, standard)
+    os.close(orders)
+    os.close(log)
+    _show(request["directory"], "guard")
+    try:
+        code = watch(Guard(_fork_broker, request["grace_s"], answers), request["remove"])
+    except _IsBroker:
+        return request
+    except BaseException:
+        # To the broker's log.
+        traceback.print_exc()
+        code = 1
+    os.write(status, b"%d\n" % code)
+    os._exit(0)
+
+
+def _fork_broker() -> int:
+    """Return the process id of what is to be the broker; raise _IsBroker in there."""
+    if pid := os.fork():
+        return pid
+    depend_on_guard()
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for each in map(int, os.listdir("/proc/self/fd")):
+        # That of the folder itself is closed already.
+        if each > 2:
+            with suppress(OSError):
+                os.close(each)
+    raise _IsBroker
+
+
+def _show(directory: str, name: str) -> None:
+    """Let others see what this process is: its name, and the variable of its first environment."""
+    with suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(name)
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    address = libc.getenv(DIRECTORY.encode())
+    octets = os.fsencode(directory)
+    if address and len(octets) < ROOM:
+        ctypes.memset(address, 0, ROOM)
+        ctypes.memmove(address, octets, len(octets))
+
+
+def _run(request: Request) -> None:
+    """Do what ``python -m twisted`` does."""
+    _show(request["directory"], "twist")
+    os.environ[DIRECTORY] = request["directory"]
+    if request["test"] is not None:
+        os.environ["PYTEST_CURRENT_TEST"] = request["test"]
+    os.chdir(request["working_directory"])
+    sys.path[0] = os.getcwd()
+    sys.argv[1:] = request["arguments"]
+    runpy.run_module("twisted", run_name="__main__", alter_sys=True)
+
+
+def main(descriptor: int, module: str) -> None:
+    """Run the program."""
+    parent = os.getppid()
+    importlib.import_module(module)
+    # What is there now is of no concern to the collectors of forked processes.
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=descriptor) as channel:
+        request = _serve(channel, parent)
+    if request is not None:
+        _run(request)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

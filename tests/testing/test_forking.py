@@ -1,0 +1,109 @@
+"""Brokers are forked from a process that has imported Twisted; nobody can tell, but by the time."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from stompkit.testing import LaunchConfig, RunningBroker, launch
+from stompkit.testing._launching.polling import wait_until
+from tests.testing.launching import pids
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux is forked on")
+CONFIG = LaunchConfig(name="stompkit")
+
+
+def status(pid: int, name: str) -> str:
+    """What Linux says of a process."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(rf"^{name}:\s*(.*)$", text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The variables that a process began with."""
+    pairs = os.fsdecode(Path(f"/proc/{pid}/environ").read_bytes()).split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def server_of(broker: RunningBroker) -> int:
+    """The process that a broker's guard was forked from."""
+    (pid,) = pids(broker)
+    return int(status(int(status(pid, "PPid")), "PPid"))
+
+
+def test_brokers_are_of_one_process() -> None:
+    with launch(CONFIG) as one, launch(CONFIG) as other:
+        assert server_of(one) == server_of(other)
+        assert pids(one) != pids(other)
+        assert one.port != other.port
+
+
+def test_a_broker_has_what_its_test_has_at_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables, limits and the mask of files may change between two brokers."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with launch(CONFIG) as before:
+        monkeypatch.setenv("STOMPKIT_OF_A_TEST", "yes")
+        mask = os.umask(0o077)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit - 1, most))
+        try:
+            with launch(CONFIG) as after:
+                (old,), (new,) = pids(before), pids(after)
+                assert "STOMPKIT_OF_A_TEST" not in environment(old)
+                assert environment(new)["STOMPKIT_OF_A_TEST"] == "yes"
+                assert status(new, "Umask") == "0077"
+                files = Path(f"/proc/{new}/limits").read_text()
+                assert re.search(rf"^Max open files +{limit - 1} ", files, re.MULTILINE)
+                # One that was there before lives on.
+                before.client().disconnect()
+        finally:
+            os.umask(mask)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+
+
+def test_a_broker_has_no_descriptor_of_another() -> None:
+    with launch(CONFIG) as one, launch(CONFIG) as other:
+        links = [
+            {
+                os.readlink(each)
+                for each in Path(f"/proc/{pid}/fd").iterdir()
+                if not each.name.isdigit() or int(each.name) > 2
+            }
+            for broker in (one, other)
+            for pid in pids(broker)
+        ]
+        shared = {each for each in set.intersection(*links) if not each.startswith("anon_inode")}
+        assert shared <= {"/dev/null"}
+
+
+def test_a_server_that_is_killed_takes_its_brokers_along_and_is_replaced() -> None:
+    with launch(CONFIG) as broker:
+        (pid,) = pids(broker)
+        server = server_of(broker)
+        os.kill(server, signal.SIGKILL)
+        assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30.0)
+        with launch(CONFIG) as other:
+            assert server_of(other) != server
+            other.client().disconnect()
+
+
+def test_where_no_process_can_be_forked_one_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOMPKIT_NO_FORK", "1")
+    with launch(CONFIG) as broker:
+        (pid,) = pids(broker)
+        assert b"twisted" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        broker.client().disconnect()
+
+
+def test_how_a_broker_ended_is_known() -> None:
+    with launch(CONFIG) as broker:
+        (pid,) = pids(broker)
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: not broker.is_running, 30.0)

@@ -33,6 +33,10 @@ _PREFIX: Final = [sys.executable, "-m", "twisted"]
 _LIMITS: Final = sorted(
     {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
 )
+#: How long a guard may take to be there, imports of the server included, in seconds.
+_START_S: Final = 60.0
+#: How long to wait at a time, in seconds: another thread may see the end.
+_WAIT_S: Final = 0.05
 #: How long to wait for the end of a server that has no brokers left, in seconds.
 _END_S: Final = 5.0
 
@@ -47,52 +51,58 @@ class ForkedGuard:
         """
         self.stdin = open(orders, "wb", buffering=0)
         self._status = open(status, "rb", buffering=0)
-        self._code: int | None = None
-        self._told = b""
-        self._read(None)
-        number, _, self._told = self._told.partition(b"\n")
-        if not number:
+        os.set_blocking(status, False)
+        self._lock = threading.Lock()
+        self._lines: list[bytes] = []
+        self._has_ended = False
+        deadline = time.monotonic() + _START_S
+        while not self._lines and not self._has_ended and time.monotonic() < deadline:
+            self._read(_WAIT_S)
+        if not self._lines:
             self.stdin.close()
             self._status.close()
-            raise OSError("the process that forks brokers has ended")
-        self._pid = int(number)
+            raise OSError("the process that forks brokers has ended, or does nothing")
 
     def poll(self) -> int | None:
         """Return how the command ended, None if it has not."""
         self._read(0.0)
-        return self._code
+        if not self._has_ended:
+            return None
+        # One that was killed has not said it.
+        return int(self._lines[1]) if len(self._lines) > 1 else -signal.SIGKILL
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Wait for the end of the command; raises subprocess.TimeoutExpired."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._code is None:
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._read(left_s):
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise subprocess.TimeoutExpired(_PREFIX, timeout_s or 0.0)
-        return self._code
+            self._read(_WAIT_S)
+        return code
 
     def kill(self) -> None:
         """Kill the guard; harmless when it has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                os.kill(int(self._lines[0]), signal.SIGKILL)
 
-    def _read(self, timeout_s: float | None) -> bool:
-        """Read what it says; return whether there was something in time."""
-        if self._status.closed:
-            return True
-        # Not select(), which takes no descriptor above 1,023: tests can have many open.
-        readable = select.poll()
-        readable.register(self._status, select.POLLIN)
-        if not readable.poll(None if timeout_s is None else timeout_s * 1000):
-            return False
-        octets = self._status.read(64)
-        self._told += octets or b""
-        if not octets:
-            self._status.close()
-            # One that was killed has said nothing.
-            self._code = int(self._told) if self._told.strip() else -signal.SIGKILL
-        return True
+    def _read(self, timeout_s: float) -> None:
+        """Read what it says, if something comes in time; several threads may do so."""
+        if timeout_s and not self._has_ended:
+            # Not select(), which takes no descriptor above 1,023: tests can have many open.
+            readable = select.poll()
+            with suppress(ValueError):  # another thread has seen the end
+                readable.register(self._status, select.POLLIN)
+                readable.poll(timeout_s * 1000)
+        with self._lock:
+            if self._has_ended:
+                return
+            # Lines are short enough to come in one piece, perhaps several at a time.
+            octets = self._status.read(64)
+            self._lines += (octets or b"").split()
+            if octets == b"":
+                self._has_ended = True
+                self._status.close()
 
 
 class _Key(NamedTuple):

@@ -13,6 +13,8 @@ from tests.effort import IS_CAMPAIGN
 
 # A machine that is busy makes no test fail.
 settings.register_profile("stompkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For what is run under coverage besides, and slow there.
+settings.register_profile("few", settings.get_profile("stompkit"), max_examples=25)
 settings.load_profile("stompkit")
 
 if IS_CAMPAIGN:

@@ -52,7 +52,7 @@ CONTROL = (
     "1.1/disconnect/receipt-answered",
 )
 #: How many of them a server has; all in a campaign.
-CONTROLS = effort(6, len(CONTROL))
+CONTROLS = effort(2, len(CONTROL))
 
 
 def control_of(name: str) -> list[str]:

@@ -1,8 +1,9 @@
 """Run the suite, in parts side by side.
 
-The quick lane is what each change has to pass: style, types, all tests but those marked "matrix",
-and the tests of codec and broker once more on compiled modules. The matrix lane has the tests
-marked "matrix": other brokers and versions, long series of kills, a short campaign of faults.
+The quick lane is what each change has to pass: style, types, all tests but those marked "matrix".
+Tests of the broker run on compiled modules, and those of the codec both so and as Python. The
+matrix lane has the tests marked "matrix": other brokers and versions, long series of kills, a short
+campaign of faults; and the tests of the broker as Python.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.suite.progress import Progress, announce, summarise
 from tests.suite.running import Outcome, Runner
 
 #: Parts at a time for each processor: tests wait a lot.
-_SLOTS: Final = 2
+_SLOTS: Final = 3
 #: Where tests look for the databases that are asked for.
 _SERVERS: Final = "STOMPKIT_TEST_SERVERS"
 #: Shortest duration of a file that is recorded, in seconds.
@@ -87,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=_SLOTS * len(os.sched_getaffinity(0)),
         metavar="N",
-        help="how many parts run at a time (default: two for each processor)",
+        help="how many parts run at a time (default: three for each processor)",
     )
     add(
         "--pytest",

@@ -52,17 +52,32 @@ def quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
     yield from _checks(times)
     # The part "frames" has these, with their coverage.
     files = [each for each in suite_files(times) if not each.path.startswith("tests/frames/")]
-    for name, part in divide(files):
+    compiled = [each for each in files if _is_compiled(each)]
+    for name, part in divide(each for each in files if not _is_compiled(each)):
         yield _tests(name, f"not {_MATRIX}", part, options)
+    # The others of these files run on compiled modules.
+    yield _tests(
+        "as Python",
+        f"pure and not {_MATRIX}",
+        [each._replace(expected_s=0.0) for each in compiled],
+        options,
+    )
     yield from _compiled(times, options)
 
 
 def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
-    """Yield the parts of other brokers and versions, long kills and campaigns, one for a file."""
+    """Yield the parts of other brokers and versions, long kills and campaigns, one for a file.
+
+    Then those of what the quick lane runs on compiled modules only.
+    """
     for each in suite_files(times, f"{_MATRIX} "):
         if _is_marked(ROOT / each.path):
             name = Path(each.path).with_suffix("").relative_to("tests")
             yield _tests(f"{_MATRIX} {name}", _MATRIX, [each], options)
+    # In the quick lane these run on compiled modules, or with their coverage.
+    files = [each for each in suite_files(times) if _is_compiled(each)]
+    for name, part in divide(each for each in files if not each.path.startswith("tests/frames/")):
+        yield _tests(f"{_MATRIX} {name} as Python", f"not pure and not {_MATRIX}", part, options)
 
 
 def _is_marked(path: Path) -> bool:
@@ -88,10 +103,11 @@ def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Pa
 def _checks(times: Times) -> Iterator[Part]:
     """Yield the parts that are more than pytest, or something else."""
     ruff, cover = f"{_PYTHON} -m ruff", f"{_PYTHON} -m coverage"
+    codec = "pytest -q --hypothesis-profile=few tests/frames"
     commands = {
         "style": f"{ruff} check && {ruff} format --check",
         "types": f"{_PYTHON} -m mypy",
-        "frames": f"{cover} erase && {cover} run -m pytest -q tests/frames && "
+        "frames": f"{cover} erase && {cover} run -m {codec} && "
         f"{cover} report --include='stompkit/frames/*' --fail-under=100",
     }
     for name, command in commands.items():
@@ -100,7 +116,10 @@ def _checks(times: Times) -> Iterator[Part]:
 
 
 def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
-    """Yield the parts that run on compiled modules; the first to start compiles them."""
+    """Yield the parts that run on compiled modules; the first to start compiles them.
+
+    Where that is not possible, they run on Python.
+    """
     files = [each for each in suite_files(times, "compiled ") if _is_compiled(each)]
     for name, part in divide(files):
         yield _tests(

@@ -38,11 +38,23 @@ def part_of(tmp_path: Path, text: str) -> Part:
 
 @pytest.mark.parametrize("times", [{}, dict.fromkeys(FILES, 40.0)], ids=["unknown", "long"])
 def test_each_file_is_in_one_part_of_the_quick_lane(times: dict[str, float]) -> None:
-    parts = [each for each in lanes.quick(times, []) if not each.name.startswith("compiled")]
-    counts = files_of(parts)
-    assert [path for path in FILES if counts[path] != 1 and "tests/frames/" not in path] == []
-    assert any("tests/frames" in " ".join(part.command) for part in parts)
+    parts = list(lanes.quick(times, []))
+    compiled = files_of([each for each in parts if each.name.startswith("compiled")])
+    as_python = files_of([each for each in parts if each.name == "as Python"])
+    every = files_of(parts)
+    for path in FILES:
+        # What looks at Python is in there, too.
+        assert as_python[path] == (compiled[path] and not path.startswith("tests/frames/")), path
+        assert every[path] - as_python[path] == 1, path
+    assert any(part.name == "frames" and "tests/frames" in part.command[-1] for part in parts)
     assert len({part.name for part in parts}) == len(parts)
+
+
+def test_what_runs_compiled_runs_as_python_in_the_matrix() -> None:
+    compiled = files_of([each for each in lanes.quick({}, []) if each.name.startswith("compiled")])
+    parts = [each for each in lanes.matrix({}, []) if each.name.endswith("as Python")]
+    wanted = {path for path in compiled if not path.startswith("tests/frames/")}
+    assert dict(files_of(parts)) == dict.fromkeys(wanted, 1)
 
 
 def test_each_part_of_the_matrix_has_its_turn() -> None:

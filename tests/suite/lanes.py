@@ -76,8 +76,8 @@ def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
             yield _tests(f"{_MATRIX} {name}", _MATRIX, [each], options)
     # In the quick lane these run on compiled modules, or with their coverage.
     files = [each for each in suite_files(times) if _is_compiled(each)]
-    for name, part in divide(each for each in files if not each.path.startswith("tests/frames/")):
-        yield _tests(f"{_MATRIX} {name} as Python", f"not pure and not {_MATRIX}", part, options)
+    for folder, part in divide(each for each in files if not each.path.startswith("tests/frames/")):
+        yield _tests(f"{_MATRIX} {folder} as Python", f"not pure and not {_MATRIX}", part, options)
 
 
 def _is_marked(path: Path) -> bool:

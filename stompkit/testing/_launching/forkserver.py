@@ -149,7 +149,8 @@ def _run(request: Request) -> None:
     if request["test"] is not None:
         os.environ["PYTEST_CURRENT_TEST"] = request["test"]
     os.chdir(request["working_directory"])
-    sys.path[0] = os.getcwd()
+    if not sys.flags.safe_path:
+        sys.path[0] = os.getcwd()
     sys.argv[1:] = request["arguments"]
     runpy.run_module("twisted", run_name="__main__", alter_sys=True)
 

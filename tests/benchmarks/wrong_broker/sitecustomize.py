@@ -9,7 +9,8 @@ import sys
 from itertools import count
 from typing import IO, Any, cast
 
-if "twisted" in sys.orig_argv:
+# A broker, or what brokers are forked from.
+if {"twisted", "stompkit.testing._launching.forkserver"}.intersection(sys.orig_argv):
     from twisted.internet.interfaces import IReactorTime
 
     from stompkit.server._messages import Message

@@ -47,24 +47,29 @@ def test_brokers_are_of_one_process() -> None:
 
 
 def test_a_broker_has_what_its_test_has_at_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables, limits and the mask of files may change between two brokers."""
+    """Variables, limits, processors and the mask of files may change between two brokers."""
+    processors = os.sched_getaffinity(0)
+    first = {min(processors)}
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with launch(CONFIG) as before:
         monkeypatch.setenv("STOMPKIT_OF_A_TEST", "yes")
         mask = os.umask(0o077)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit - 1, most))
+        os.sched_setaffinity(0, first)
         try:
             with launch(CONFIG) as after:
                 (old,), (new,) = pids(before), pids(after)
                 assert "STOMPKIT_OF_A_TEST" not in environment(old)
                 assert environment(new)["STOMPKIT_OF_A_TEST"] == "yes"
                 assert status(new, "Umask") == "0077"
+                assert os.sched_getaffinity(new) == first
                 files = Path(f"/proc/{new}/limits").read_text()
                 assert re.search(rf"^Max open files +{limit - 1} ", files, re.MULTILINE)
                 # One that was there before lives on.
                 before.client().disconnect()
         finally:
             os.umask(mask)
+            os.sched_setaffinity(0, processors)
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 

@@ -16,12 +16,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
-from stompkit.testing._launching.forkserver import DIRECTORY, ROOM, Request
+__all__ = ["DIRECTORY", "ROOM", "ForkedGuard", "Request", "can_fork", "fork"]
 
-__all__ = ["ForkedGuard", "can_fork", "fork"]
-
+#: The variable of every process of a broker, so that whoever finds one knows where it belongs. A
+#: forked process has room for *ROOM* octets of it.
+DIRECTORY: Final = "STOMPKIT_BROKER_DIRECTORY"
+ROOM: Final = 4_096
 #: Variables with which a process has to be started: coverage begins then, or somebody wants it.
 _STARTERS: Final = ("COV_CORE_", "COVERAGE_PROCESS_START", "STOMPKIT_NO_FORK")
 #: Changes from test to test, and is told anew each time.
@@ -39,6 +41,21 @@ _START_S: Final = 60.0
 _WAIT_S: Final = 0.05
 #: How long to wait for the end of a server that has no brokers left, in seconds.
 _END_S: Final = 5.0
+
+
+class Request(TypedDict):
+    """What is run, and how."""
+
+    arguments: list[str]
+    """Arguments of ``python -m twisted``."""
+    directory: str
+    """Where the broker's files are."""
+    working_directory: str
+    grace_s: float
+    remove: str
+    """The directory that the guard removes if nobody is left to want it, or an empty string."""
+    test: str | None
+    """The variable PYTEST_CURRENT_TEST."""
 
 
 class ForkedGuard:
@@ -109,9 +126,12 @@ class _Key(NamedTuple):
     """What a process has from its parent, and can't be changed by others later."""
 
     owner: int
+    identity: tuple[int, ...]
     environment: tuple[tuple[str, str], ...]
     limits: tuple[tuple[int, int], ...]
     umask: str
+    processors: frozenset[int]
+    priority: int
 
 
 class _Server:
@@ -210,9 +230,12 @@ def _server(environment: Mapping[str, str]) -> _Server:
     """Return the server that has what this process would give to a new one."""
     key = _Key(
         os.getpid(),
+        (os.geteuid(), os.getegid(), *os.getgroups()),
         tuple(sorted(each for each in environment.items() if each[0] != _TEST)),
         tuple(resource.getrlimit(number) for number in _LIMITS),
         _umask(),
+        frozenset(os.sched_getaffinity(0)),
+        os.getpriority(os.PRIO_PROCESS, 0),
     )
     if _SERVERS and _SERVERS[-1].key == key and not _SERVERS[-1].has_ended:
         return _SERVERS[-1]

@@ -3,10 +3,10 @@
     python -m stompkit.testing._launching.forkserver DESCRIPTOR MODULE
 
 The module is imported first, and what brokers need with it. The descriptor is a socket of type
-SOCK_SEQPACKET, whose other end has the parent of this program. Each packet is a :class:`Request` in
-JSON, with four descriptors: what the guard reads (see ``guard.py``), where the broker writes, where
-the guard answers, and where its process id and then its exit status (or minus the number of a
-signal) are written, a line each.
+SOCK_SEQPACKET, whose other end has the parent of this program. Each packet is a Request in JSON,
+with four descriptors: what the guard reads (see ``guard.py``), where the broker writes, where the
+guard answers, and where its process id and then its exit status (or minus the number of a signal)
+are written, a line each.
 
 When the socket is closed this program ends as soon as all guards have; when its parent is another,
 at once, and the guards end with it. Linux only.
@@ -26,36 +26,18 @@ import socket
 import sys
 import traceback
 from contextlib import suppress
-from typing import Final, TypedDict
+from typing import Final
 
+from stompkit.testing._launching.forking import DIRECTORY, ROOM, Request
 from stompkit.testing._launching.guard import Guard, depend_on_guard, watch
 
-__all__ = ["DIRECTORY", "ROOM", "Request", "main"]
+__all__ = ["main"]
 
-#: The variable of every process of a broker, so that whoever finds one knows where it belongs. A
-#: forked process has room for *ROOM* octets of it.
-DIRECTORY: Final = "STOMPKIT_BROKER_DIRECTORY"
-ROOM: Final = 4_096
 #: How often to look whether the parent has changed: a process that the parent forked may have kept
 #: the socket open.
 _PARENT_CHECK_S: Final = 0.5
 _REQUEST_BYTES: Final = 1 << 18
 _DESCRIPTORS: Final = 4
-
-
-class Request(TypedDict):
-    """What is run, and how."""
-
-    arguments: list[str]
-    """Arguments of ``python -m twisted``."""
-    directory: str
-    """Where the broker's files are."""
-    working_directory: str
-    grace_s: float
-    remove: str
-    """The directory that the guard removes if nobody is left to want it, or an empty string."""
-    test: str | None
-    """The variable PYTEST_CURRENT_TEST."""
 
 
 def _serve(channel: socket.socket, parent: int) -> Request | None:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.testing._launching.errors import BrokerError
-from stompkit.testing._launching.forking import ForkedGuard, can_fork, fork
-from stompkit.testing._launching.forkserver import DIRECTORY
+from stompkit.testing._launching.forking import DIRECTORY, ForkedGuard, can_fork, fork
 
 __all__ = ["LOG_NAME", "GuardedProcess", "ProcessLog"]
 

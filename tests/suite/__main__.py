@@ -15,6 +15,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped.")
         return 130
+    if options.again:
+        outcomes = [again(runner, each) for each in outcomes]
     if options.record:
         _record(outcomes, times)
     return summarise(outcomes, time.monotonic() - started, options.logs)
@@ -114,6 +117,11 @@ def _parser() -> argparse.ArgumentParser:
         "newest, or names such as 'postgresql-18 mysql-9', where MySQL takes MariaDB's place",
     )
     add(
+        "--again",
+        action="store_true",
+        help="run failed tests once more, alone, and name those that pass then",
+    )
+    add(
         "--logs",
         type=Path,
         default=ROOT / "report" / "tests",
@@ -126,6 +134,21 @@ def _parser() -> argparse.ArgumentParser:
         help=f"keep the durations in {TIMES.relative_to(ROOT)}; the parts are made by them",
     )
     return parser
+
+
+def again(runner: Runner, outcome: Outcome) -> Outcome:
+    """Return the outcome of the failed tests of a part alone; that of all if any fails again."""
+    if outcome.is_good or not outcome.failed:
+        return outcome
+    last_failed = ["--last-failed", "--last-failed-no-failures", "none"]
+    command = [*outcome.part.command, *last_failed]
+    part = replace(outcome.part, name=f"{outcome.part.name} again", command=command)
+    [second] = runner.run([part], lambda outcome: None, lambda: None)
+    if not second.is_good or second.passed < outcome.failed:
+        return outcome
+    print(f"{outcome.part.name}: {outcome.failed} failed beside others and passed alone.")
+    print("Such a test is at fault, or the product is: mend it. Log:", outcome.log)
+    return replace(outcome, status=0, failed=0, passed=outcome.passed + second.passed)
 
 
 def _chosen(options: argparse.Namespace, times: Times) -> list[Part]:

@@ -117,15 +117,17 @@ class _Worker:
         return line
 
     def stop(self) -> None:
-        """End it, whatever it does."""
-        if self.case is None:
-            pass  # it reads, and will see the end of its orders
-        elif self._pid is None:
-            self._mother.kill()
-        else:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+        """End it, whatever it does; without a case it sees the end of its orders."""
+        if self.case is not None:
+            self._kill()
         self.end.close()
+
+    def _kill(self) -> None:
+        if self._pid is None:
+            self._mother.kill()
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
 
 
 class Pool:

@@ -64,10 +64,12 @@ class Links(HTMLParser):
                 self.targets.append(value)
 
 
+@pytest.mark.matrix
 def test_every_page_is_in_the_site(site: Path) -> None:
     assert {f"{page}.html" for page in PAGES} <= {path.name for path in site.iterdir()}
 
 
+@pytest.mark.matrix
 def test_a_link_of_the_site_leads_somewhere(site: Path) -> None:
     pages = {path: Links(path) for path in site.rglob("*.html") if path.name != "matrix.html"}
     broken = []
@@ -85,6 +87,7 @@ def test_a_link_of_the_site_leads_somewhere(site: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("package", "name"),
     [
@@ -189,6 +192,7 @@ def test_the_tutorial_installs_what_there_is() -> None:
     assert set(extras) <= set(setup["options.extras_require"])
 
 
+@pytest.mark.matrix
 def test_the_tutorial_works_as_it_says(tmp_path: Path) -> None:
     commands, printed = script()
     places = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent), os.environ["PATH"]]

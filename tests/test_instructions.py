@@ -18,7 +18,6 @@ from benchmarks.instructions._baseline import (
     record,
 )
 from benchmarks.instructions._scenarios import SCENARIOS
-from tests.effort import in_matrix
 
 HOW = "`python -m benchmarks.instructions --record` records"
 
@@ -29,7 +28,8 @@ def test_everything_arrives_that_is_counted(name: str) -> None:
 
 
 # What users have is compiled; both change together, and valgrind takes a minute for each.
-@pytest.mark.parametrize("compiled", [in_matrix(False), True], ids=["python", "compiled"])
+@pytest.mark.matrix
+@pytest.mark.parametrize("compiled", [False, True], ids=["python", "compiled"])
 def test_a_message_needs_as_many_instructions_as_recorded(*, compiled: bool) -> None:
     missing = _counting.missing()
     if missing is not None and os.environ.get("STOMPKIT_MQ_MISSING") == "fail":

@@ -148,6 +148,7 @@ def test_sdist_has_what_its_tests_need(built: Path) -> None:
     assert wanted <= inside
 
 
+@pytest.mark.matrix
 def test_installed_wheel_is_compiled_and_can_do_without(
     installed: Path,
     is_compiled: bool,  # noqa: FBT001
@@ -180,12 +181,14 @@ def test_a_wheel_without_a_compiler_is_python(tmp_path: Path) -> None:
     assert not [name for name in inside if name.endswith(".so")]
 
 
+@pytest.mark.matrix
 def test_installed_wheel_offers_the_twistd_plugin(installed: Path, tmp_path: Path) -> None:
     assert "A STOMP 1.0, 1.1 and 1.2 broker." in run(installed / "twistd", "--help", cwd=tmp_path)
     assert "--endpoint" in run(installed / "twistd", "stompkit", "--help", cwd=tmp_path)
     assert "--endpoint" in run(installed / "twist", "stompkit", "--help", cwd=tmp_path)
 
 
+@pytest.mark.matrix
 def test_installed_wheel_has_the_command(installed: Path, tmp_path: Path) -> None:
     assert "check-config" in run(installed / "stompkit", "--help", cwd=tmp_path)
     settings = run(installed / "stompkit", "show-config", cwd=tmp_path)
@@ -193,6 +196,7 @@ def test_installed_wheel_has_the_command(installed: Path, tmp_path: Path) -> Non
     run(installed / "stompkit", "check-config", "stompkit.toml", cwd=tmp_path)
 
 
+@pytest.mark.matrix
 def test_installed_wheel_tests_its_own_broker(installed: Path, tmp_path: Path) -> None:
     output = run(
         installed / "python",
@@ -208,6 +212,7 @@ def test_installed_wheel_tests_its_own_broker(installed: Path, tmp_path: Path) -
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.matrix
 def test_conformance_ignores_the_pytest_settings_around_it(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     (tmp_path / "conftest.py").write_text("raise SystemExit('this conftest must not be read')\n")
@@ -215,12 +220,14 @@ def test_conformance_ignores_the_pytest_settings_around_it(installed: Path, tmp_
     assert "none failed" in run(*command, cwd=tmp_path)
 
 
+@pytest.mark.matrix
 def test_installed_wheel_brings_the_fixture(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "test_consumer.py").write_text(CONSUMER)
     output = run(installed / "python", "-m", "pytest", "-q", "--strict-config", cwd=tmp_path)
     assert "1 passed" in output
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "arguments",
     [("-p", "stompkit"), ("-p", "stompkit.testing.plugin"), ("-p", "conftest_like")],
@@ -240,6 +247,7 @@ def test_the_plug_in_is_loaded_once_by_any_of_its_names(
     assert "1 passed" in output
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["stompkit", "stompkit.testing.plugin"])
 def test_the_plug_in_can_be_kept_out(installed: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "test_it.py").write_text("def test_it(stomp_broker): pass\n")

@@ -15,6 +15,7 @@ from stompkit.server import BrokerConfig
 from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryEndpoint
 from tests.client.logs import Log
 from tests.client.network import Network, failed, online, result
+from tests.effort import drawn
 
 QUEUE = "/queue/a"
 
@@ -199,7 +200,7 @@ def recover(net: Network, endpoint: MemoryEndpoint, client: Client) -> None:
     assert online(client)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(STEPS)
 def test_what_is_sent_with_a_receipt_arrives_once_at_least_and_in_order(steps: list[str]) -> None:
     net = Network()
@@ -221,7 +222,7 @@ def test_what_is_sent_with_a_receipt_arrives_once_at_least_and_in_order(steps: l
     assert all(times <= losses + 1 for times in Counter(arrived).values())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(STEPS, st.sampled_from(["client", "client-individual"]), st.integers(1, 4))
 def test_every_message_is_handled_and_none_is_left(
     steps: list[str], ack: str, prefetch: int

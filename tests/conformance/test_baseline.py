@@ -215,6 +215,7 @@ def test_lists_that_come_with_the_suite_can_be_updated(path: Path) -> None:
 RUN = ("1.2/send/destination-required", "1.2/send/delivers")
 
 
+@pytest.mark.matrix
 def test_run_is_judged_by_the_list_as_it_was(
     suite: Suite, serve: Serve, broker: RunningBroker, mq: str, tmp_path: Path
 ) -> None:

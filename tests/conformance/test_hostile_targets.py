@@ -47,6 +47,7 @@ from tests.conformance.hostile import (
     speaks_of_the_future,
 )
 from tests.conformance.scripted import Behaviour, Line, ScriptedServer, receipts
+from tests.effort import selected, some
 
 #: Cases that wait for RECEIPT, for ERROR, for the end of a connection and for nothing.
 CASES = (
@@ -134,21 +135,24 @@ def started(row: Row, stack: ExitStack) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Finished]]]:
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Finished]]]:
     """A run on each target."""
+    rows = {name: ROWS[name] for name in selected(request, "name")}
     cwd = tmp_path_factory.mktemp("runs")
     with ExitStack() as stack:
-        addresses = {name: started(row, stack) for name, row in ROWS.items()}
+        addresses = {name: started(row, stack) for name, row in rows.items()}
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=8))
         yield {
             name: pool.submit(
                 run_command, "--mq", addresses[name], *row.patience, *row.cases, cwd=cwd
             )
-            for name, row in ROWS.items()
+            for name, row in rows.items()
         }
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", some(ROWS, 3))
 def test_run_ends_and_says_why(name: str, runs: dict[str, Future[Finished]]) -> None:
     done = runs[name].result()
     assert done.status == ROWS[name].status, done.told

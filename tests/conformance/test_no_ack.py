@@ -32,6 +32,7 @@ def _emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "chapters",
     [("1.0", "behaviour"), in_matrix(("failover", "robustness"))],
@@ -66,6 +67,7 @@ def test_it_is_seen_that_ack_ends_the_connection(suite: Suite, tmp_path: Path) -
     }
 
 
+@pytest.mark.matrix
 def test_versions_that_it_does_not_speak_are_left_out(suite: Suite, tmp_path: Path) -> None:
     done = suite(*ARGUMENTS, "1.1", "1.2")
     assert done.status == 0, done.told

@@ -111,6 +111,7 @@ def test_case_that_prints(suite: Suite, mq: str, tmp_path: Path) -> None:
     assert done.err == "hello\n"
 
 
+@pytest.mark.matrix
 def test_case_that_does_not_end(mq: str, tmp_path: Path) -> None:
     """It costs its own result; its process is ended."""
     cases(tmp_path, b="while True: pass")

@@ -14,6 +14,7 @@ import pytest
 from stompkit.testing import BrokerError, LaunchConfig, Place, Tunnel, launch
 from tests.conformance.command import read_report, run_command
 from tests.conformance.scripted import ScriptedServer, receipts
+from tests.effort import in_matrix
 from tests.server.certificates import Authority
 from tests.testing.launching import LONG_S
 
@@ -65,7 +66,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(authority.file, ports)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", [in_matrix("stomps"), in_matrix("ws"), "wss"])
 def test_the_suite_finds_nothing_else_behind_a_tunnel(
     secured: Secured, tmp_path: Path, scheme: str
 ) -> None:
@@ -170,7 +171,7 @@ def test_a_path_without_websockets_is_told() -> None:
         Tunnel(*Place.all_of(address))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", [in_matrix("stomps"), in_matrix("ws"), "wss"])
 def test_tests_talk_plain_stomp_to_a_given_broker(
     secured: Secured, pytester: pytest.Pytester, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

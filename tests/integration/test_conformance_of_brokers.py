@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from stompkit.testing import RunningBroker
-from tests.effort import in_matrix
+from tests.effort import in_matrix, selected
 
 #: The runs mostly wait, so they are made side by side; the first to be asked for starts all.
 BROKERS = [
-    "coilmq",
+    in_matrix("coilmq"),
     in_matrix("rabbitmq"),
     in_matrix("rabbitmq:4"),
     in_matrix("activemq"),
@@ -55,15 +55,8 @@ def started(arguments: list[str], output: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="module")
-def names(request: pytest.FixtureRequest) -> list[str]:
-    """Return the brokers of the tests that are selected."""
-    tests = (item for item in request.session.items if isinstance(item, pytest.Function))
-    return [str(test.callspec.params["name"]) for test in tests if test.module is request.module]
-
-
-@pytest.fixture(scope="module")
 def run(
-    names: list[str],
+    request: pytest.FixtureRequest,
     stomp_broker_factory: Callable[..., RunningBroker],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Run]:
@@ -71,7 +64,7 @@ def run(
     folder = tmp_path_factory.mktemp("runs")
     runs: dict[str, subprocess.Popen[bytes]] = {}
     missing: dict[str, BaseException] = {}
-    for name in names:
+    for name in selected(request, "name"):
         try:
             broker = stomp_broker_factory(name, frames=False)
         except (pytest.skip.Exception, pytest.fail.Exception) as absent:

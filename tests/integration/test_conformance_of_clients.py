@@ -70,6 +70,7 @@ def test_what_is_known_of_a_client_of_another_language_is_found(
     assert "expected to deviate" in output, "no deviation was found at all"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("known", ["stomp-py", in_matrix("stompkit-testing")])
 def test_what_is_known_of_a_client_in_python_is_found(known: str, tmp_path: Path) -> None:
     agent = [sys.executable, str(AGENTS / f"{known.replace('-', '_')}.py")]
@@ -78,6 +79,7 @@ def test_what_is_known_of_a_client_in_python_is_found(known: str, tmp_path: Path
     assert "expected to deviate" in output, "no deviation was found at all"
 
 
+@pytest.mark.matrix
 def test_our_client_keeps_all_the_rules(tmp_path: Path) -> None:
     agent = [sys.executable, str(AGENTS / "stompkit_client.py")]
     status, output = suite(agent, cwd=tmp_path)

@@ -19,6 +19,7 @@ TESTS = 18
 LONG_S = 300.0
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("order", [1])
 @pytest.mark.parametrize(
     "broker",

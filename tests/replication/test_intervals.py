@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from stompkit.replication.events import RowChange
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.values import Interval
+from tests.effort import drawn
 from tests.replication.drawn_tables import Side, SourceSide, SqliteSide, apply, opened
 from tests.servers import mariadb, postgresql
 
@@ -72,7 +73,7 @@ def _insert(source: SourceSide, name: str, rows: Sequence[_Parts | None]) -> lis
 
 
 @given(rows=st.lists(st.none() | _PARTS, min_size=1, max_size=12))
-@settings(_SETTINGS, max_examples=15)
+@settings(_SETTINGS, max_examples=drawn(15))
 def test_they_come_back_as_they_were(ways: _Ways, rows: list[_Parts | None]) -> None:
     source, other, back = ways
     name = f"t{next(_NUMBERS)}"
@@ -89,7 +90,7 @@ def test_they_come_back_as_they_were(ways: _Ways, rows: list[_Parts | None]) -> 
 
 @given(parts=_PARTS)
 @example(parts=(0, 0, 9_007_199_254_740_993))
-@settings(_SETTINGS, max_examples=8)
+@settings(_SETTINGS, max_examples=drawn(8))
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
 def test_a_column_of_numbers_takes_those_of_time_and_refuses_others(
     request: pytest.FixtureRequest, server: str, parts: _Parts

@@ -21,6 +21,7 @@ from stompkit.replication.offsets import (
     OffsetsProblem,
     SqlOffsets,
 )
+from tests.effort import drawn
 from tests.servers import SqlServer
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -64,7 +65,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
 @settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    max_examples=20,
+    max_examples=drawn(20),
 )
 @given(checkpoints=st.lists(CHECKPOINTS, min_size=1, max_size=3))
 def test_the_last_checkpoint_is_loaded(reopen: Reopen, checkpoints: list[Checkpoint]) -> None:

@@ -24,6 +24,7 @@ from sqlalchemy import make_url
 from stompkit.replication.events import RowChange
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.values import document
+from tests.effort import drawn
 from tests.replication.drawn_tables import (
     Side,
     SourceSide,
@@ -167,12 +168,12 @@ def _as_they_were(change: RowChange, columns: Sequence[str]) -> RowChange:
 
 
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=3)
+@settings(_SETTINGS, max_examples=drawn(3))
 def test_it_arrives_or_is_refused_by_name(ways: _Ways, data: st.DataObject) -> None:
     _check(ways, data)
 
 
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=250)
+@settings(_SETTINGS, max_examples=drawn(250))
 def test_it_arrives_or_is_refused_by_name_in_many_tables(ways: _Ways, data: st.DataObject) -> None:
     _check(ways, data)

@@ -45,6 +45,7 @@ from stompkit.server._stores.lmdb import LmdbStore
 from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server._upkeep import Outcome, Selection, Sweep, move_to, put_back
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.effort import drawn
 
 #: The homes of messages, with their dead letters.
 DEAD: Final = {
@@ -320,7 +321,7 @@ class SqlMachine(DeadLetterMachine):
 
 def _settings(examples: int, steps: int = 30) -> settings:
     return settings(
-        max_examples=examples,
+        max_examples=drawn(examples),
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

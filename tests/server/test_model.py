@@ -33,6 +33,7 @@ from stompkit.server import BrokerConfig, MessageStore
 from stompkit.server._stores.lmdb import LmdbStore
 from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.effort import drawn
 
 QUEUES = ("/queue/a", "/queue/b")
 DEAD = {"/queue/a": "/dlq/a", "/queue/b": "/dlq/b"}
@@ -553,7 +554,7 @@ class SqlMachine(QueueMachine):
 
 def _settings(examples: int) -> settings:
     return settings(
-        max_examples=examples,
+        max_examples=drawn(examples),
         stateful_step_count=60,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

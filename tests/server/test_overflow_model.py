@@ -43,6 +43,7 @@ from stompkit.server._subscriptions import Subscription
 from stompkit.server._topics import Topic
 from stompkit.server.interfaces import Operation, Put
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.effort import drawn
 from tests.server.brokers import refusal
 from tests.server.failing import FailingStore, HeldRunner, failing_store
 
@@ -1053,7 +1054,7 @@ def test_there_are_three_wrong_versions_of_each_kind() -> None:
 
 def _settings(examples: int, steps: int = 30) -> settings:
     return settings(
-        max_examples=examples,
+        max_examples=drawn(examples),
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -15,6 +15,7 @@ from stompkit.server._selectors import Selector
 from stompkit.server._stores.memory import MemoryStore
 from stompkit.server.interfaces import Operation, Remove
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.effort import drawn
 from tests.server.beanstalk.peers import Front
 from tests.server.brokers import publish_all, refusal
 from tests.server.busy import LONG, BusyClock, frames, is_served, iterate, iterations, receipts
@@ -705,7 +706,7 @@ def test_what_a_commit_settles_makes_room_for_what_it_sends(
 
 
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_a_large_transaction_takes_effect_as_a_whole_or_not_at_all(data: st.DataObject) -> None:
     clock = BusyClock()
     store = data.draw(st.sampled_from([None, FailingStore()]), "store")

@@ -39,6 +39,7 @@ from stompkit.server._stores.memory import MemoryStore
 from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.beanstalk._hub import Hub
 from stompkit.testing.memory import MemoryBroker, MemoryClient
+from tests.effort import drawn
 from tests.server.beanstalk.peers import Front, MemoryWorker
 
 Expired = Literal["discard", "dead-letter"]
@@ -434,7 +435,7 @@ class SqlMachine(StoredMachine):
 
 def _settings(examples: int) -> settings:
     return settings(
-        max_examples=examples,
+        max_examples=drawn(examples),
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

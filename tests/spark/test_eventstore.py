@@ -177,6 +177,7 @@ def files(path: Path) -> list[Path]:
 # Several at once.
 
 
+@pytest.mark.matrix
 def test_readers_see_all_that_is_added_while_others_add_and_merge(tmp_path: Path) -> None:
     store = made(tmp_path)
     adding = {name: child(ADDING, tmp_path / "store", name, 0) for name in "xyz"}
@@ -205,6 +206,7 @@ def test_readers_see_all_that_is_added_while_others_add_and_merge(tmp_path: Path
     assert sorted(store.replay("a_write", with_ts=True)) == before
 
 
+@pytest.mark.matrix
 def test_what_is_said_to_be_stored_outlives_any_kill(tmp_path: Path) -> None:
     chance = random.Random(8)
     start = 0
@@ -239,6 +241,7 @@ def deaths(path: Path, name: str, what: str) -> Iterator[bool]:
                 return
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["replace", "fsync"])
 def test_a_process_that_dies_in_an_addition_adds_all_or_nothing(tmp_path: Path, name: str) -> None:
     store = made(tmp_path)
@@ -252,6 +255,7 @@ def test_a_process_that_dies_in_an_addition_adds_all_or_nothing(tmp_path: Path, 
     assert died >= 3
 
 
+@pytest.mark.matrix
 def test_a_process_that_dies_in_a_compaction_changes_nothing(tmp_path: Path) -> None:
     store = made(tmp_path)
     for number in range(3):

@@ -163,6 +163,7 @@ def publish(broker: RunningBroker, destination: str, first: int, end: int) -> No
 
 
 # Each time both are killed by tests/integration/replication/test_pipeline.py, on another session.
+@pytest.mark.matrix
 @pytest.mark.parametrize("job", effort(["replicate"], ["replicate", "events"]))
 def test_a_job_goes_on_where_it_was_killed(
     spark: SparkSession, shop: Shop, stomp_broker: RunningBroker, job: JobName
@@ -251,6 +252,7 @@ def test_a_job_writes_nothing_into_what_all_streams_share(spark: SparkSession, s
     assert shared() == before
 
 
+@pytest.mark.matrix
 def test_a_signal_ends_a_job_after_the_batch_under_way(shop: Shop) -> None:
     spool = fill(shop.folder / "spool", *(orders(n, n + 100) for n in range(0, 3000, 100)))
     shop.describe({"spool": str(spool), "maxRecordsPerTrigger": 100, "reader": ""})

@@ -22,6 +22,7 @@ from stompkit.spark._ranges import batches_of
 from stompkit.spark._stream import StreamReader
 from stompkit.spool import Record, SpoolProblem, SpoolReader, readers
 from stompkit.spool.retention import retain
+from tests.effort import drawn
 from tests.spark.messages import changeset, fill, records_of
 
 Row = tuple[str, int, int, int]
@@ -184,7 +185,7 @@ def arrivals(draw: st.DrawFn) -> list[list[Record]]:
     return [made[at : at + size] for at in range(0, len(made), size)]
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=drawn(20), deadline=None, derandomize=True)
 @given(groups=arrivals(), most=st.integers(1, 8), other=st.integers(1, 30))
 def test_each_changeset_is_read_once_and_in_its_order(
     groups: list[list[Record]], most: int, other: int

@@ -28,6 +28,7 @@ from stompkit.spark.targets import Committed, Job, Staged, open_target
 from stompkit.spark.targets import Target as AnyTarget
 from stompkit.spark.targets._postgres import LEAST_ROWS
 from stompkit.spark.targets.base import StagingLost
+from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
     Target,
     change,
@@ -275,7 +276,7 @@ def test_tables_end_as_the_sink_has_them(target: Target, pipeline: MakePipeline)
     assert sink.last("origin") is None
 
     @settings(
-        max_examples=80 if target.kind == "sqlite" else 30,
+        max_examples=drawn(80 if target.kind == "sqlite" else 30),
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

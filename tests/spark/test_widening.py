@@ -154,6 +154,7 @@ def test_what_may_not_be_made_wider_is_told_with_what_to_do(
     assert target.table() == [(1, "more than five")]
 
 
+@pytest.mark.matrix
 @SERVERS
 def test_what_the_database_does_not_let_be_wider_stops_with_what_to_do(
     target: Target, pipeline: MakePipeline

@@ -14,7 +14,7 @@ __all__ = ["matrix", "quick", "turn"]
 
 #: Tests that run in no part of the quick lane.
 _MATRIX: Final = "matrix"
-_MARKED: Final = re.compile(r"\bmark\.matrix\b|\bin_matrix\(")
+_MARKED: Final = re.compile(r"\bmark\.matrix\b|\b(in_matrix|some)\(")
 #: Time that pytest needs to start and to collect a part, in seconds.
 _START_S: Final = 4.0
 #: Expected duration in seconds of a part that is no pytest and was never measured.
@@ -44,14 +44,17 @@ _AROUND: Final = (
     "tests/server/test_turns*",
     "tests/server/test_websocket_port*",
 )
+#: Hypothesis draws fewer examples in the quick lane than in the matrix lane.
+_FEW: Final = "--hypothesis-profile=few"
 _PYTHON: Final = sys.executable
 
 
 def quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """Yield the parts that each change has to pass; *options* go to pytest."""
     yield from _checks(times)
+    options = [_FEW, *options]
     # The part "frames" has these, with their coverage.
-    files = [each for each in suite_files(times) if not each.path.startswith("tests/frames/")]
+    files = [each for each in suite_files(times) if not _is_codec(each)]
     compiled = [each for each in files if _is_compiled(each)]
     for name, part in divide(each for each in files if not _is_compiled(each)):
         yield _tests(name, f"not {_MATRIX}", part, options)
@@ -68,16 +71,23 @@ def quick(times: Times, options: Sequence[str]) -> Iterator[Part]:
 def matrix(times: Times, options: Sequence[str]) -> Iterator[Part]:
     """Yield the parts of other brokers and versions, long kills and campaigns, one for a file.
 
-    Then those of what the quick lane runs on compiled modules only.
+    Then those of what the quick lane runs on compiled modules only, and properties with all of
+    their examples.
     """
     for each in suite_files(times, f"{_MATRIX} "):
         if _is_marked(ROOT / each.path):
             name = Path(each.path).with_suffix("").relative_to("tests")
             yield _tests(f"{_MATRIX} {name}", _MATRIX, [each], options)
     # In the quick lane these run on compiled modules, or with their coverage.
-    files = [each for each in suite_files(times) if _is_compiled(each)]
-    for folder, part in divide(each for each in files if not each.path.startswith("tests/frames/")):
+    files = list(suite_files(times))
+    python = [each for each in files if _is_compiled(each) and not _is_codec(each)]
+    for folder, part in divide(python):
         yield _tests(f"{_MATRIX} {folder} as Python", f"not pure and not {_MATRIX}", part, options)
+    others = {each.path for each in files} - {each.path for each in python}
+    drawing = [each for each in suite_files(times, "properties ") if each.path in others]
+    for folder, part in divide(each for each in drawing if _has_properties(each)):
+        markers = f"hypothesis and not {_MATRIX}"
+        yield _tests(f"{_MATRIX} properties of {folder}", markers, part, options)
 
 
 def _is_marked(path: Path) -> bool:
@@ -103,7 +113,7 @@ def turn(parts: Iterable[Part], day: int, limit_s: float, slots: int) -> list[Pa
 def _checks(times: Times) -> Iterator[Part]:
     """Yield the parts that are more than pytest, or something else."""
     ruff, cover = f"{_PYTHON} -m ruff", f"{_PYTHON} -m coverage"
-    codec = "pytest -q --hypothesis-profile=few tests/frames"
+    codec = f"pytest -q {_FEW} tests/frames"
     commands = {
         "style": f"{ruff} check && {ruff} format --check",
         "types": f"{_PYTHON} -m mypy",
@@ -129,6 +139,14 @@ def _compiled(times: Times, options: Sequence[str]) -> Iterator[Part]:
             options,
             module="tests.suite.compiled",
         )
+
+
+def _is_codec(file: SuiteFile) -> bool:
+    return file.path.startswith("tests/frames/")
+
+
+def _has_properties(file: SuiteFile) -> bool:
+    return "hypothesis" in (ROOT / file.path).read_text("utf-8")
 
 
 def _is_compiled(file: SuiteFile) -> bool:

@@ -57,6 +57,15 @@ def test_what_runs_compiled_runs_as_python_in_the_matrix() -> None:
     assert dict(files_of(parts)) == dict.fromkeys(wanted, 1)
 
 
+def test_properties_have_all_their_examples_in_the_matrix() -> None:
+    parts = [each for each in lanes.matrix({}, []) if "--hypothesis-profile=few" in each.command]
+    assert not parts
+    known = files_of(list(lanes.matrix({}, [])))
+    drawing = [path for path in FILES if "import given" in (ROOT / path).read_text("utf-8")]
+    assert drawing
+    assert [path for path in drawing if not known[path]] == []
+
+
 def test_each_part_of_the_matrix_has_its_turn() -> None:
     parts = list(lanes.matrix({}, []))
     seen = [name for day in range(60) for name in (p.name for p in lanes.turn(parts, day, 20.0, 1))]
@@ -65,7 +74,8 @@ def test_each_part_of_the_matrix_has_its_turn() -> None:
 
 def test_the_matrix_has_every_file_with_marked_tests() -> None:
     text = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
-    marked = {path for path in FILES if "mark.matrix" in text[path] or "in_matrix(" in text[path]}
+    marks = ("mark.matrix", "in_matrix(", "some(FAULTS", "some(ROWS")
+    marked = {path for path in FILES if any(each in text[path] for each in marks)}
     # The fixtures of this folder are marked.
     assert set(files_of(list(lanes.matrix({}, [])))) >= marked | {"tests/kombu/test_transport.py"}
 

@@ -27,6 +27,7 @@ from stompkit.testing._launching.polling import wait_until
 from stompkit.testing._proxy.pieces import Piece, Splitter
 from stompkit.testing.proxy import FrameLog, Proxy
 from stompkit.testing.strategies import chunkings, client_frames, frames, mutations, wire_garbage
+from tests.effort import drawn
 from tests.server.certificates import Authority
 
 LONG_S = 60.0
@@ -297,7 +298,7 @@ def test_any_octets_pass_unchanged(how: str) -> None:
         if how == "with a fault about something else":
             proxy.drop(destination="/queue/that/nobody/has", seed="nowhere")
 
-        @settings(max_examples=30, deadline=None)
+        @settings(max_examples=drawn(30), deadline=None)
         @given(streams(), streams())
         def check(said: list[bytes], answered: list[bytes]) -> None:
             client, broker = bench.wire(proxy)

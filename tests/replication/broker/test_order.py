@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stompkit.replication.consumer._line import Gap, Line, Ready
 from stompkit.replication.events import Changeset, EventProblem, RowChange, Source, make_changeset
 from stompkit.replication.frames import Packet, packets
+from tests.effort import drawn
 
 SOURCE = Source(kind="test")
 
@@ -154,7 +155,7 @@ class World:
                 assert all(id(packet) in there for packet in parts)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(
     sizes=st.dictionaries(st.sampled_from("ab"), st.integers(1, 8), min_size=1),
     most=st.integers(300, 1000),

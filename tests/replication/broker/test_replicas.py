@@ -52,6 +52,7 @@ def connect(*nodes: NodeProcess) -> None:
 # Processes that come and go.
 
 
+@pytest.mark.matrix
 def test_processes_that_write_at_the_same_time_come_to_the_same(nodes: NodeProcesses) -> None:
     both = [nodes("A"), nodes("B")]
     for seed, node in enumerate(both):
@@ -99,6 +100,7 @@ def test_nodes_that_were_offline_get_all_that_others_have_made(nodes: NodeProces
     all_equal(three)
 
 
+@pytest.mark.matrix
 def test_a_node_that_joins_late_takes_a_snapshot_of_what_nobody_keeps(
     nodes: NodeProcesses,
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_node_that_joins_late_takes_a_snapshot_of_what_nobody_keeps(
 # Conflicts.
 
 
+@pytest.mark.matrix
 def test_what_was_edited_by_two_who_were_offline_is_merged(nodes: NodeProcesses) -> None:
     a, b = both = [nodes("A"), nodes("B")]
     same = {"title": "old", "body": "old"}
@@ -207,6 +210,7 @@ def poisoned(nodes: NodeProcesses) -> tuple[NodeProcess, NodeProcess, NodeProces
     return nodes("A", **often), nodes("B", **often), nodes("C", refused=["poison"], **often)
 
 
+@pytest.mark.matrix
 def test_a_changeset_that_is_refused_stops_nothing_else_and_can_be_skipped(
     nodes: NodeProcesses,
 ) -> None:
@@ -263,6 +267,7 @@ def test_relays_between_two_brokers_may_make_a_loop(
         made.close()
 
 
+@pytest.mark.matrix
 def test_a_broker_that_is_killed_may_be_replaced_by_an_empty_one(
     stomp_broker_factory: BrokerFactory, tmp_path: Path
 ) -> None:

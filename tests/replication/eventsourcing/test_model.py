@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.replication.eventsourcing import EventStore, Namespace
 from stompkit.replication.eventsourcing._keys import key_to_text
+from tests.effort import drawn
 from tests.replication.eventsourcing.conftest import STORE_KINDS, strict_store
 
 _RUNS: Final = count()
@@ -117,7 +118,7 @@ def is_one(request: pytest.FixtureRequest) -> bool:
 
 
 @settings(
-    max_examples=40,
+    max_examples=drawn(40),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -20,6 +20,7 @@ from stompkit.replication.publishers.mysql._values import json_text
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.values import Json
+from tests.effort import drawn
 from tests.replication.drawn_tables import apply
 from tests.replication.mysql.reading import Database, Reading
 from tests.servers import MySql, mysql
@@ -307,7 +308,9 @@ def _paths(document: Any, path: str = "$") -> Iterator[str]:
 
 @given(data=st.data())
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=drawn(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_any_changes_of_any_document_are_told(in_parts: Database, data: st.DataObject) -> None:
     document = {"long": _LONG, "d": data.draw(_DOCUMENTS)}

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import pytest
 from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
@@ -135,6 +136,7 @@ def _has(paths: list[Path], lines: int) -> bool:
     return _lines(paths) >= lines
 
 
+@pytest.mark.matrix
 def test_what_was_committed_is_published_whoever_is_killed(
     engine: Engine, sessions: sessionmaker[Session], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from stompkit.replication.events import Changeset
 from stompkit.replication.publishers.outbox import Outbox
 from stompkit.replication.publishers.relay import OutboxRelay
 from stompkit.replication.publishers.session import sqlalchemy_pub
+from tests.effort import drawn
 from tests.replication.publishers.conftest import make_engine
 from tests.replication.publishers.heard import Heard, contents, replay
 from tests.replication.publishers.models import Author, Base, Book, Manager, Tag, TextKey
@@ -222,7 +223,7 @@ class ProgramWithOutbox(Program):
 
 
 _SETTINGS = settings(
-    max_examples=25,
+    max_examples=drawn(25),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -24,6 +24,7 @@ from stompkit.replication.events import decode, encode
 from stompkit.replication.publishers.session import sqlalchemy_pub
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.replication.values import Json
+from tests.effort import drawn
 from tests.replication.publishers.conftest import KINDS, make_engine
 from tests.replication.publishers.heard import Heard
 from tests.servers import SqlServer
@@ -238,7 +239,7 @@ _SETTINGS: Final = settings(
 
 
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=6)
+@settings(_SETTINGS, max_examples=drawn(6))
 def test_a_target_of_the_same_tables_has_the_same(
     pair: tuple[str, Any, Any], data: st.DataObject
 ) -> None:
@@ -247,7 +248,7 @@ def test_a_target_of_the_same_tables_has_the_same(
 
 @pytest.mark.matrix
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=700)
+@settings(_SETTINGS, max_examples=drawn(700))
 def test_many_targets_of_the_same_tables_have_the_same(
     pair: tuple[str, Any, Any], data: st.DataObject
 ) -> None:

@@ -18,6 +18,7 @@ from stompkit.replication.replica.history import RevisionProblem, Shown
 from stompkit.replication.replica.rules import Rules, TableRules, counter, members
 from stompkit.replication.replica.store import Prepare, Store, Tx
 from stompkit.replication.replica.vectors import dominates
+from tests.effort import drawn
 from tests.replication.replica.branches import NOTES, Branch, Wall, note, removal, titles
 
 DAY = 86_400.0
@@ -463,7 +464,7 @@ _steps = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(_steps)
 def test_whatever_is_compacted_nodes_converge_and_what_is_kept_is_seen_as_it_was(
     steps: Sequence[tuple[str, int, int]],

@@ -20,6 +20,7 @@ from stompkit.replication.replica.messages import Message, pack
 from stompkit.replication.replica.rules import Rules
 from stompkit.replication.replica.signed import SignedChangeset
 from stompkit.replication.replica.store import Store
+from tests.effort import drawn
 
 WALL = 1_800_000_000.0
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -112,7 +113,7 @@ SOUND: dict[str, dict[str, Any]] = {
 }
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(100))
 @given(
     st.sampled_from(sorted(SOUND)),
     st.data(),

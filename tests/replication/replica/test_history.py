@@ -20,6 +20,7 @@ from stompkit.replication.replica.applier import Hooks, Refuse
 from stompkit.replication.replica.history import Counts, RevisionProblem, Shown
 from stompkit.replication.replica.rules import Rules, TableRules, counter
 from stompkit.replication.replica.store import ChangesetRecord, OriginRecord
+from tests.effort import drawn
 from tests.replication.replica.branches import NOTES, Branch, Wall, note, removal, titles
 
 
@@ -523,7 +524,7 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(_steps)
 def test_every_node_shows_at_a_revision_what_its_writer_saw(steps: Sequence[_Step]) -> None:
     with _run(steps) as (branches, seen):
@@ -543,7 +544,7 @@ def test_every_node_shows_at_a_revision_what_its_writer_saw(steps: Sequence[_Ste
             assert (None if row is None else {"id": "1", **(version.row or {})}) == row
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(_steps, st.randoms(use_true_random=False))
 def test_a_difference_makes_one_revision_of_the_other(
     steps: Sequence[_Step], random: Random

@@ -13,6 +13,7 @@ from stompkit.replication.replica.rows import RowState
 from stompkit.replication.replica.rules import OnDelete
 from stompkit.replication.replica.vectors import covers, least, merged
 from stompkit.replication.values import Value
+from tests.effort import drawn
 from tests.replication.replica.row_definitions import Defined
 from tests.replication.replica.row_histories import (
     Written,
@@ -29,7 +30,7 @@ RULES = {name: rules_for(name) for name in get_args(OnDelete)}
 SOME = RULES["update-wins"]
 
 columns = pytest.mark.parametrize("columns", [["last"], ["total", "price"], ["list", "set"]])
-few = settings(max_examples=60)
+few = settings(max_examples=drawn(60))
 
 
 @columns
@@ -110,7 +111,7 @@ def test_join_is_commutative_and_idempotent(columns: list[str], data: st.DataObj
     assert one.encode() == other.encode()
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200))
 @given(st.data())
 def test_row_that_may_be_forgotten_is_not_missed(data: st.DataObject) -> None:
     history = data.draw(histories(SOME, is_honest=True))

@@ -17,6 +17,7 @@ from sqlalchemy import event
 from stompkit.replication.events import Action, Changeset, RowChange, Source, make_changeset
 from stompkit.replication.sinks import ApplyProblem, Refused
 from stompkit.replication.sinks.sql import SqlSink
+from tests.effort import drawn
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
 from tests.servers import mariadb, postgresql
 
@@ -226,7 +227,7 @@ def test_rows_that_can_be_stored_are_and_all_others_are_refused(target: Target) 
     numbers = count()
 
     @settings(
-        max_examples=60 if target.kind == "sqlite" else 15,
+        max_examples=drawn(60 if target.kind == "sqlite" else 15),
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks.sql import SqlSink
+from tests.effort import drawn
 from tests.replication.sinks.sql_targets import Target, change, changeset, database_url, target
 from tests.servers import mariadb, postgresql
 
@@ -155,7 +156,7 @@ def test_tables_end_as_the_model_says(target: Target) -> None:
         target.execute(f"CREATE TABLE {name} ({columns}){collate}")
 
     @settings(
-        max_examples=60 if target.kind == "sqlite" else 30,
+        max_examples=drawn(60 if target.kind == "sqlite" else 30),
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -13,6 +13,7 @@ from sqlalchemy import MetaData, Table, inspect
 from stompkit.replication.events import RowChange
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SqlSink
+from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
     Target,
     change,
@@ -135,14 +136,14 @@ _COLUMNS: Final = st.lists(
 
 
 @given(tables=_TABLES, columns=_COLUMNS)
-@settings(_SETTINGS, max_examples=25)
+@settings(_SETTINGS, max_examples=drawn(25))
 def test_names_are_kept_or_refused(target: Target, tables: list[str], columns: list[str]) -> None:
     _check(target, tables, columns)
 
 
 @pytest.mark.matrix
 @given(tables=_TABLES, columns=_COLUMNS)
-@settings(_SETTINGS, max_examples=500)
+@settings(_SETTINGS, max_examples=drawn(500))
 def test_many_names_are_kept_or_refused(
     target: Target, tables: list[str], columns: list[str]
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.sinks import Refused, RowSink
 from stompkit.replication.sinks.sql import SqlSink
+from tests.effort import drawn
 from tests.replication.sinks.sql_targets import (
     KINDS,
     Target,
@@ -226,7 +227,7 @@ def test_what_is_left_is_what_the_other_changes_make(target: Target) -> None:
     with opened(target) as sink:
         numbers = count(1)
 
-        @settings(max_examples=20, deadline=None)
+        @settings(max_examples=drawn(20), deadline=None)
         @given(changes=histories())
         def try_one(changes: list[RowChange]) -> None:
             target.execute("DELETE FROM t")

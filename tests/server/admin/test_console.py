@@ -401,6 +401,7 @@ def test_pieces_of_the_stream_may_be_cut_anywhere(console: Console) -> None:
     assert [json.loads(each) for each in found] == [[["a", "x\ny"], ["message", "z: é"]]]
 
 
+@pytest.mark.matrix
 def test_ten_thousand_destinations_take_a_page_of_rows(console: Console, tmp_path: Path) -> None:
     with operated(tmp_path) as broker, broker.client() as client:
         many = [f"SEND\ndestination:/queue/many.{n:05}\n\nx\0" for n in range(10_000)]

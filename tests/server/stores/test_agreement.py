@@ -23,6 +23,7 @@ from stompkit.server.interfaces import (
     StoredMessage,
     StoreError,
 )
+from tests.effort import drawn
 from tests.server.stores.conftest import KINDS, Place
 
 #: Stands for closing the store and opening it again.
@@ -93,7 +94,9 @@ def test_stores_agree(place: Place) -> None:
     # its own that Hypothesis makes examples for.
     examples = 40 if place.kind in ("lmdb", "sqlite") else 15
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=drawn(examples), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(steps=steps, wanted=st.lists(bounds, min_size=3, max_size=3))
     def agree(steps: list[list[Operation] | str], wanted: list[tuple[int, int, int, int]]) -> None:
         store, model = place.store(), MemoryStore()

@@ -25,6 +25,7 @@ from stompkit.replication.replica.data.documents import (
     values_of,
 )
 from stompkit.replication.values import Value, row_from_json, row_to_json
+from tests.effort import drawn
 from tests.replication.sinks.sql_targets import Target, database_url, target
 
 __all__ = ["database_url", "target"]
@@ -286,7 +287,7 @@ def test_members_may_be_called_anything_and_hold_any_json(target: Target) -> Non
     assert shelf.documents.get("notes", "n1") == ODD
 
     @settings(
-        max_examples=60 if target.kind == "sqlite" else 30,
+        max_examples=drawn(60 if target.kind == "sqlite" else 30),
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stompkit.replication.replica.data import Wanted
 from stompkit.replication.replica.data.sql import SqlData
+from tests.effort import drawn
 from tests.replication.replica.data.data_made import as_it_is, checked, gone, row, text_of, written
 from tests.replication.sinks.sql_targets import Target, database_url, target
 
@@ -76,7 +77,7 @@ def write_and_look_often(target: Target, when: str) -> None:
     data = as_it_is(target)
 
     @settings(
-        max_examples=60 if target.kind == "sqlite" else 20,
+        max_examples=drawn(60 if target.kind == "sqlite" else 20),
         deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.too_slow],

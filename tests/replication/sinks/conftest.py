@@ -1,0 +1,22 @@
+"""Which tests of sinks run on which databases with each change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+#: Where statements, types or errors of a database are what is tested. Other files have their tests
+#: on MariaDB in the matrix lane.
+_ON_ALL: Final = ("test_sql_values", "test_sql_schema", "test_sql_rows", "test_sql_failures")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Put the others into the matrix lane, before pytest selects tests by their marks."""
+    for each in items:
+        if each.path.parent.name == "sinks" and each.path.stem not in _ON_ALL:
+            callspec = getattr(each, "callspec", None)
+            if callspec is not None and callspec.params.get("target") == "mariadb":
+                each.add_marker(pytest.mark.matrix)

@@ -14,18 +14,13 @@ CASES = ROOT / "conformance"
 #: Of cases, and of the agents by which clients of other languages are tested.
 SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 
-#: The modules that mypyc compiles, all into one library, in which they call each other directly.
-#: Left out is what runs once for a connection or less, what other programs derive from or
-#: replace, and tables and flags, which gain nothing.
-COMPILED = {
+#: What mypyc compiles: packages, and single modules of others. All go into one library, in which
+#: they call each other directly. Left out is what runs once for a connection or less, what other
+#: programs derive from or replace, and tables and flags, which gain nothing.
+COMPILED_PACKAGES = ("stompkit/server/domain",)
+COMPILED_MODULES = {
     "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _likeness _numbers",
-    "stompkit/server": (
-        "_acks _broker _choices _connection _deadlines _delays _destinations _durables _entries"
-        " _errors _expiry _handlers _headers _hosts _journal _lanes _messages _names"
-        " _pattern_tree _pulling _queues _resolving _selector_time _sharing _sliced _subscribing"
-        " _subscriptions _timeouts _topics _transactions"
-    ),
-    "stompkit/server/_stores": "_log _record lmdb",
+    "stompkit/server/stores": "log record lmdb",
 }
 #: Where a wheel is built there is nothing else, neither Twisted nor plug-ins of mypy.
 MYPY = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
@@ -68,12 +63,24 @@ def must_compile() -> bool:
     return os.environ.get("STOMPKIT_COMPILE", "") not in ("", "0")
 
 
+def compiled_paths() -> list[str]:
+    """Return the paths of the modules to compile, relative to this file."""
+    modules = [
+        f"{folder}/{name}.py"
+        for folder, names in COMPILED_MODULES.items()
+        for name in names.split()
+    ]
+    packages = [path for package in COMPILED_PACKAGES for path in (ROOT / package).rglob("*.py")]
+    found = [str(path.relative_to(ROOT)) for path in packages if path.name != "__init__.py"]
+    return sorted(modules + found)
+
+
 def compiled() -> list[Any]:
     """What to compile: nothing in an editable install, whose source is what is worked on."""
     is_built = any(command in sys.argv for command in ("bdist_wheel", "build", "build_ext"))
     if not is_built or os.environ.get("STOMPKIT_PURE", "") not in ("", "0"):
         return []
-    paths = [f"{folder}/{name}.py" for folder, names in COMPILED.items() for name in names.split()]
+    paths = compiled_paths()
     try:
         from mypyc.build import mypycify
 

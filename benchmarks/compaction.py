@@ -35,7 +35,7 @@ _PER_KEY: Final = 4
 _BEGIN_US: Final = 1_790_000_000_000_000
 _ROLES: Final = ("driver", "jvm", "worker")
 _PROGRAM: Final = (
-    "import sys; from stompkit._commands.pipeline import main; sys.exit(main(sys.argv[1:]))"
+    "import sys; from stompkit._commands.pipeline.command import main; sys.exit(main(sys.argv[1:]))"
 )
 
 _FILE: Final = """name = "big"

@@ -40,7 +40,7 @@ from benchmarks._line_plot import Line, line_plot
 from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig
-from stompkit.server._stores.lmdb import LmdbStore
+from stompkit.server.stores.lmdb import LmdbStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
 #: How many times as much the largest size may cost.

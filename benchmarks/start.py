@@ -46,7 +46,7 @@ from benchmarks._report import (
     report,
     unusable,
 )
-from stompkit.server._stores._environment import DATA_FILE, DIRECTORY
+from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 
 #: What no start takes, in seconds.
 TIMEOUT_S: Final = 60.0

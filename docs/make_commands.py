@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from stompkit._commands import COMMANDS
-from stompkit._commands._outline import parsers
+from stompkit._commands.tools.outline import parsers
 
 __all__ = ["main"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stompkit.server import Policy
-from stompkit.server._schema import REQUIRED, Field, described, fields, table_of, tables_of
-from stompkit.server._settings import Settings
-from stompkit.server._settings_text import literal
+from stompkit.server.settings.process import Settings
+from stompkit.server.settings.schema import REQUIRED, Field, described, fields, table_of, tables_of
+from stompkit.server.settings.text import literal
 
 __all__ = ["main"]
 

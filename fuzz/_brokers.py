@@ -9,9 +9,9 @@ from twisted.internet.task import Clock
 
 from stompkit.frames import Limits
 from stompkit.server import BrokerConfig, DestinationConfig, StoreRunner
-from stompkit.server._stores.memory import MemoryStore
 from stompkit.server.inspection import DestinationState, connections, destinations
 from stompkit.server.interfaces import StoreError
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient, MemoryTransport
 
 __all__ = ["CONFIGS", "Bystander", "check_empty", "check_queues", "make_broker", "step_of_stream"]

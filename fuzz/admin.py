@@ -16,10 +16,6 @@ from twisted.internet.interfaces import IReactorTime
 from fuzz._driver import main
 from fuzz._input import pieces
 from fuzz._logs import no_errors
-from stompkit.server._admin_settings import AdminSettings
-from stompkit.server._settings import Settings
-from stompkit.server._throttle import Throttle
-from stompkit.server._throttle_settings import ThrottleSettings
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._events import Streams
 from stompkit.server.admin._guard import Guard
@@ -27,6 +23,10 @@ from stompkit.server.admin._resource import Front
 from stompkit.server.admin._routes import ROUTES
 from stompkit.server.admin._site import AdminSite
 from stompkit.server.admin._statistics import Statistics
+from stompkit.server.login.login_limiter import Throttle
+from stompkit.server.settings.admin import AdminSettings
+from stompkit.server.settings.login_limiter import ThrottleSettings
+from stompkit.server.settings.process import Settings
 from stompkit.testing.memory import MemoryBroker
 from stompkit.testing.memory._transport import MemoryTransport
 

@@ -16,8 +16,8 @@ from fuzz._brokers import check_empty, check_queues, make_broker, step_of_stream
 from fuzz._driver import main
 from fuzz._input import script, steps
 from fuzz._logs import no_errors
-from stompkit.server._beanstalk_settings import BeanstalkSettings
 from stompkit.server.beanstalk import BeanstalkFactory
+from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from stompkit.testing.memory._transport import HalfCloseableTransport
 

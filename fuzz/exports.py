@@ -6,9 +6,9 @@ import io
 from typing import Final
 
 from fuzz._driver import main
-from stompkit.server._stores._transfer import export_store, import_store
-from stompkit.server._stores.memory import MemoryStore
 from stompkit.server.interfaces import StoreError
+from stompkit.server.stores.memory import MemoryStore
+from stompkit.server.stores.transfer import export_store, import_store
 
 __all__ = ["SEEDS", "check"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from fuzz._driver import main
-from stompkit.server._config import Dialect
-from stompkit.server._errors import Refused
-from stompkit.server._names import Pattern, canonical, is_pattern, kind_of
-from stompkit.server._pattern_tree import PatternTree
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.names import Pattern, canonical, is_pattern, kind_of
+from stompkit.server.domain.pattern_tree import PatternTree
+from stompkit.server.settings.broker import Dialect
 
 __all__ = ["SEEDS", "check"]
 

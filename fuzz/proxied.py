@@ -14,8 +14,8 @@ from fuzz._driver import main
 from fuzz._input import pieces
 from fuzz._logs import no_errors
 from stompkit.server import BrokerFactory
-from stompkit.server._proxied import HEADER_TIMEOUT_S, HeaderFactory
-from stompkit.server._proxy_header import MAX_HEADER_BYTES, BadHeader, read_header
+from stompkit.server.listen.proxied import HEADER_TIMEOUT_S, HeaderFactory
+from stompkit.server.listen.proxy_header import MAX_HEADER_BYTES, BadHeader, read_header
 from stompkit.testing.memory._transport import HalfCloseableTransport
 
 __all__ = ["SEEDS", "check"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fuzz._driver import main
-from stompkit.server._selectors import Selector, SelectorError
+from stompkit.server.selectors import Selector, SelectorError
 
 __all__ = ["SEEDS", "check"]
 

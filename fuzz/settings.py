@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from fuzz._driver import main
-from stompkit.server._settings import SettingsError, parse_settings
-from stompkit.server._settings_text import settings_text
+from stompkit.server.settings.process import SettingsError, parse_settings
+from stompkit.server.settings.text import settings_text
 
 __all__ = ["SEEDS", "check"]
 

@@ -19,7 +19,7 @@ from fuzz._brokers import Bystander, check_empty, check_queues, make_broker, ste
 from fuzz._driver import main
 from fuzz._input import chosen, script, steps
 from fuzz._logs import no_errors
-from stompkit.server._websocket_settings import WebSocketListener
+from stompkit.server.settings.websocket import WebSocketListener
 from stompkit.server.websocket import WebSocketFactory
 from stompkit.testing.memory import MemoryBroker
 from stompkit.testing.memory._transport import HalfCloseableTransport, MemoryTransport

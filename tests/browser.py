@@ -164,7 +164,16 @@ class Chromium:
         self._call("Input.insertText", text=text)
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click in the middle of the first element of a selector, with a text, that is seen."""
+        """Click in the middle of the first element of a selector, with a text, that is seen.
+
+        A page may move or replace the element before the click arrives. Such a click is kept from
+        what is there instead, and made again.
+        """
+        deadline = time.monotonic() + _LIMIT_S
+        while not self._click(selector, text):
+            assert time.monotonic() < deadline, f"{selector} {text!r} never stays in its place"
+
+    def _click(self, selector: str, text: str) -> bool:
         place = self.ask(
             f"""(() => {{
                 const element = [...document.querySelectorAll({json.dumps(selector)})].find(
@@ -174,8 +183,22 @@ class Chromium:
                 element.scrollIntoView({{block: "nearest", behavior: "instant"}});
                 const box = element.getBoundingClientRect();
                 const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
-                const there = document.elementFromPoint(x, y);
-                return element.contains(there) || there?.contains(element) ? [x, y] : null;
+                const isHit = there => element.contains(there) || there?.contains(element);
+                if (!isHit(document.elementFromPoint(x, y))) return null;
+                window.wasHit = false;
+                const look = event => {{
+                    if (event.type === "mousedown") window.wasHit = isHit(event.target);
+                    if (!window.wasHit) {{
+                        event.preventDefault();
+                        event.stopImmediatePropagation();
+                    }}
+                }};
+                window.looking = new AbortController();
+                for (const type of ["mousedown", "mouseup", "click"]) {{
+                    const signal = window.looking.signal;
+                    window.addEventListener(type, look, {{capture: true, signal}});
+                }}
+                return [x, y];
             }})()"""
         )
         assert place, f"{selector} {text!r} is not there, or behind something"
@@ -188,6 +211,8 @@ class Chromium:
                 button="none" if kind == "mouseMoved" else "left",
                 clickCount=0 if kind == "mouseMoved" else 1,
             )
+        # A page that was left by the click has been hit.
+        return self.ask("(window.looking?.abort(), window.wasHit)") is not False
 
     def screenshot(self, *, whole: bool = False) -> bytes:
         """What is seen, or the ``whole`` page, as PNG."""

@@ -12,6 +12,7 @@ import pytest
 
 import stompkit
 import stompkit.testing
+from stompkit._commands import COMMANDS, command_of
 
 PACKAGE = Path(stompkit.__file__).parent
 
@@ -53,6 +54,19 @@ ON_TWISTED = (*EXCEPTIONS, "testing/twisted.py")
 #: What looks at the names of quirks, in a function and only where some are given. It imports
 #: Twisted, but makes no reactor.
 ONLY_WHERE_GIVEN = {"testing/_settings.py": "stompkit.testing.server.quirks"}
+#: What other layers may import of a layer whose folders have names without an underscore.
+FACES = {
+    "server": {
+        "stompkit.server",
+        "stompkit.server.inspection",
+        "stompkit.server.interfaces",
+        "stompkit.server.operations",
+        "stompkit.server.tap",
+        "stompkit.server.websocket",
+    },
+}
+#: The most modules in a folder.
+MOST_MODULES = 20
 
 MODULES = sorted(
     path.relative_to(PACKAGE).as_posix()
@@ -97,6 +111,21 @@ def test_imports_of_other_layers_name_public_modules(module: str) -> None:
             shared = ("__main__", "_common")
             private = [part for part in parts if part.startswith("_") and part not in shared]
             assert not private, f"{module} imports {name}"
+            assert name in FACES.get(parts[1], {name}), f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("_commands/")])
+def test_nobody_imports_from_a_command(module: str) -> None:
+    commands = {command_of(name).main.__module__ for name in COMMANDS}
+    assert not imports(module) & commands
+
+
+@pytest.mark.parametrize("folder", ["server", "_commands", "_common"])
+def test_no_folder_has_too_many_modules(folder: str) -> None:
+    folders = {path.parent for path in (PACKAGE / folder).rglob("*.py")}
+    for each in folders:
+        names = [path.name for path in each.glob("*.py") if path.name != "__init__.py"]
+        assert len(names) <= MOST_MODULES, each
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("frames/")])

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from stompkit._commands.pipeline import main
+from stompkit._commands.pipeline.command import main
 from stompkit.spool import SpoolWriter
 
 Run = Callable[..., tuple[int, str, str]]
@@ -109,9 +109,9 @@ def test_mistakes_of_a_file_are_listed(run: Run, file: Path) -> None:
     status, output, errors = run("check", file)
     assert (status, output) == (1, "")
     assert errors.splitlines() == [
-        f"{file}: target.ulr: there is no such setting; the nearest is url",
+        f"{file}: target.ulr: there is no such setting; did you mean url?",
         f"{file}: target.url: this is needed",
-        f"{file}: events.tll: there is no such setting; the nearest is ttl",
+        f"{file}: events.tll: there is no such setting; did you mean ttl?",
     ]
     assert run("run", "events", "--config", file)[0] == 2
     assert run("status", file)[0] == 1
@@ -136,7 +136,7 @@ def test_a_function_is_not_hidden_by_its_module() -> None:
 WITHOUT_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None
-from stompkit._commands.pipeline import main
+from stompkit._commands.pipeline.command import main
 sys.exit(main(sys.argv[1:]))
 """
 

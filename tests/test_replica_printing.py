@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit._commands._replica_graph import draw
-from stompkit._commands._replica_status import as_json, status_lines
-from stompkit._commands._replica_text import (
+from stompkit._commands.replica.graph import draw
+from stompkit._commands.replica.status import as_json, status_lines
+from stompkit._commands.shared.formatting import (
     aligned,
     amount,
     duration,

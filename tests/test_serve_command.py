@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit._commands.serve import parser
+from stompkit._commands.broker.serve import parser
 from stompkit.server.tap import Options
 from tests.server.processes import DEADLINE_S, LOOPBACK, Client
 

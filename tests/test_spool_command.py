@@ -23,10 +23,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from stompkit._commands._spool_care import Care
-from stompkit._commands._spool_metrics import Appends, SpoolMetrics
-from stompkit._commands._spool_options import SpoolUsage, age, brokers, size
-from stompkit._commands.spool import main
+from stompkit._commands.spool.command import main
+from stompkit._commands.spool.maintenance import Care
+from stompkit._commands.spool.metrics import Appends, SpoolMetrics
+from stompkit._commands.spool.options import SpoolUsage, age, brokers, size
 from stompkit.replication.frames import Packet
 from stompkit.spool import Record, SpoolReader, SpoolWriter
 from stompkit.spool.readers import listed, progress, register
@@ -36,7 +36,9 @@ from tests.replication.brokers import broker_url, connect
 
 LONG_S = 60.0
 RECEIVED_S = 1_700_000_000.0
-PROGRAM = "import sys; from stompkit._commands.spool import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = (
+    "import sys; from stompkit._commands.spool.command import main; sys.exit(main(sys.argv[1:]))"
+)
 
 Run = Callable[..., tuple[int, str, str]]
 

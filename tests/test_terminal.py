@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit._commands._message_lines import from_line, to_line
-from stompkit._commands._text import json_line, shown
+from stompkit._commands.shared.message_lines import from_line, to_line
+from stompkit._commands.shared.text import json_line, shown
 
 #: An 8-bit command of a terminal, one of seven bits, a line end that only some know, a change of
 #: the direction of writing, DEL, and what is no text at all.

@@ -19,7 +19,7 @@ from zope.interface import implementer
 
 from stompkit.frames import FrameDecoder
 from stompkit.server import BrokerFactory, InlineRunner
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 
 __all__ = ["SCENARIOS", "Counted", "Scenario"]
 

@@ -7,10 +7,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Final, Protocol, cast
+
+from stompkit._common.spelling import suggestion
 
 __all__ = ["COMMANDS", "Command", "command_of", "main"]
 
@@ -42,6 +43,36 @@ COMMANDS: Final = {
     "bench": "measure a broker, quickly",
     "completion": "print what makes a shell complete commands and options",
     "version": "print the versions of stompkit and of what it runs on",
+}
+
+#: The module of each command, within this package.
+_MODULES: Final = {
+    "serve": "broker.serve",
+    "run": "tools.run",
+    "ping": "tools.ping",
+    "check-config": "broker.check_config",
+    "show-config": "broker.show_config",
+    "passwd": "broker.passwd",
+    "store": "broker.store",
+    "send": "messages.send",
+    "receive": "messages.receive",
+    "queues": "queues.queues",
+    "peek": "queues.peek",
+    "move": "queues.move",
+    "retry": "queues.retry",
+    "purge": "queues.purge",
+    "replica": "replica.command",
+    "replicate": "replication.replicate",
+    "bridge": "bridge.command",
+    "spool": "spool.command",
+    "pipeline": "pipeline.command",
+    "recover": "replication.recover",
+    "conformance": "tools.conformance",
+    "proxy": "tools.proxy",
+    "tap": "tools.tap",
+    "bench": "tools.bench",
+    "completion": "tools.completion",
+    "version": "tools.version",
 }
 
 #: What brings the libraries that a command needs beyond those that are always there.
@@ -121,9 +152,7 @@ def _run(arguments: list[str]) -> int:
         parser.print_help(sys.stderr)
         return _USAGE
     if name not in COMMANDS:
-        close = get_close_matches(name, COMMANDS, 1)
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
-        parser.error(f"there is no command {name!r}; {meant}")
+        parser.error(f"there is no command {name!r}; {suggestion(name, COMMANDS)}")
     try:
         command = command_of(name)
     except ModuleNotFoundError as error:
@@ -137,5 +166,5 @@ def _run(arguments: list[str]) -> int:
 
 def command_of(name: str) -> Command:
     """Import a command; raises ModuleNotFoundError where what it needs is not installed."""
-    module: object = import_module(f"stompkit._commands.{name.replace('-', '_')}")
+    module: object = import_module(f"stompkit._commands.{_MODULES[name]}")
     return cast("Command", module)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+from stompkit._common.secrets import resolve
+from stompkit._common.settings import ConfigurationError, canonical, read_toml
+from stompkit._common.spelling import suggestion
 from stompkit.bridge._dialects import DIALECTS
 from stompkit.bridge._names import is_pattern, is_queue, named, template_mistake
 from stompkit.bridge._problems import BridgeProblem
@@ -64,11 +65,9 @@ _KINDS: Final = {
 def load(path: str | os.PathLike[str]) -> BridgeSettings:
     """Read a file; raises :class:`BridgeProblem` with all of its mistakes."""
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BridgeProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        return parse(found)
+        return parse(read_toml(path))
+    except ConfigurationError as error:
+        raise BridgeProblem(str(error)) from None
     except BridgeProblem as problem:
         lines = [f"{path}: {line}" for line in str(problem).splitlines()]
         raise BridgeProblem("\n".join(lines)) from None
@@ -83,30 +82,12 @@ def parse(found: Mapping[str, Any]) -> BridgeSettings:
     return settings
 
 
-def _looked_up(text: str) -> str:
-    """A URL, or that in the variable of ``env:NAME``, or that in the first line of ``file:PATH``.
-
-    Raises ``ValueError``.
-    """
-    kind, _, where = text.partition(":")
-    if kind == "env":
-        if where not in os.environ:
-            raise ValueError(f"there is no {where} in the environment")
-        return os.environ[where]
-    if kind == "file":
-        try:
-            return Path(where).read_text(encoding="utf-8").partition("\n")[0].strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
-    return text
-
-
 def site_name(url: str) -> str:
     """What a site is called that nobody has given a name: after its first host and port.
 
     Raises ``ValueError`` where that is no URL of a broker.
     """
-    host = BrokerUrl.parse(_looked_up(url)).hosts[0]
+    host = BrokerUrl.parse(resolve(url)).hosts[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64]
 
 
@@ -148,17 +129,15 @@ class _Reading:
         if not isinstance(found, dict):
             self.add(place, "must be a table")
             return values
+        try:
+            found = canonical(found, keys)
+        except ConfigurationError as error:
+            self.add(place, str(error))
         for key, given in found.items():
             value: Any = given
             where = f"{place} {key}".strip()
             if key not in keys:
-                close = get_close_matches(key, keys, 1)
-                self.add(
-                    where,
-                    f"unknown; did you mean {close[0]}?"
-                    if close
-                    else f"unknown; there are {', '.join(keys)}",
-                )
+                self.add(where, f"unknown; {suggestion(key, keys)}")
                 continue
             kind = keys[key][0]
             if kind is list and isinstance(value, str):
@@ -179,7 +158,7 @@ class _Reading:
             self.add(place, "url is missing: stomp://HOST:PORT, stomps://, env:NAME or file:PATH")
         else:
             try:
-                url = BrokerUrl.parse(_looked_up(table["url"]))
+                url = BrokerUrl.parse(resolve(table["url"]))
             except ValueError as error:
                 self.add(f"{place} url", str(error))
             if url.destination:

@@ -9,6 +9,8 @@ from typing import Any, Final, Protocol
 import msgspec
 from sqlalchemy import Column, Engine, LargeBinary, MetaData, String, Table, insert, select, update
 
+from stompkit._common.files import write_atomically
+
 __all__ = ["Checkpoint", "FileOffsets", "MemoryOffsets", "Offsets", "OffsetsProblem", "SqlOffsets"]
 
 
@@ -92,25 +94,7 @@ class FileOffsets:
 
     def store(self, checkpoint: Checkpoint) -> None:
         """Write it to the disk; raises OSError, which says what file it is about."""
-        try:
-            with open(self._next, "wb", opener=_private) as file:
-                file.write(_ENCODER.encode(checkpoint))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            # Of a disk that is full, Python does not say where.
-            error.filename = error.filename or str(self._next)
-            raise
-        self._next.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        write_atomically(self._path, _ENCODER.encode(checkpoint), partial=self._next)
 
 
 class SqlOffsets:

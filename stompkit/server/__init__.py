@@ -3,18 +3,15 @@
 ``twistd stompkit`` runs it; :class:`BrokerFactory` embeds it in another Twisted program.
 """
 
-from stompkit.server._acks import Ledger
-from stompkit.server._broker import Broker
-from stompkit.server._config import BrokerConfig, DestinationConfig, Policy
-from stompkit.server._connection import Connection
-from stompkit.server._destinations import Destination
-from stompkit.server._entries import Entry
-from stompkit.server._errors import Refused
-from stompkit.server._handlers import Handler
-from stompkit.server._protocol import BrokerFactory
-from stompkit.server._stores.runner import InlineRunner
-from stompkit.server._subscriptions import Subscription
-from stompkit.server._transactions import Settlement
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.session.acks import Ledger
+from stompkit.server.domain.session.connection import Connection
+from stompkit.server.domain.session.handlers import Handler
+from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.domain.session.transactions import Settlement
 from stompkit.server.interfaces import (
     Action,
     Authenticator,
@@ -29,6 +26,9 @@ from stompkit.server.interfaces import (
     StoreRunner,
     User,
 )
+from stompkit.server.listen.protocol import BrokerFactory
+from stompkit.server.settings.broker import BrokerConfig, DestinationConfig, Policy
+from stompkit.server.stores.runner import InlineRunner
 
 __all__ = [
     "Action",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from stompkit.server._broker import Broker
-from stompkit.server._destinations import Destination
-from stompkit.server._durables import DurableQueue
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.queues.durables import DurableQueue
 
 __all__ = ["ConnectionState", "DestinationState", "connections", "destinations"]
 

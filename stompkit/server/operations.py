@@ -1,20 +1,20 @@
 """What operators do beside running a broker; the commands of ``stompkit`` call it."""
 
-from stompkit.server._assembly import has_lmdb
-from stompkit.server._assembly import store as make_store
-from stompkit.server._lock import DirectoryLock
-from stompkit.server._password_files import hash_passcode
-from stompkit.server._settings import (
+from stompkit.server.interfaces import MessageStore, StoreError
+from stompkit.server.login.password_files import hash_passcode
+from stompkit.server.process.assembly import has_lmdb
+from stompkit.server.process.assembly import store as make_store
+from stompkit.server.process.lock import DirectoryLock
+from stompkit.server.settings.process import (
     Settings,
     SettingsError,
     StoreSettings,
     parse_settings,
     read_settings,
 )
-from stompkit.server._settings_text import settings_text
-from stompkit.server._store_commands import Progress, compact, export_store, import_store
-from stompkit.server._store_commands import check as check_store
-from stompkit.server.interfaces import MessageStore, StoreError
+from stompkit.server.settings.text import settings_text
+from stompkit.server.stores.maintenance import Progress, compact, export_store, import_store
+from stompkit.server.stores.maintenance import check as check_store
 
 __all__ = [
     "DirectoryLock",

@@ -16,18 +16,18 @@ from twisted.python.usage import Options as UsageOptions
 from twisted.python.usage import UsageError
 
 from stompkit.frames import AFTER_LOGIN, parse_heart_beat
-from stompkit.server._assembly import MakeFactory
-from stompkit.server._auth import checkers_from
-from stompkit.server._checks import check_endpoint, check_sync, check_wsproto
-from stompkit.server._collector import CollectorSettings
-from stompkit.server._daemon import DaemonStart
-from stompkit.server._lifecycle import Lifecycle
-from stompkit.server._logs import LogSwitch
-from stompkit.server._origins import Origins
-from stompkit.server._out_of_memory import MemoryWatch
-from stompkit.server._protocol import BrokerFactory
-from stompkit.server._reload import Reloader
-from stompkit.server._settings import (
+from stompkit.server.listen.origins import Origins
+from stompkit.server.listen.protocol import BrokerFactory
+from stompkit.server.login.auth import checkers_from
+from stompkit.server.process.assembly import MakeFactory
+from stompkit.server.process.collector import CollectorSettings
+from stompkit.server.process.daemon import DaemonStart
+from stompkit.server.process.lifecycle import Lifecycle
+from stompkit.server.process.logs import LogSwitch
+from stompkit.server.process.out_of_memory import MemoryWatch
+from stompkit.server.process.reload import Reloader
+from stompkit.server.settings.checks import check_endpoint, check_sync, check_wsproto
+from stompkit.server.settings.process import (
     Settings,
     SettingsError,
     merged,

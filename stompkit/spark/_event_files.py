@@ -8,7 +8,6 @@ the lock of ``merging``, so that whoever has it sees nothing vanish.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import threading
@@ -22,7 +21,7 @@ from uuid import uuid4
 
 import msgspec
 
-from stompkit.spark.durable import sync
+from stompkit._common.files import FileLock, LockedError, sync_path
 
 __all__ = ["DEAD_LETTERS", "FRESH", "BrokenStore", "Entry", "Folder", "Listing", "Move"]
 
@@ -229,7 +228,7 @@ class Folder:
     def _sync(self, folder: Path) -> None:
         """Make the names in a folder last."""
         if self.sync:
-            sync(folder)
+            sync_path(folder)
 
     def _publish(self, octets: bytes) -> None:
         unfinished = self._list.with_suffix(".tmp")
@@ -240,17 +239,14 @@ class Folder:
     @contextmanager
     def _locked(self, name: str, *, waits: bool) -> Iterator[bool]:
         self._make(self.path)
-        # Each descriptor has its own lock, so threads exclude each other, too.
-        descriptor = os.open(self.path / name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
+            # Threads exclude each other, too.
+            lock = FileLock(self.path / name).acquire(None if waits else 0.0)
+        except LockedError:
+            yield False
+            return
+        with lock:
             yield True
-        finally:
-            os.close(descriptor)
 
 
 def _safe(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from stompkit._common.spelling import suggestion
 from stompkit.spark._java import SparkProblem
 
 if TYPE_CHECKING:
@@ -187,10 +187,8 @@ class _Given:
         }
         for name in self._values:
             if name not in self._names:
-                near = difflib.get_close_matches(name, self._names, n=1, cutoff=0.0)
-                raise SparkProblem(
-                    f"the format stomp has no option {name}; the nearest is {self._names[near[0]]}"
-                )
+                advice = suggestion(name, list(self._names.values()))
+                raise SparkProblem(f"the format stomp has no option {name}; {advice}")
 
     def text(self, name: str) -> str:
         return self._values.get(name.lower(), "")

@@ -10,8 +10,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from stompkit._common.files import FileLock, LockedError, write_atomically
+from stompkit.spool._problems import SpoolInUse
+
 __all__ = [
+    "LOCK",
     "Segment",
+    "locked",
     "part_folder",
     "read_at",
     "read_json",
@@ -20,11 +25,12 @@ __all__ = [
     "segment_path",
     "segments",
     "sync_data",
-    "sync_folder",
     "write_at",
     "write_whole",
 ]
 
+#: File in the folder of a spool that the process which writes to it has locked.
+LOCK: Final = "lock"
 _IS_SEGMENT: Final = re.compile(r"([0-9]{20})\.(log|arrow|parquet)").fullmatch
 #: Of two forms of one segment the first is read: it is there until the other has been verified.
 _FORMS: Final = ("log", "arrow", "parquet")
@@ -78,17 +84,7 @@ def replace(path: Path, content: object, *, sync: bool = True, mark: str = "") -
 
 def replace_octets(path: Path, octets: bytes, *, sync: bool = True, mark: str = "") -> None:
     """Write a file as a whole; a ``mark`` tells those apart who may do so at the same time."""
-    unfinished = f"{path}{mark}.tmp"
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        write_at(descriptor, octets, 0)
-        if sync:
-            sync_data(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(unfinished, path)
-    if sync:
-        sync_folder(path.parent)
+    write_atomically(path, octets, durable=sync, partial=Path(f"{path}{mark}.tmp"))
 
 
 def write_at(descriptor: int, octets: bytes, offset: int) -> None:
@@ -118,13 +114,13 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
     return octets
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names last that were added to a folder or removed from it."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def locked(folder: Path) -> FileLock:
+    """Return the lock of a spool, acquired. Raises SpoolInUse, which names the holder."""
+    lock = FileLock(folder / LOCK)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return lock.acquire()
+    except LockedError as error:
+        raise SpoolInUse(f"{folder} is written to by {error.holder}") from None
 
 
 def read_json(path: Path) -> Any:

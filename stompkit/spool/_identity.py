@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from stompkit._common.files import sync_path
 from stompkit.spool._files import (
     part_folder,
     read_json,
     replace,
     segment_path,
     segments,
-    sync_folder,
 )
 from stompkit.spool._head import new_head
 from stompkit.spool._problems import BrokenSpool, SpoolProblem
@@ -69,7 +69,7 @@ def create(folder: Path, partitions: int, now_s: float) -> Identity:
             if segment.path.stat().st_size:
                 raise BrokenSpool(folder / _IDENTITY, 0, "it is missing, but messages are there")
         segment_path(part, 0).touch(mode=0o600)
-        sync_folder(part)
+        sync_path(part)
     new_head(folder, (0,) * partitions)
     identity = Identity(uuid.uuid4().hex, partitions)
     created = datetime.fromtimestamp(now_s, UTC).isoformat()
@@ -78,5 +78,5 @@ def create(folder: Path, partitions: int, now_s: float) -> Identity:
         folder / _IDENTITY,
         {"format": _FORMAT, "id": identity.id, "partitions": partitions, "created": created},
     )
-    sync_folder(folder.parent)
+    sync_path(folder.parent)
     return identity

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
+from stompkit._common.files import is_locked
+from stompkit.spool._files import LOCK, locked
 from stompkit.spool._identity import identity_of
-from stompkit.spool._lock import FolderLock
 from stompkit.spool.log import SpoolWriter
 
-__all__ = ["Where", "right_to"]
+__all__ = ["Where", "is_in_use", "right_to"]
 
 #: A spool that this process writes to, or the folder of one that nobody does.
 Where = SpoolWriter | str | PathLike[str]
@@ -25,5 +26,10 @@ def right_to(where: Where) -> Iterator[Path]:
         return
     folder = Path(where)
     identity_of(folder)
-    with FolderLock(folder):
+    with locked(folder):
         yield folder
+
+
+def is_in_use(folder: str | PathLike[str]) -> bool:
+    """Return True if a process on this machine writes to the spool in that folder."""
+    return is_locked(Path(folder) / LOCK)

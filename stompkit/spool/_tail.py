@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from stompkit._common.files import sync_path
 from stompkit.spool._blocks import Damaged, decode, encode
 from stompkit.spool._files import (
     Segment,
@@ -17,7 +18,6 @@ from stompkit.spool._files import (
     segment_path,
     segments,
     sync_data,
-    sync_folder,
     write_at,
     write_whole,
 )
@@ -144,7 +144,7 @@ class Tail:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if self._syncs:
-                sync_folder(self._folder)
+                sync_path(self._folder)
         except OSError:
             os.close(descriptor)
             with suppress(OSError):
@@ -183,7 +183,7 @@ class Tail:
         # A crash may have come between writing and syncing.
         if self._syncs:
             sync_data(self._descriptor)
-            sync_folder(self._folder)
+            sync_path(self._folder)
         self._index = self._new_index(entries)
 
     def _check(self, entry: Entry) -> None:

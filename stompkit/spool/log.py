@@ -11,10 +11,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from stompkit.spool._blocks import Damaged
-from stompkit.spool._files import part_folder
+from stompkit.spool._files import locked, part_folder
 from stompkit.spool._head import Head, read_head
 from stompkit.spool._identity import Identity, create, identity_of, is_spool
-from stompkit.spool._lock import FolderLock
 from stompkit.spool._memory import Memory
 from stompkit.spool._problems import BrokenSpool, SpoolProblem
 from stompkit.spool._reading import SpoolReader
@@ -70,7 +69,7 @@ class SpoolWriter:
         self._head: Head | None = None
         self._is_open = True
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = FolderLock(self.folder)
+        self._lock = locked(self.folder)
         try:
             identity = self._identity(partitions)
             self.id: Final = identity.id
@@ -189,7 +188,7 @@ class SpoolWriter:
             if self._head is not None:
                 self._head.close(sync=sync)
         finally:
-            self._lock.close()
+            self._lock.release()
 
 
 def _blocks_of(records: list[Record]) -> Iterator[list[Record]]:

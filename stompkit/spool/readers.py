@@ -14,7 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from stompkit.spool._files import read_json, replace, sync_folder
+from stompkit._common.files import sync_path
+from stompkit.spool._files import read_json, replace
 from stompkit.spool._identity import identity_of
 from stompkit.spool._problems import BrokenSpool
 
@@ -75,7 +76,7 @@ def forget(folder: str | PathLike[str], name: str) -> bool:
         path.unlink()
     except FileNotFoundError:
         return False
-    sync_folder(path.parent)
+    sync_path(path.parent)
     return True
 
 

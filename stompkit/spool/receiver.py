@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, get_args
 
+from stompkit._common.retry import Backoff
 from stompkit.client import AckMode, ClientClosed
 from stompkit.link import BrokerUrl, Delivery, Inbox, Link, LinkClosed, durable_subscription
 from stompkit.spool._receiving import ReceiverStatus
@@ -254,7 +255,7 @@ class Receiver:
 
     def _store(self, group: _Group, is_over: Callable[[], bool]) -> None:
         """Write messages and acknowledge them; try again until it is told to stop."""
-        backoff_s = _BACKOFF_S
+        backoff = Backoff(_BACKOFF_S, _MAX_BACKOFF_S)
         while True:
             # What can't be acknowledged any more comes again, from some brokers by another name.
             live = {
@@ -270,9 +271,8 @@ class Receiver:
                 if not self._disk_problem:
                     _log.warning("the spool can't be written, which is tried again: %s", error)
                 self._disk_problem = f"the spool can't be written: {error}"
-            if self._has_ended(is_over, begun + backoff_s):
+            if self._has_ended(is_over, begun + backoff.fail()):
                 return
-            backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
         self._disk_problem = ""
         for inbox, deliveries in live.items():
             inbox.ack(deliveries)

@@ -12,9 +12,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from stompkit._common.files import sync_path
 from stompkit.spool import readers
 from stompkit.spool._changesets import uncut
-from stompkit.spool._files import Segment, part_folder, segments, sync_folder
+from stompkit.spool._files import Segment, part_folder, segments
 from stompkit.spool._identity import identity_of
 from stompkit.spool._index import Index
 from stompkit.spool._reading import SpoolReader
@@ -171,4 +172,4 @@ def _unlink(segment: Segment) -> None:
     with suppress(FileNotFoundError):
         os.unlink(segment.index_path)
     os.unlink(segment.path)
-    sync_folder(segment.path.parent)
+    sync_path(segment.path.parent)

@@ -14,8 +14,9 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from stompkit._common.files import sync_path
 from stompkit.spool._arrow import SCHEMA, batch_of, combined
-from stompkit.spool._files import Segment, part_folder, replace_octets, segments, sync_folder
+from stompkit.spool._files import Segment, part_folder, replace_octets, segments
 from stompkit.spool._identity import identity_of
 from stompkit.spool._index import pack
 from stompkit.spool._partition import Partition
@@ -96,7 +97,7 @@ def _sealed(folder: Path, partition: int, log: Segment, end: int, form: Form) ->
         with suppress(OSError):
             unfinished.unlink()
         raise
-    sync_folder(sealed.path.parent)
+    sync_path(sealed.path.parent)
     with suppress(FileNotFoundError):
         log.index_path.unlink()
     log.path.unlink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit._commands.bridge import main
+from stompkit._commands.bridge.command import main
 
 ENDS = ["--from", "stomp://one", "--to", "stomp://two"]
 

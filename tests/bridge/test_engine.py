@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit._commands.bridge import main
+from stompkit._commands.bridge.command import main
 from stompkit.bridge import HOPS, ID, BridgeProblem, load, parse
 from stompkit.bridge._dialects import DIALECTS, dialect_of
 from stompkit.bridge._headers import for_sink, forwarded, hops_of, identity

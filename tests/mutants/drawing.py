@@ -22,7 +22,7 @@ __all__ = ["PARTS", "draw", "part_of", "sources_of", "sources_of_commit"]
 #: Parts of the product by their folders; of several that fit, the first.
 PARTS: Final = {
     "frames": "stompkit/frames/",
-    "stores": "stompkit/server/_stores/",
+    "stores": "stompkit/server/stores/",
     "server": "stompkit/server/",
     "client": "stompkit/client/",
     "link": "stompkit/link/",

@@ -63,7 +63,7 @@ def test_what_was_measured_and_does_not_execute_it_is_left_out(tmp_path: Path) -
 
 def test_coverage_says_who_executes_a_mutant(tmp_path: Path) -> None:
     measured = CoverageData(str(tmp_path / "data"))
-    name = str(tmp_path / "stompkit/server/_queues.py")
+    name = str(tmp_path / "stompkit/server/domain/queues/queue.py")
     # Imported for the first test, so that its definitions are noted for that alone.
     measured.set_context("none|tests/test_a.py")
     measured.add_lines({name: [1, 2, 3, 4, 5, 7]})
@@ -78,7 +78,7 @@ def test_coverage_says_who_executes_a_mutant(tmp_path: Path) -> None:
         mutant(id=3, before="    def give(self, n):", after="    def give(self, n=1):"),
         mutant(id=4, before="no more"),
     ]
-    sources = {"stompkit/server/_queues.py": QUEUE}
+    sources = {"stompkit/server/domain/queues/queue.py": QUEUE}
     assert covering(mutants, tmp_path / "data", tmp_path, sources) == {
         1: ["tests/test_b.py"],
         2: ["tests/test_a.py"],

@@ -7,7 +7,7 @@ import pytest
 from tests.mutants.drawing import PARTS, draw
 from tests.mutants.mutant import SET, Mutant, MutantSet, locate
 
-FILE = "stompkit/server/_queues.py"
+FILE = "stompkit/server/domain/queues/queue.py"
 QUEUE = """\
 class Queue:
     def take(self, n):

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from stompkit.server import BrokerConfig
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker
 

@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.server import InlineRunner
-from stompkit.server._stores import LmdbStore
-from stompkit.server._stores._changes import Changes
-from stompkit.server._stores.memory import MemoryStore
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.interfaces import (
     LaneState,
     MessageStore,
@@ -19,6 +15,10 @@ from stompkit.server.interfaces import (
     StoreError,
     StoreFull,
 )
+from stompkit.server.stores import LmdbStore
+from stompkit.server.stores.changes import Changes
+from stompkit.server.stores.memory import MemoryStore
+from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 
 __all__ = ["KINDS", "FailingStore", "HeldRunner", "everything", "failing_store"]
 

@@ -13,7 +13,7 @@ from twisted.internet import reactor
 from twisted.internet.interfaces import IAddress, IListeningPort
 from twisted.internet.protocol import Factory, Protocol
 
-from stompkit.server._listening import MOST_ACCEPTED, accept_few, endpoint_of
+from stompkit.server.listen.endpoints import MOST_ACCEPTED, accept_few, endpoint_of
 
 CROWD = 100
 

@@ -27,16 +27,16 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import capturedLogs, formatEvent
 from zope.interface import implementer, providedBy
 
-from stompkit.server._auth import CredAuthenticator, certificate_user, checkers_from
-from stompkit.server._password_files import (
+from stompkit.server.interfaces import Credentials, User
+from stompkit.server.login.auth import CredAuthenticator, certificate_user, checkers_from
+from stompkit.server.login.password_files import (
     Cost,
     HashedPasswordFile,
     IniPasswordFile,
     JsonPasswordFile,
     hash_passcode,
 )
-from stompkit.server._scrypt import Scrypt
-from stompkit.server.interfaces import Credentials, User
+from stompkit.server.login.scrypt import Scrypt
 
 #: As little work as scrypt can do.
 CHEAP = Cost(log2_n=1, r=1, p=1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.server._stores import InlineRunner, LmdbStore, MemoryStore
 from stompkit.server.interfaces import MessageStore, StoreError
+from stompkit.server.stores import InlineRunner, LmdbStore, MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import stored
 from tests.server.queues import QUEUE

@@ -11,7 +11,7 @@ from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, global
 
 from stompkit.frames import VERSIONS, Tolerance
 from stompkit.server import BrokerConfig
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, failing_store
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stompkit.server._collector import CollectorSettings
+from stompkit.server.process.collector import CollectorSettings
 
 
 @pytest.fixture

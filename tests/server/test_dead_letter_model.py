@@ -32,18 +32,14 @@ from hypothesis.stateful import (
 from twisted.internet.task import Clock
 
 from stompkit.frames import Frame
-from stompkit.server import (
-    BrokerConfig,
-    DestinationConfig,
-    MessageStore,
-    _dead_letters,
-    _hosts,
-    _messages,
-    _upkeep,
-)
-from stompkit.server._stores.lmdb import LmdbStore
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
-from stompkit.server._upkeep import Outcome, Selection, Sweep, move_to, put_back
+from stompkit.server import BrokerConfig, DestinationConfig, MessageStore
+from stompkit.server.domain import hosts as _hosts
+from stompkit.server.domain import messages as _messages
+from stompkit.server.domain.queues import dead_letters as _dead_letters
+from stompkit.server.domain.queues import upkeep as _upkeep
+from stompkit.server.domain.queues.upkeep import Outcome, Selection, Sweep, move_to, put_back
+from stompkit.server.stores.lmdb import LmdbStore
+from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import drawn
 

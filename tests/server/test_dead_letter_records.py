@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._durables import durable_name
-from stompkit.server._names import Kind, dead_letter_source, dead_letters_of
-from stompkit.server._stores.memory import MemoryStore
-from stompkit.server._upkeep import move_to, put_back
+from stompkit.server.domain.names import Kind, dead_letter_source, dead_letters_of
+from stompkit.server.domain.queues.durables import durable_name
+from stompkit.server.domain.queues.upkeep import move_to, put_back
 from stompkit.server.interfaces import CreateLane, Put
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, stored, take_one
 from tests.server.test_upkeep import queue_of, sweep

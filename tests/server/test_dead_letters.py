@@ -6,7 +6,7 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import DestinationConfig
-from stompkit.server._entries import Entry
+from stompkit.server.domain.queues.references import Entry
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.queues import numbered

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit.server import BrokerConfig
-from stompkit.server._deadlines import Alarm, Deadlines
+from stompkit.server.domain.deadlines import Alarm, Deadlines
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front
 from tests.server.brokers import MakeBroker, publish_all, take_one

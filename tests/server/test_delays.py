@@ -6,7 +6,7 @@ import pytest
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, refusal, stored, take_one
 from tests.server.queues import numbered

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from stompkit.server import BrokerConfig, Decision, Request
-from stompkit.server._rights import Rights, RightsAuthoriser
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.login.rights import Rights, RightsAuthoriser
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import refusal, take_one
 

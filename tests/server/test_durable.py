@@ -6,7 +6,7 @@ import pytest
 
 from stompkit.frames import VERSIONS
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, take_one
 from tests.server.queues import numbered

@@ -9,9 +9,9 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig
-from stompkit.server._stores.memory import MemoryStore
 from stompkit.server.inspection import destinations
 from stompkit.server.interfaces import Operation, SetRecord
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, failing_store
 

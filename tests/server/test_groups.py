@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, take_one
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, publish_all, refusal, take_one
 from tests.server.queues import numbered

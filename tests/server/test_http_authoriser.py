@@ -22,10 +22,10 @@ from twisted.web.http import Request as HttpRequest
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
-from stompkit.server._http_authoriser import HttpAuthenticator, HttpAuthoriser
-from stompkit.server._http_settings import HttpService
-from stompkit.server._tls_endpoint import TlsServer
 from stompkit.server.interfaces import Action, Authoriser, Credentials, Decision, Request, User
+from stompkit.server.listen.tls_endpoint import TlsServer
+from stompkit.server.login.http_authoriser import HttpAuthenticator, HttpAuthoriser
+from stompkit.server.settings.http_service import HttpService
 from tests.server.certificates import Authority
 
 ALICE = User("alice", frozenset({"ops", "dev"}))

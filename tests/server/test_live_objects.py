@@ -20,8 +20,8 @@ from stompkit.server import (
     MessageStore,
     User,
 )
-from stompkit.server._rights import Rights, RightsAuthoriser
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.login.rights import Rights, RightsAuthoriser
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import effort, in_matrix
 from tests.server.beanstalk.peers import Front

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.server._lock import DirectoryLock
+from stompkit.server.process.lock import DirectoryLock
 
 DEADLINE_S = 20.0
 
@@ -21,7 +21,7 @@ DEADLINE_S = 20.0
 HOLDER = """
 import sys
 from pathlib import Path
-from stompkit.server._lock import DirectoryLock
+from stompkit.server.process.lock import DirectoryLock
 lock = DirectoryLock(Path(sys.argv[1]))
 assert lock.try_acquire()
 print("held", flush=True)

@@ -30,8 +30,8 @@ from hypothesis.stateful import (
 
 from stompkit.frames import VERSIONS, Frame, encode
 from stompkit.server import BrokerConfig, MessageStore
-from stompkit.server._stores.lmdb import LmdbStore
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
+from stompkit.server.stores.lmdb import LmdbStore
+from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import drawn
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from stompkit.server._errors import Refused
-from stompkit.server._names import Kind, Pattern, is_pattern, kind_of
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.names import Kind, Pattern, is_pattern, kind_of
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from twisted.internet.task import Clock
 
-from stompkit.server._notify import Notifier
 from stompkit.server.operations import parse_settings
+from stompkit.server.process.notify import Notifier
 from tests.server.processes import (
     CONNECT,
     DEADLINE_S,

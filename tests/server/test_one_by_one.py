@@ -10,8 +10,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from stompkit.server import BrokerConfig
-from stompkit.server._one_by_one import OneByOne
 from stompkit.server.interfaces import Clock as DomainClock
+from stompkit.server.listen.paced_timers import OneByOne
 from stompkit.testing.memory import MemoryBroker
 
 

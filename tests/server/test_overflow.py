@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._queues import Queue
-from stompkit.server._upkeep import Outcome, Selection, Sweep, move_to
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import Outcome, Selection, Sweep, move_to
 from stompkit.server.interfaces import Operation, Put
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import publish_all, refusal, take_one

@@ -34,13 +34,13 @@ from twisted.internet.task import Clock
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._delays import Delays
-from stompkit.server._durables import DurableQueue
-from stompkit.server._hosts import VirtualHost
-from stompkit.server._peeking import Seen, peek
-from stompkit.server._queues import Queue
-from stompkit.server._subscriptions import Subscription
-from stompkit.server._topics import Topic
+from stompkit.server.domain.hosts import VirtualHost
+from stompkit.server.domain.queues.delays import Delays
+from stompkit.server.domain.queues.durables import DurableQueue
+from stompkit.server.domain.queues.peeking import Seen, peek
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.domain.topics import Topic
 from stompkit.server.interfaces import Operation, Put
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import drawn

@@ -8,8 +8,8 @@ import pytest
 
 from stompkit.frames import Tolerance
 from stompkit.server import BrokerConfig
-from stompkit.server._stores.memory import MemoryStore
 from stompkit.server.interfaces import Action, Credentials, Decision, Request, SetRecord, User
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import end, refusal, take_one
 from tests.server.failing import FailingStore

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit.server._names import Pattern
-from stompkit.server._pattern_tree import PatternTree
+from stompkit.server.domain.names import Pattern
+from stompkit.server.domain.pattern_tree import PatternTree
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 
 KINDS = st.sampled_from(["/queue/", "/topic/", "/dlq/"])

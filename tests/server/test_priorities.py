@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, refusal, stored, take_one
 

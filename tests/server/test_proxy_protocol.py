@@ -16,8 +16,13 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from stompkit.server import BrokerConfig, BrokerFactory
-from stompkit.server._proxied import HEADER_TIMEOUT_S, MOST_WAITING, HeaderFactory, HeaderProtocol
-from stompkit.server._proxy_header import MAX_HEADER_BYTES, BadHeader, read_header
+from stompkit.server.listen.proxied import (
+    HEADER_TIMEOUT_S,
+    MOST_WAITING,
+    HeaderFactory,
+    HeaderProtocol,
+)
+from stompkit.server.listen.proxy_header import MAX_HEADER_BYTES, BadHeader, read_header
 from stompkit.server.operations import SettingsError, parse_settings
 from tests.server.certificates import Authority
 from tests.server.processes import (

@@ -8,7 +8,7 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import refusal
 from tests.server.failing import FailingStore, HeldRunner, everything

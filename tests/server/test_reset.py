@@ -16,8 +16,7 @@ from stompkit.server import (
     Request,
     User,
 )
-from stompkit.server._destinations import Destination
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.domain.destinations import Destination
 from stompkit.server.inspection import connections, destinations
 from stompkit.server.interfaces import (
     CreateLane,
@@ -27,6 +26,7 @@ from stompkit.server.interfaces import (
     SetRecord,
     StoreError,
 )
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.failing import FailingStore, HeldRunner, everything

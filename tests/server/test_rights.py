@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stompkit.server._rights import Rights, RightsAuthoriser
 from stompkit.server.interfaces import Action, Decision, Request, User
+from stompkit.server.login.rights import Rights, RightsAuthoriser
 
 ALICE = User("alice", frozenset({"ops", "dev"}))
 BOB = User("bob")

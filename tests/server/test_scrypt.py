@@ -13,8 +13,8 @@ import pytest
 from pytest_twisted import ensureDeferred  # type: ignore[import-untyped]
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
-from stompkit.server import _scrypt
-from stompkit.server._scrypt import Scrypt, compute_beside
+from stompkit.server.login import scrypt as _scrypt
+from stompkit.server.login.scrypt import Scrypt, compute_beside
 
 #: Takes some 50 ms.
 WORK = Scrypt(b"sesame", b"salt and pepper", 14, 8, 1, 32)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompkit.server._selectors import Selector, SelectorError
+from stompkit.server.selectors import Selector, SelectorError
 
 #: What a condition is for a message: true, false or unknown.
 Verdict: TypeAlias = bool | None

@@ -15,8 +15,22 @@ from msgspec import structs
 
 from stompkit.frames import AFTER_LOGIN, BEFORE_LOGIN, Tolerance
 from stompkit.server import BrokerConfig, DestinationConfig, Policy
-from stompkit.server._decoding import Decoder
-from stompkit.server._schema import (
+from stompkit.server.operations import (
+    SettingsError,
+    hash_passcode,
+    parse_settings,
+    read_settings,
+    settings_text,
+)
+from stompkit.server.settings.decoding import Decoder
+from stompkit.server.settings.process import (
+    AuthSettings,
+    Endpoint,
+    LogSettings,
+    Settings,
+    StoreSettings,
+)
+from stompkit.server.settings.schema import (
     REQUIRED,
     fields,
     flag_names,
@@ -25,21 +39,7 @@ from stompkit.server._schema import (
     table_of,
     tables_of,
 )
-from stompkit.server._settings import (
-    AuthSettings,
-    Endpoint,
-    LogSettings,
-    Settings,
-    StoreSettings,
-)
-from stompkit.server._toml import parse
-from stompkit.server.operations import (
-    SettingsError,
-    hash_passcode,
-    parse_settings,
-    read_settings,
-    settings_text,
-)
+from stompkit.server.settings.toml import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stompkit.frames import Frame, encode
 from stompkit.server import BrokerConfig
-from stompkit.server._queues import Queue
-from stompkit.server._selectors import Selector
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.interfaces import Operation, Remove
+from stompkit.server.selectors import Selector
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import drawn
 from tests.server.beanstalk.peers import Front

@@ -8,8 +8,8 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from stompkit.server import BrokerConfig
-from stompkit.server._sparse_log import MOST_PER_S, SparseLog
 from stompkit.server.interfaces import Clock as DomainClock
+from stompkit.server.process.rate_limited_log import MOST_PER_S, SparseLog
 from stompkit.testing.memory import MemoryBroker
 
 

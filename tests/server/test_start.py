@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.server._listening import BACKLOG, described_with_backlog
+from stompkit.server.listen.endpoints import BACKLOG, described_with_backlog
 from tests.server.processes import (
     CONNECT,
     DEADLINE_S,
@@ -42,14 +42,14 @@ UNUSED = {
     "stompkit.conformance",
     "stompkit.link",
     "stompkit.replication",
-    "stompkit.server._http_authoriser",
-    "stompkit.server._http_service",
-    "stompkit.server._password_files",
-    "stompkit.server._store_commands",
+    "stompkit.server.login.http_authoriser",
+    "stompkit.server.login.http_service",
+    "stompkit.server.login.password_files",
+    "stompkit.server.stores.maintenance",
     "stompkit.server.beanstalk",
-    "stompkit.server._stores.sqlalchemy",
-    "stompkit.server._tls_endpoint",
-    "stompkit.server._websocket_handshake",
+    "stompkit.server.stores.sqlalchemy",
+    "stompkit.server.listen.tls_endpoint",
+    "stompkit.server.websocket.handshake",
     "stompkit.server.websocket",
     "stompkit.spool",
     "stompkit.testing",
@@ -90,7 +90,7 @@ def test_what_the_settings_do_not_ask_for_is_not_imported(
         assert client.send("/queue/a").startswith(b"RECEIPT")
     process.terminate()
     modules = imported(process)
-    assert {"stompkit.server.tap", "stompkit.server._stores.lmdb"} <= modules
+    assert {"stompkit.server.tap", "stompkit.server.stores.lmdb"} <= modules
     assert modules & UNUSED == set()
 
 
@@ -103,7 +103,7 @@ def test_what_the_settings_ask_for_is_seen_to_be_imported(start: Start, tmp_path
     process = start([python, "-v", *rest], *options)
     announced(process, announce)
     process.terminate()
-    assert imported(process) & UNUSED == {"stompkit.server._password_files"}
+    assert imported(process) & UNUSED == {"stompkit.server.login.password_files"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how much may wait is read from Linux's /proc")

@@ -11,10 +11,10 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._stores.lmdb import LmdbStore
-from stompkit.server._stores.runner import ThreadRunner
 from stompkit.server.inspection import destinations
 from stompkit.server.interfaces import Operation, Put, SetRecord
+from stompkit.server.stores.lmdb import LmdbStore
+from stompkit.server.stores.runner import ThreadRunner
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.failing import KINDS, FailingStore, HeldRunner, everything, failing_store
 from tests.server.queues import QUEUE, left, numbered

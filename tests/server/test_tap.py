@@ -16,7 +16,7 @@ from twisted.python.usage import UsageError
 
 from stompkit.frames import AFTER_LOGIN
 from stompkit.server import BrokerConfig
-from stompkit.server._settings import Settings
+from stompkit.server.settings.process import Settings
 from stompkit.server.tap import Options, makeService
 from tests.server.processes import (
     CONNECT,

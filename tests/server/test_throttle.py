@@ -14,15 +14,15 @@ from twisted.logger import capturedLogs, formatEvent
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig
-from stompkit.server._auth import CredAuthenticator
-from stompkit.server._password_files import Cost, HashedPasswordFile, hash_passcode
-from stompkit.server._peers import counted_as
-from stompkit.server._settings import SettingsError, parse_settings
-from stompkit.server._throttle import Outcome, Throttle
-from stompkit.server._throttle_settings import ThrottleSettings
-from stompkit.server._throttled import Decided, ThrottledAuthenticator
 from stompkit.server.interfaces import Clock as DomainClock
 from stompkit.server.interfaces import Credentials, User
+from stompkit.server.login.addresses import counted_as
+from stompkit.server.login.auth import CredAuthenticator
+from stompkit.server.login.limited_authenticator import Decided, ThrottledAuthenticator
+from stompkit.server.login.login_limiter import Outcome, Throttle
+from stompkit.server.login.password_files import Cost, HashedPasswordFile, hash_passcode
+from stompkit.server.settings.login_limiter import ThrottleSettings
+from stompkit.server.settings.process import SettingsError, parse_settings
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.admin.asking import Asker
 from tests.server.processes import LOOPBACK, TWIST, Client, announced, processes

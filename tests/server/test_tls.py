@@ -31,10 +31,10 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from stompkit.server import BrokerFactory
-from stompkit.server._auth import CredAuthenticator
-from stompkit.server._rights import Rights, RightsAuthoriser
-from stompkit.server._tls import diagnose_plain, diagnose_tls_failure, peer_certificate
-from stompkit.server._tls_endpoint import TlsServer
+from stompkit.server.listen.tls import diagnose_plain, diagnose_tls_failure, peer_certificate
+from stompkit.server.listen.tls_endpoint import TlsServer
+from stompkit.server.login.auth import CredAuthenticator
+from stompkit.server.login.rights import Rights, RightsAuthoriser
 from tests.server.certificates import Authority
 
 Test = Callable[..., Coroutine[Any, Any, None]]

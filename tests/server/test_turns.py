@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from stompkit.server._protocol import BrokerProtocol
-from stompkit.server._turns import ANONYMOUS, SharedPoll, share_turns
 from stompkit.server.interfaces import Credentials, User
+from stompkit.server.listen.fair_poller import ANONYMOUS, SharedPoll, share_turns
+from stompkit.server.listen.protocol import BrokerProtocol
 from stompkit.testing.memory import MemoryBroker
 from tests.server.processes import LOOPBACK, TWIST, Client, announced, processes, talk, tcp
 

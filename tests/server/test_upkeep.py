@@ -7,12 +7,20 @@ from collections.abc import Sequence
 import pytest
 
 from stompkit.server import BrokerConfig
-from stompkit.server._peeking import Page, Seen, peek
-from stompkit.server._queues import Queue
-from stompkit.server._selectors import Selector
-from stompkit.server._stores.memory import MemoryStore
-from stompkit.server._upkeep import Act, Outcome, Selection, Sweep, drop, move_to, put_back
+from stompkit.server.domain.queues.peeking import Page, Seen, peek
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import (
+    Act,
+    Outcome,
+    Selection,
+    Sweep,
+    drop,
+    move_to,
+    put_back,
+)
 from stompkit.server.interfaces import Operation, Put, Remove, StoreError
+from stompkit.server.selectors import Selector
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.brokers import MakeBroker, publish_all, stored, take_one
 from tests.server.failing import FailingStore

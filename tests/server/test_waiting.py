@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._beanstalk_settings import BeanstalkSettings
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.settings.beanstalk import BeanstalkSettings
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.beanstalk.peers import Front, MemoryWorker
 from tests.server.brokers import MakeBroker, publish_all, refusal, take_one
@@ -157,7 +157,7 @@ def test_a_consumer_that_stands_by_gets_messages_when_it_need_not_any_more(
 def test_messages_of_a_group_that_was_forgotten_go_to_others(
     broker_with: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stompkit.server._sharing._MOST_GROUPS", 1)
+    monkeypatch.setattr("stompkit.server.domain.queues.dispatcher._MOST_GROUPS", 1)
     broker = broker_with()
     first, second, producer = (broker.client() for _ in range(3))
     first.subscribe(QUEUE, ack="client", prefetch_count="1")

@@ -32,12 +32,12 @@ from hypothesis.stateful import (
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig, DestinationConfig, MessageStore
-from stompkit.server._expiry import Expiry
-from stompkit.server._queues import Queue
-from stompkit.server._stores.lmdb import LmdbStore
-from stompkit.server._stores.memory import MemoryStore
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.beanstalk._hub import Hub
+from stompkit.server.domain.queues.expiry import Expiry
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.stores.lmdb import LmdbStore
+from stompkit.server.stores.memory import MemoryStore
+from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.effort import drawn
 from tests.server.beanstalk.peers import Front, MemoryWorker

@@ -13,8 +13,8 @@ from wsproto.events import CloseConnection, Ping, Pong
 
 from stompkit.frames import FrameDecoder, Limits
 from stompkit.server import BrokerConfig
-from stompkit.server._origins import Origins
-from stompkit.server._websocket_settings import WebSocketListener
+from stompkit.server.listen.origins import Origins
+from stompkit.server.settings.websocket import WebSocketListener
 from tests.server.websockets import CONNECT, SUBPROTOCOLS, WebSocketBroker, WebSocketClient
 
 TEXT = CONNECT.decode()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stompkit.server import BrokerConfig, DestinationConfig
-from stompkit.server._queues import Queue
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.queues import numbered

@@ -25,7 +25,7 @@ from wsproto.events import (
 
 from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, Tolerance
 from stompkit.server import Authenticator, BrokerConfig, BrokerFactory
-from stompkit.server._websocket_settings import WebSocketListener
+from stompkit.server.settings.websocket import WebSocketListener
 from stompkit.server.websocket import WebSocketFactory
 from stompkit.testing.memory import MemoryTransport
 

@@ -27,7 +27,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from stompkit._commands.pipeline import main
+from stompkit._commands.pipeline.command import main
 from stompkit.replication.events import Action, RowChange, Source, make_changeset
 from stompkit.spark.jobs import Pipeline, PipelineProblem, load
 from stompkit.spark.jobs._counting import Counted, Lag
@@ -50,7 +50,9 @@ BEGIN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 #: Messages of a batch, and how late a change may be.
 BATCH = 150
 WATERMARK_S = 600
-PROGRAM = "import sys; from stompkit._commands.pipeline import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = (
+    "import sys; from stompkit._commands.pipeline.command import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 class Fact(NamedTuple):

@@ -32,7 +32,9 @@ from tests.replication.brokers import connect
 from tests.spark.messages import BEGIN, fill, plain, records_of
 
 LONG_S = 400.0
-PROGRAM = "import sys; from stompkit._commands.pipeline import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = (
+    "import sys; from stompkit._commands.pipeline.command import main; sys.exit(main(sys.argv[1:]))"
+)
 SIMPLE = "CREATE TABLE orders (id INT NOT NULL PRIMARY KEY, state VARCHAR(20), seen INT)"
 #: How many rows there are: each changeset writes one of them anew.
 ROWS = 40

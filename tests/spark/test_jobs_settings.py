@@ -78,9 +78,9 @@ def test_all_mistakes_are_told_each_with_its_place() -> None:
     }
     lines = told(found)
     for line in (
-        "triger: there is no such setting; the nearest is trigger",
-        "aply: there is no such table; the nearest is apply",
-        "target.ulr: there is no such setting; the nearest is url",
+        "triger: there is no such setting; did you mean trigger?",
+        "aply: there is no such table; did you mean apply?",
+        "target.ulr: there is no such setting; did you mean url?",
         "target.url: this is needed",
         "target.create: Expected bool, got str",
         "events.path: Expected str, got int",
@@ -115,7 +115,7 @@ def test_all_mistakes_are_told_each_with_its_place() -> None:
     ("source", "complaint"),
     [
         ({}, "needs the option spool"),
-        ({"spol": "x"}, "no option spol; the nearest is spool"),
+        ({"spol": "x"}, "no option spol; did you mean spool\\?"),
         ({"hosts": "mq"}, "goes with the option destinations"),
         ({"spool": "x", "minPartitions": 0}, "a whole number from 1"),
         ({"spool": "x", "minPartitions": 0.5}, "a text, a number"),

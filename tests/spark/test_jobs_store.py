@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from stompkit._commands.pipeline import main
+from stompkit._commands.pipeline.command import main
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import PipelineProblem, PipelineSettings, load

@@ -18,8 +18,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.pool import NullPool
 
-from stompkit._commands.pipeline import main
-from stompkit._commands.replicate import main as replicate
+from stompkit._commands.pipeline.command import main
+from stompkit._commands.replication.replicate import main as replicate
 from stompkit.replication.events import RowChange, Source, make_changeset
 from stompkit.replication.sinks.sql import SqlSink
 from stompkit.spark.jobs import PipelineProblem, load

@@ -348,7 +348,10 @@ def process(
     broker: RunningBroker, folder: Path, destination: str, *arguments: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Receive in a process of its own."""
-    program = "import sys; from stompkit._commands.spool import main; sys.exit(main(sys.argv[1:]))"
+    program = (
+        "import sys; from stompkit._commands.spool.command import main;"
+        " sys.exit(main(sys.argv[1:]))"
+    )
     url = broker_url(broker, destination)
     command = [sys.executable, "-c", program, "run", str(folder), "--from", url, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as running:

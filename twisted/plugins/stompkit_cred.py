@@ -29,7 +29,7 @@ class PasswordFile:
         """Read the file; OSError or ValueError where it can't be read."""
         if not argstring:
             raise ValueError("it needs the path of a file")
-        module = import_module("stompkit.server._password_files")
+        module = import_module("stompkit.server.login.password_files")
         return getattr(module, self._checker)(Path(argstring))
 
 

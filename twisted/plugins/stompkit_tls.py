@@ -16,7 +16,7 @@ class StompsParser:
 
     def parseStreamServer(self, reactor: Any, *args: Any, **kwargs: Any) -> Any:
         """Make the endpoint; OpenSSL is imported when one is asked for."""
-        module = import_module("stompkit.server._tls_endpoint")
+        module = import_module("stompkit.server.listen.tls_endpoint")
         return module.endpoint(reactor, *args, **kwargs)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from stompkit._common.retry import Backoff
 from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
 
 __all__ = ["LOOK_S", "Patience", "Stopped", "Stopping"]
@@ -75,9 +76,8 @@ class Patience:
         return function()
 
     def _pauses(self) -> Iterator[float]:
-        pause_s = self.backoff_s
+        backoff = Backoff(self.backoff_s, self.max_backoff_s)
         left = self.retries
         while left is None or left > 0:
-            yield pause_s
-            pause_s = min(pause_s * 2, self.max_backoff_s)
+            yield backoff.fail()
             left = None if left is None else left - 1

@@ -19,8 +19,8 @@ to
 
 from __future__ import annotations
 
+from stompkit._common.secrets import mask_url as masked
 from stompkit.replication.jobs._job import Job
 from stompkit.replication.jobs._settings import JobProblem, JobSettings, JobStatus
-from stompkit.replication.jobs._urls import masked
 
 __all__ = ["Job", "JobProblem", "JobSettings", "JobStatus", "masked"]

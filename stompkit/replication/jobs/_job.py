@@ -19,6 +19,7 @@ import msgspec
 from blinker import Signal
 from sqlalchemy import Engine
 
+from stompkit._common.secrets import mask, mask_url
 from stompkit.link import Link, LinkClosed
 from stompkit.replication.consumer import Consumer
 from stompkit.replication.events import Changeset
@@ -38,11 +39,8 @@ from stompkit.replication.jobs._urls import (
     engine_of,
     is_source,
     is_target,
-    masked,
     name_of,
     scheme_of,
-    secrets_of,
-    without_secret,
 )
 from stompkit.replication.offsets import FileOffsets
 from stompkit.replication.publication import Publication
@@ -234,8 +232,8 @@ class Job:
             return self._last
         status = JobStatus(
             name=self.name,
-            source=masked(self._settings.source),
-            to=masked(self._settings.to),
+            source=mask_url(self._settings.source),
+            to=mask_url(self._settings.to),
             pid=os.getpid(),
             phase=self._phase,
             error=self._error,
@@ -253,11 +251,7 @@ class Job:
 
         A password that is a word elsewhere in the text says nothing there, and stays.
         """
-        for url in (self._settings.source, self._settings.to):
-            text = text.replace(url, masked(url))
-            for secret in filter(None, secrets_of(url)):
-                text = without_secret(text, secret)
-        return text
+        return mask(text, (self._settings.source, self._settings.to))
 
     def _run(self, source: _Source) -> None:
         try:
@@ -281,9 +275,9 @@ class Job:
         def closed(done: Future[None]) -> None:
             error = done.exception()
             if error is not None:
-                self._fail(LinkClosed(f"{masked(url)}: {error}"))
+                self._fail(LinkClosed(f"{mask_url(url)}: {error}"))
 
-        self._links.append((masked(url), link))
+        self._links.append((mask_url(url), link))
         self._stop_targets.append(link.stop)
         link.closed.add_done_callback(closed)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Final
-from urllib.parse import unquote
 
 from sqlalchemy import Engine, create_engine, make_url
 
+from stompkit._common.secrets import mask_url
 from stompkit.link import BrokerUrl
 from stompkit.replication.jobs._settings import JobProblem, JobSettings
 
@@ -22,11 +22,8 @@ __all__ = [
     "engine_of",
     "is_source",
     "is_target",
-    "masked",
     "name_of",
     "scheme_of",
-    "secrets_of",
-    "without_secret",
 ]
 
 BROKERS: Final = ("stomp", "stomps")
@@ -44,56 +41,8 @@ _DRIVERS: Final = {
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-#: A secret of so many characters that are not all letters is masked wherever it stands.
-_DISTINCT: Final = 6
 #: Of each URL, in the name of a job.
 _NAME_CHARACTERS: Final = 60
-#: ``HOST``, ``HOST:PORT`` and several of them: no part of a login.
-_HOSTS: Final = re.compile(
-    r"(?:(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)(?:,(?:[^:,\[\]]*|\[[^\]]*\])(?::\d*)?)*"
-)
-
-
-def masked(url: str) -> str:
-    """A URL without what is secret in it, also where a password should have been encoded."""
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return url
-    authority, slash, more = rest.partition("/")
-    if "@" not in authority and "@" in more and not _HOSTS.fullmatch(authority):
-        # There is a slash in the password.
-        user, _, more = rest.rpartition("@")
-        authority, slash, more = f"{user}@{more.partition('/')[0]}", *more.partition("/")[1:]
-    user, at, hosts = authority.rpartition("@")
-    login, colon, _ = user.partition(":")
-    more = re.sub(r"(?i)((?:passw\w*|passcode|secret|token|key)=)[^&]*", r"\1***", more)
-    return f"{scheme}://{login}{colon and ':***'}{at}{hosts}{slash}{more}"
-
-
-def secrets_of(url: str) -> Iterator[str]:
-    """What of a URL is secret, as it stands there and as it is meant."""
-    rest = url.partition("://")[2]
-    user, at, _ = rest.partition("/")[0].rpartition("@")
-    found = [user.partition(":")[2]] if at else []
-    found += re.findall(r"(?i)(?:passw\w*|passcode|secret|token)=([^&]+)", rest)
-    for each in found:
-        yield each
-        yield unquote(each)
-
-
-def without_secret(text: str, secret: str) -> str:
-    """A text without a secret where it stands as one: behind a user, or as a value of a key."""
-    found = re.escape(secret)
-    if len(secret) >= _DISTINCT and not secret.isalpha():
-        # It is no word of anything else.
-        text = re.sub(rf"(?<!\w){found}(?!\w)", "***", text)
-    # An at sign, or the end of a quoted URL, follows a password; a key comes before other secrets.
-    text = re.sub(rf"(://[^\s/@:]*:){found}(?=@)", r"\1***", text)
-    return re.sub(
-        rf"(?i)((?:passw\w*|passcode|secret|token|key)['\"]?\s*[=:]\s*['\"]?){found}(?![\w])",
-        r"\1***",
-        text,
-    )
 
 
 def is_source(scheme: str) -> bool:
@@ -124,7 +73,7 @@ def scheme_of(url: str, option: str, knows: Callable[[str], bool]) -> str:
                 else "stomp://, sqlite://, postgresql://, mysql://, mariadb://, redis://, "
                 "opensearch+http://, elasticsearch+http://, or it is print or print:json"
             )
-            + f"; {masked(url)!r} does not"
+            + f"; {mask_url(url)!r} does not"
         )
     return plain
 
@@ -136,7 +85,7 @@ def broker_of(url: str, option: str) -> BrokerUrl:
         raise JobProblem(f"--{option}: {error}") from None
     if not parsed.destination:
         raise JobProblem(
-            f"--{option} {masked(url)!r} names no destination: stomp://HOST:PORT/queue/NAME"
+            f"--{option} {mask_url(url)!r} names no destination: stomp://HOST:PORT/queue/NAME"
         )
     return parsed
 
@@ -172,7 +121,7 @@ def check(settings: JobSettings, brokers: Sequence[BrokerUrl]) -> None:
 
 def name_of(settings: JobSettings) -> str:
     """Of the URLs, without what is secret."""
-    ends = (masked(settings.source), masked(settings.to))
+    ends = (mask_url(settings.source), mask_url(settings.to))
     names = [re.sub(r"[^\w.]+", "-", each).strip("-") for each in ends]
     short = "--".join(each[:_NAME_CHARACTERS] for each in names)
     if max(map(len, names)) <= _NAME_CHARACTERS:

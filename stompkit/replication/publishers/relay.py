@@ -21,6 +21,7 @@ from typing import Any, Final
 from sqlalchemy import Engine, case, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 
+from stompkit._common.retry import Backoff
 from stompkit.replication.events import Changeset
 from stompkit.replication.publishers._lease import Lease, LeaseLost, OutboxProblem
 from stompkit.replication.publishers._outbox_rows import OutboxRows
@@ -122,7 +123,7 @@ class OutboxRelay:
 
         Raises :class:`OutboxProblem` where the outbox has another origin.
         """
-        failures = 0
+        backoff = Backoff(2 * self._poll_s, _MAX_PAUSE_S)
         try:
             while not stop.is_set():
                 try:
@@ -130,13 +131,12 @@ class OutboxRelay:
                         stop.wait(self._poll_s)
                         continue
                     is_idle = not self._step() and not self._sent
-                    failures = 0
+                    backoff.reset()
                 except OutboxProblem:
                     raise
                 except Exception as error:
-                    failures += 1
                     self._give_up(error)
-                    stop.wait(min(self._poll_s * 2**failures, _MAX_PAUSE_S))
+                    stop.wait(backoff.fail())
                 else:
                     if is_idle:
                         stop.wait(self._poll_s)

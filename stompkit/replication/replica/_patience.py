@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from stompkit._common.retry import Backoff
 from stompkit.replication.replica.store import StoreBusy
 
 __all__ = ["BUSY_S", "within"]
@@ -20,12 +21,12 @@ _BUSY_MOST_S: Final = 1.0
 def within(seconds: float, function: Callable[[], _Given]) -> _Given:
     """Call a function until the store is free, but for so many seconds only; raises StoreBusy."""
     until_s = time.monotonic() + seconds
-    pause_s = BUSY_S
+    backoff = Backoff(BUSY_S, _BUSY_MOST_S)
     while True:
+        pause_s = backoff.fail()
         try:
             return function()
         except StoreBusy:
             if time.monotonic() + pause_s > until_s:
                 raise
         time.sleep(pause_s)
-        pause_s = min(pause_s * 2, _BUSY_MOST_S)

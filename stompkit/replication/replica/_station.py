@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, NamedTuple
 
+from stompkit._common.retry import Backoff
 from stompkit.link import Delivery, Inbox, Link, LinkClosed, durable_subscription
 from stompkit.replication.frames import Packet
 from stompkit.replication.replica._mailbox import Mailbox
@@ -113,7 +114,7 @@ class Station:
         self._is_connected = False
         self._is_up = False
         self._pumps: dict[str, _Pump] = {}
-        self._again_s = _AGAIN_S
+        self._backoff = Backoff(_AGAIN_S, _AGAIN_MOST_S)
         #: When something is tried again, in monotonic seconds.
         self.due_s: float | None = None
 
@@ -188,12 +189,12 @@ class Station:
         del self._pumps[pump.destination]
         reason = error.__cause__ or error
         self.problem = f"{pump.destination}: {reason}"
-        _log.error("%r: %s; trying again in %.0f s", self._link, self.problem, self._again_s)
+        again_s = self._backoff.fail()
+        _log.error("%r: %s; trying again in %.0f s", self._link, self.problem, again_s)
         if self._link is not None and self._link.closed.done():
             # It has given up, as for a login that was refused.
             self._disconnect(timeout_s=0)
-        self.due_s = time.monotonic() + self._again_s * (1 + random.random() / 4)
-        self._again_s = min(self._again_s * 2, _AGAIN_MOST_S)
+        self.due_s = time.monotonic() + again_s * (1 + random.random() / 4)
         self._look()
 
     def _told(self, link: Link, *, is_connected: bool) -> None:
@@ -256,7 +257,7 @@ class Station:
         )
         if is_up:
             self.problem = ""
-            self._again_s = _AGAIN_S
+            self._backoff.reset()
         if is_up != self._is_up:
             self._is_up = is_up
             self._on_change(self.number, is_up)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
+from stompkit._common.retry import Backoff
 from stompkit.replication.replica._lease import Lease
 from stompkit.replication.replica._mailbox import Mailbox
 from stompkit.replication.replica._patience import BUSY_S, within
@@ -263,7 +264,7 @@ class Runner:
 
     def _patiently(self, function: Callable[[], object]) -> None:
         """Call a function until the store can be used; answers calls meanwhile."""
-        pause_s = BUSY_S
+        backoff = Backoff(BUSY_S, _BUSY_MOST_S)
         while True:
             try:
                 function()
@@ -271,13 +272,12 @@ class Runner:
                 return
             except StoreProblem as problem:
                 self._problem = str(problem)
-            until_s = time.monotonic() + pause_s * (0.5 + random.random())
+            until_s = time.monotonic() + backoff.fail() * (0.5 + random.random())
             while (left_s := until_s - time.monotonic()) > 0:
                 self._mailbox.wait(left_s, for_deliveries=False)
                 self._do_calls()
                 if self._is_stopping.is_set():
                     raise _Stopped
-            pause_s = min(pause_s * 2, _BUSY_MOST_S)
 
     @property
     def _is_congested(self) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final, Literal, Self, get_args
 
+from stompkit._common.spelling import closest
 from stompkit.replication.replica._port import Hosts, Port, SettingsProblem, read_port
 from stompkit.replication.replica.compaction import Retention
 from stompkit.replication.replica.engine import EngineSettings
@@ -296,8 +296,8 @@ def _refuse_unknown(given: Iterable[str], known: Sequence[str], what: str) -> No
     plain = {_plain(name): name for name in known}
     for name in given:
         if name not in known:
-            near = get_close_matches(_plain(name), plain, 1)
-            advice = f"is {plain[near[0]]} meant?" if near else f"known are {', '.join(known)}"
+            near = closest(_plain(name), plain)
+            advice = f"is {plain[near]} meant?" if near else f"known are {', '.join(known)}"
             raise TypeError(f"unknown {what} {name!r}: {advice}")
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from multiprocessing.connection import wait
 from typing import Final
 
+from stompkit._common.retry import Backoff
 from stompkit.replication.replicators._backlog import Backlog, Completion, Item
 from stompkit.replication.replicators._runners import Runner, WorkerDied, WorkerUnusable
 from stompkit.replication.replicators._terms import (
@@ -200,7 +201,7 @@ class Lane:
             pass  # it was something else that woke the thread
 
     def _restart(self, reason: str) -> None:
-        pause_s = _RESTART_S
+        backoff = Backoff(_RESTART_S, self._policy.max_retry_s)
         while not self._closing.is_set():
             _log.error("%s; it is started again", reason)
             with self._lock:
@@ -210,8 +211,7 @@ class Lane:
                 return
             except (WorkerUnusable, OSError) as error:
                 reason = str(error)
-            self._closing.wait(pause_s)
-            pause_s = min(pause_s * 2, self._policy.max_retry_s)
+            self._closing.wait(backoff.fail())
 
     # What has become of keys.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stompkit._common.retry import delay_s
 from stompkit.replication.replicators.messages import Key
 
 __all__ = [
@@ -58,7 +59,7 @@ class RetryPolicy:
 
     def delay_s(self, failures: int) -> float:
         """How long to wait after so many failures."""
-        return min(self.max_retry_s, self.retry_s * 2.0 ** min(failures - 1, 60))
+        return delay_s(failures, self.retry_s, self.max_retry_s)
 
     def is_exhausted(self, failures: int) -> bool:
         """Whether that was the last try."""

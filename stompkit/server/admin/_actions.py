@@ -8,17 +8,25 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from stompkit.server._destinations import Destination
-from stompkit.server._durables import DurableQueue
-from stompkit.server._errors import Refused
-from stompkit.server._names import DEAD_LETTERS, Kind
-from stompkit.server._queues import Queue
-from stompkit.server._selectors import Selector, SelectorError
-from stompkit.server._topics import Fanout, Topic
-from stompkit.server._upkeep import Act, Outcome, Selection, Sweep, drop, move_to, put_back
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._problems import Problem, refuse
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.names import DEAD_LETTERS, Kind
+from stompkit.server.domain.queues.durables import DurableQueue
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.upkeep import (
+    Act,
+    Outcome,
+    Selection,
+    Sweep,
+    drop,
+    move_to,
+    put_back,
+)
+from stompkit.server.domain.topics import Fanout, Topic
+from stompkit.server.selectors import Selector, SelectorError
 
 __all__ = [
     "close",

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 
-from stompkit.server._broker import Broker
-from stompkit.server._connection import Connection
-from stompkit.server._destinations import Destination
-from stompkit.server._hosts import VirtualHost
-from stompkit.server._queues import Queue
-from stompkit.server._settings import Settings
-from stompkit.server._throttle import Outcome, Throttle
-from stompkit.server._throttled import ThrottledAuthenticator
 from stompkit.server.admin._problems import Problem
 from stompkit.server.admin._statistics import Statistics
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.hosts import VirtualHost
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.session.connection import Connection
+from stompkit.server.login.limited_authenticator import ThrottledAuthenticator
+from stompkit.server.login.login_limiter import Outcome, Throttle
+from stompkit.server.settings.process import Settings
 
 __all__ = ["Context"]
 

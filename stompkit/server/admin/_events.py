@@ -11,14 +11,14 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from stompkit.frames import Frame
-from stompkit.server._admin_settings import AdminSettings
-from stompkit.server._destinations import Destination
-from stompkit.server._logs import masked
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._problems import refuse
 from stompkit.server.admin._request import HttpRequest
 from stompkit.server.admin._shapes import DestinationShape
 from stompkit.server.admin._views import destination_shape, overview, text_of
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.process.logs import masked
+from stompkit.server.settings.admin import AdminSettings
 
 __all__ = ["EventsQuery", "FrameShape", "Streams"]
 

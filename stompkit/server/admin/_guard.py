@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Final
 
-from stompkit.server._admin_checks import is_loopback
-from stompkit.server._origins import host_of, origin_of
-from stompkit.server._throttle import Outcome, Throttle, Verdict
 from stompkit.server.admin._problems import Problem, refuse
 from stompkit.server.admin._request import HttpRequest
+from stompkit.server.listen.origins import host_of, origin_of
+from stompkit.server.login.login_limiter import Outcome, Throttle, Verdict
+from stompkit.server.settings.admin_checks import is_loopback
 
 __all__ = ["HEADERS", "Guard"]
 

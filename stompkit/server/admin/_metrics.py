@@ -10,12 +10,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from stompkit.server._destinations import Destination, Totals
-from stompkit.server._queues import Queue
-from stompkit.server._throttle import Outcome
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._statistics import in_flight
 from stompkit.server.admin._views import kind_of, overview, places, text_of
+from stompkit.server.domain.destinations import Destination, Totals
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.login.login_limiter import Outcome
 
 __all__ = ["CONTENT_TYPE", "metrics_page"]
 

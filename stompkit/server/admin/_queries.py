@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server._peeking import Page, peek
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._problems import Problem
@@ -25,6 +24,7 @@ from stompkit.server.admin._views import (
     rates_shape,
     subscription_shape,
 )
+from stompkit.server.domain.queues.peeking import Page, peek
 from stompkit.server.interfaces import StoreError
 
 __all__ = [

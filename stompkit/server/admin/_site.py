@@ -20,10 +20,10 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 
 from stompkit._common import PeerDeadline, has_unread
-from stompkit.server._admin_settings import AdminSettings
 from stompkit.server.admin._guard import HEADERS
 from stompkit.server.admin._problems import Problem
 from stompkit.server.interfaces import Clock
+from stompkit.server.settings.admin import AdminSettings
 
 __all__ = ["AdminSite"]
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from stompkit.server._broker import Broker
-from stompkit.server._destinations import Destination, Totals
-from stompkit.server._queues import Queue
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.destinations import Destination, Totals
+from stompkit.server.domain.queues.queue import Queue
 
 __all__ = ["INTERVAL_S", "PERIOD_S", "Followed", "Statistics", "Sums", "in_flight"]
 

@@ -12,20 +12,20 @@ from typing import Any, Final
 import msgspec
 
 import stompkit
-from stompkit.server import _broker
-from stompkit.server._broker import Broker
-from stompkit.server._connection import Connection
-from stompkit.server._destinations import Destination
-from stompkit.server._durables import DurableQueue
-from stompkit.server._hosts import VirtualHost
-from stompkit.server._names import Pattern
-from stompkit.server._peeking import Seen
-from stompkit.server._queues import Queue
-from stompkit.server._stores._environment import DATA_FILE, DIRECTORY
-from stompkit.server._subscriptions import Subscription
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._statistics import INTERVAL_S, Followed, in_flight
+from stompkit.server.domain import broker as _broker
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.hosts import VirtualHost
+from stompkit.server.domain.names import Pattern
+from stompkit.server.domain.queues.durables import DurableQueue
+from stompkit.server.domain.queues.peeking import Seen
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.session.connection import Connection
+from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
 
 __all__ = [
     "connection_shape",

@@ -11,12 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server import _pulling as pulling
-from stompkit.server._dead_letters import read_dead_letter
-from stompkit.server._entries import Entry
-from stompkit.server._errors import Refused
-from stompkit.server._messages import Message
-from stompkit.server._queues import Queue
 from stompkit.server.beanstalk._finding import (
     Cursor,
     Found,
@@ -36,6 +30,12 @@ from stompkit.server.beanstalk._jobs import (
     state_headers,
 )
 from stompkit.server.beanstalk._stats import job_stats, names, server_stats, tube_stats
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues import pulling
+from stompkit.server.domain.queues.dead_letters import read_dead_letter
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.references import Entry
 
 if TYPE_CHECKING:
     from stompkit.server.beanstalk._parser import Command

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from stompkit.server import _pulling as pulling
-from stompkit.server._entries import Entry
-from stompkit.server._lanes import DELAYED, Lane
-from stompkit.server._messages import Message
-from stompkit.server._queues import Queue
 from stompkit.server.beanstalk._hub import Hub
 from stompkit.server.beanstalk._jobs import QUEUE, Job
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues import pulling
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.sub_queue import DELAYED, Lane
 from stompkit.server.interfaces import StoredMessage, StoreError
 
 if TYPE_CHECKING:

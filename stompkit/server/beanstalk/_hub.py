@@ -7,14 +7,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stompkit.server import _pulling as pulling
-from stompkit.server._beanstalk_settings import BeanstalkSettings
-from stompkit.server._broker import Broker
-from stompkit.server._deadlines import Alarm, Deadlines
-from stompkit.server._entries import Entry
-from stompkit.server._messages import Message
-from stompkit.server._names import DEAD_LETTERS, Pattern, dead_letter_source, dead_letters_of
-from stompkit.server._queues import Queue
 from stompkit.server.beanstalk._jobs import (
     QUEUE,
     Job,
@@ -23,6 +15,14 @@ from stompkit.server.beanstalk._jobs import (
 )
 from stompkit.server.beanstalk._numbers import Numbers
 from stompkit.server.beanstalk._parser import is_tube
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.deadlines import Alarm, Deadlines
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.names import DEAD_LETTERS, Pattern, dead_letter_source, dead_letters_of
+from stompkit.server.domain.queues import pulling
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.settings.beanstalk import BeanstalkSettings
 
 if TYPE_CHECKING:
     from stompkit.server.beanstalk._session import Session

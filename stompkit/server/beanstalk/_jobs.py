@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-from stompkit.server._messages import Message
+from stompkit.server.domain.messages import Message
 
 __all__ = [
     "QUEUE",

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from stompkit.server._broker import Broker
+from stompkit.server.domain.broker import Broker
 from stompkit.server.interfaces import SetRecord
 
 __all__ = ["Numbers"]

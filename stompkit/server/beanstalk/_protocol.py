@@ -8,12 +8,12 @@ from typing import cast
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory, Protocol
 
-from stompkit.server._beanstalk_settings import BeanstalkSettings
-from stompkit.server._broker import Broker
-from stompkit.server._connection import Connection
-from stompkit.server._protocol import BrokerProtocol
 from stompkit.server.beanstalk._hub import Hub
 from stompkit.server.beanstalk._session import Session
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.session.connection import Connection
+from stompkit.server.listen.protocol import BrokerProtocol
+from stompkit.server.settings.beanstalk import BeanstalkSettings
 
 __all__ = ["BeanstalkFactory", "BeanstalkProtocol"]
 

@@ -12,19 +12,19 @@ from twisted.python.failure import Failure
 
 from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.frames import RemoteProtocolError, State, Version
-from stompkit.server import _pulling as pulling
-from stompkit.server._acks import Ledger
-from stompkit.server._broker import Broker
-from stompkit.server._connection import Connection
-from stompkit.server._deadlines import Deadlines
-from stompkit.server._entries import Entry
-from stompkit.server._errors import Blocked, Refused
-from stompkit.server._queues import Queue
-from stompkit.server._subscriptions import AckMode, Subscription
 from stompkit.server.beanstalk._commands import COMMANDS, OVERLAPPING
 from stompkit.server.beanstalk._hub import DEFAULT_TUBE, Hub, Rank, Reservation
 from stompkit.server.beanstalk._jobs import Job, pri_of, queue_of, ttr_of
 from stompkit.server.beanstalk._parser import Command, Mistake, Parser
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.deadlines import Deadlines
+from stompkit.server.domain.errors import Blocked, Refused
+from stompkit.server.domain.queues import pulling
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.session.acks import Ledger
+from stompkit.server.domain.session.connection import Connection
+from stompkit.server.domain.session.subscriptions import AckMode, Subscription
 from stompkit.server.interfaces import Outlet, StoreError, StoreFull, Timer
 
 if TYPE_CHECKING:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from stompkit._common.files import FileLock, LockedError
 from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings
 
 __all__ = ["alone"]
 
 #: How long a lock is tried for that somebody may have who asks for the status.
 _LOCK_S: Final = 2.0
-#: How often, in seconds.
-_LOOK_S: Final = 0.1
 
 
 @contextmanager
@@ -27,20 +24,12 @@ def alone(settings: PipelineSettings, job: JobName, remedy: str) -> Iterator[Non
     folder = settings.folder() / job
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = open(folder / "lock", "w")
+        lock = FileLock(folder / "lock").acquire(_LOCK_S)
+    except LockedError:
+        raise PipelineProblem(
+            f"the job {job} of the pipeline {settings.name} is running already; {remedy}"
+        ) from None
     except OSError as error:
         raise PipelineProblem(f"{error.filename}: {error.strerror}") from None
-    with file:
-        deadline = time.monotonic() + _LOCK_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise PipelineProblem(
-                        f"the job {job} of the pipeline {settings.name} is running already;"
-                        f" {remedy}"
-                    ) from None
-            time.sleep(_LOOK_S)
+    with lock:
         yield

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from stompkit._common.files import write_atomically
 from stompkit.replication.frames import Packet
 from stompkit.spark._options import SinkOptions
-from stompkit.spark.durable import put_whole
 
 __all__ = ["Find", "Letters", "Marks", "NotSent", "Row", "beyond"]
 
@@ -118,7 +118,7 @@ class Letters:
 
     def _note(self, spool: str, marks: Marks) -> None:
         self._mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        put_whole(self._mark, json.dumps({"spool": spool, "p": marks}).encode())
+        write_atomically(self._mark, json.dumps({"spool": spool, "p": marks}).encode(), mode=None)
 
 
 def beyond(rows: Iterable[Row], after: Marks, most: int) -> list[Row]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
 import msgspec
+
+from stompkit._common.settings import ConfigurationError, canonical
+from stompkit._common.spelling import suggestion
 
 __all__ = ["convert"]
 
@@ -22,11 +24,15 @@ def convert(found: Mapping[str, Any], kind: type[_T], mistakes: list[str]) -> _T
 def _table(found: Mapping[str, Any], kind: type[_T], place: str, mistakes: list[str]) -> _T | None:
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     count = len(mistakes)
+    try:
+        found = canonical(found, fields)
+    except ConfigurationError as error:
+        mistakes.append(f"{place}{error}")
     for name in found:
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.0)[0]
             what = "table" if isinstance(found[name], dict) and not place else "setting"
-            mistakes.append(f"{place}{name}: there is no such {what}; the nearest is {near}")
+            advice = suggestion(name, fields)
+            mistakes.append(f"{place}{name}: there is no such {what}; {advice}")
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name not in found:

@@ -20,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stompkit.spark.durable import put_whole, sync
+from stompkit._common.files import sync_path, write_atomically
 from stompkit.spark.jobs._counting import Counted
 from stompkit.spark.jobs._results import CHANGES, TABLES, Mark, Row, Spec, merged, ordered
 from stompkit.spark.jobs.settings import PipelineProblem
@@ -72,7 +72,7 @@ class ParquetResults:
             # Files that another batch has staged, and was killed, are no part of this one.
             "token": token,
         }
-        put_whole(self._folder / _STATE, json.dumps(told).encode())
+        write_atomically(self._folder / _STATE, json.dumps(told).encode(), mode=None)
         self._move()
 
     def mark(self) -> Mark | None:
@@ -125,7 +125,7 @@ class ParquetResults:
             return None
         sink = BytesIO()
         pq.write_table(_made(spec, ordered(spec, [*others, *changed])), sink)
-        put_whole(_staged(path, token), sink.getvalue())
+        write_atomically(_staged(path, token), sink.getvalue(), mode=None)
         return path
 
     def _sweep(self) -> None:
@@ -146,7 +146,7 @@ class ParquetResults:
                 _staged(path, state["token"]).replace(path)
                 folders.add(path.parent)
         for folder in folders:
-            sync(folder)
+            sync_path(folder)
 
 
 def _staged(path: Path, token: str) -> Path:

@@ -14,9 +14,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from stompkit._common.files import write_atomically
 from stompkit.spark._options import SourceOptions
 from stompkit.spark._partitions import resolve
-from stompkit.spark.durable import put_whole
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs._counting import Counted, counted, query
 from stompkit.spark.jobs._report import made_report
@@ -93,7 +93,7 @@ class Analytics:
             return
         page = report_of(self._settings, self._results)
         try:
-            put_whole(self._report, page)
+            write_atomically(self._report, page, mode=None)
         except OSError as error:
             if not self._is_unwritten:
                 _log.warning("the report can't be written, and stays as it is: %s", error)

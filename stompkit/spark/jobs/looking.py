@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-
 import msgspec
 
+from stompkit._common.files import is_locked
 from stompkit.metrics import MetricsProblem, new_registry
 from stompkit.spark._java import SparkProblem, find_java_home
 from stompkit.spark.jobs.settings import JobName, PipelineSettings
@@ -86,17 +85,4 @@ def look(settings: PipelineSettings, job: JobName) -> JobState:
         Place(number, fence.get(number, -1) + 1, head) for number, head in enumerate(reader.head())
     ]
     lag = sum(max(place.head - place.next, 0) for place in places)
-    return JobState(job, _is_running(settings, job), lag, places)
-
-
-def _is_running(settings: PipelineSettings, job: JobName) -> bool:
-    """Whether somebody on this machine holds the job's lock."""
-    try:
-        with open(settings.folder() / job / "lock") as file:
-            # One that is shared keeps nobody from asking, too.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    return JobState(job, is_locked(settings.folder() / job / "lock"), lag, places)

@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stompkit._common.files import write_atomically
+from stompkit._common.retry import Backoff
 from stompkit.metrics import Address, MetricsProblem, new_registry, parse_address, serving
 from stompkit.replication.sinks import SinkMisconfigured
 from stompkit.spark._options import SourceOptions
-from stompkit.spark.durable import put_whole
 from stompkit.spark.fence import Span, TargetBehind
 from stompkit.spark.jobs._alone import alone
 from stompkit.spark.jobs._behind import Beginning, beginning
@@ -305,8 +306,9 @@ class Pipeline:
     def _patiently(self, what: str, do: Callable[[], _T]) -> _T:
         """Try until it works, as long as there is hope."""
         deadline = time.monotonic() + self._retry_s
-        pause = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
+            pause = backoff.fail()
             try:
                 return do()
             except Exception as error:
@@ -317,7 +319,6 @@ class Pipeline:
                 _log.warning("%s is tried again: %s", what, reason)
             self._update(problem=reason, retries=self._progress.retries + 1)
             self._pause(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _pause(self, pause_s: float) -> None:
         until = time.monotonic() + pause_s
@@ -453,7 +454,7 @@ class Pipeline:
             count = int(path.read_text())
         except (FileNotFoundError, ValueError):
             count = 0
-        put_whole(path, f"{count + 1}\n".encode())
+        write_atomically(path, f"{count + 1}\n".encode(), mode=None)
         return count
 
     @contextmanager

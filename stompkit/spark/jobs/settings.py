@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +30,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from stompkit._common.secrets import SecretError, mask, resolve
+from stompkit._common.settings import ConfigurationError, read_toml
 from stompkit.metrics import parse_address
 from stompkit.spark._java import SparkProblem
 from stompkit.spark._options import SinkOptions, SourceOptions
@@ -317,13 +318,8 @@ class PipelineSettings(_Table, frozen=True):
             urls.append(self.verify.source)
         if self.analytics is not None:
             urls.append(self.analytics.url)
-        for url in urls:
-            authority = _known(url).partition("://")[2].rpartition("@")[0]
-            found.append(authority.partition(":")[2])
         found += [each for name, each in self.spark.config.items() if _KEY.search(name)]
-        for secret in filter(None, found):
-            text = text.replace(secret, "***")
-        return text
+        return mask(text, [*urls, *map(_known, urls)], found)
 
 
 def _known(text: str) -> str:
@@ -337,11 +333,9 @@ def _known(text: str) -> str:
 def load(path: str | os.PathLike[str]) -> PipelineSettings:
     """Read a file; raises :class:`PipelineProblem` with all of its mistakes."""
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise PipelineProblem(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        return parse(found)
+        return parse(read_toml(path))
+    except ConfigurationError as error:
+        raise PipelineProblem(str(error)) from None
     except PipelineProblem as problem:
         lines = [f"{path}: {line}" for line in str(problem).splitlines()]
         raise PipelineProblem("\n".join(lines)) from None
@@ -487,14 +481,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _looked_up(text: str) -> str:
-    kind, _, where = text.partition(":")
-    if kind == "env":
-        if where not in os.environ:
-            raise PipelineProblem(f"there is no {where} in the environment")
-        return os.environ[where]
-    if kind == "file":
-        try:
-            return Path(where).read_text(encoding="utf-8").partition("\n")[0].strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise PipelineProblem(f"{where}: {getattr(error, 'strerror', error)}") from None
-    return text
+    try:
+        return resolve(text)
+    except SecretError as error:
+        raise PipelineProblem(str(error)) from None

@@ -9,7 +9,6 @@ beside those of the manifest is nobody's business.
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +21,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs as pa_fs
 
+from stompkit._common.files import FileLock, sync_path, write_atomically
 from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import SchemaProblem
-from stompkit.spark.durable import sync
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
 from stompkit.spark.targets._overlay import Overlay
@@ -159,9 +158,8 @@ class ParquetTarget(FileTarget):
     def _locked(self) -> Iterator[None]:
         with _errors():
             self._root.mkdir(parents=True, exist_ok=True)
-            lock = open(self._root / ".lock", "w")
+            lock = FileLock(self._root / ".lock").acquire(timeout_s=None)
         with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _exclusive(self) -> AbstractContextManager[object]:
@@ -204,8 +202,8 @@ class ParquetTarget(FileTarget):
         rewrite = Rewrite(held.folder, held.schema)
         rewrite.run(held.files, overlay)
         for each in rewrite.added:
-            sync(held.more / each.path)
-        sync(held.more)
+            sync_path(held.more / each.path)
+        sync_path(held.more)
         gone = {each.path for each in rewrite.removed}
         files = [each for each in table.files if each.path not in gone]
         files += [
@@ -226,12 +224,8 @@ class ParquetTarget(FileTarget):
             gone=[*kept, *(_Gone(path, now) for path in gone)],
         )
         new = self._root / f"{_MANIFEST}.new"
-        with open(new, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(made), indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._root / _MANIFEST)
-        sync(self._root)
+        octets = msgspec.json.format(msgspec.json.encode(made), indent=1)
+        write_atomically(self._root / _MANIFEST, octets, mode=None, partial=new)
         for each in old:
             (self._root / each.path).unlink(missing_ok=True)
         if made.version % _SWEEP == 0:

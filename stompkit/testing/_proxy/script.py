@@ -23,10 +23,10 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+from stompkit._common.spelling import suggestion
 from stompkit.frames import Frame, LocalProtocolError
 from stompkit.testing._proxy.faults import Fault
 from stompkit.testing._proxy.methods import FaultMethods
@@ -194,9 +194,7 @@ def _kind(table: Mapping[str, Any]) -> str:
     if kind is None:
         raise _Mistake("", f"needs do, one of {', '.join(_KINDS)}")
     if kind not in _KINDS:
-        close = get_close_matches(str(kind), _KINDS, 1)
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(_KINDS)}"
-        raise _Mistake("do", f"is {kind!r}; {meant}")
+        raise _Mistake("do", f"is {kind!r}; {suggestion(str(kind), _KINDS)}")
     return str(kind)
 
 
@@ -209,9 +207,7 @@ def _keywords(kind: str, table: Mapping[str, Any]) -> dict[str, Any]:
         known |= {name: name for name in _WHERE}
     for key in table:
         if key != "do" and key not in known:
-            close = get_close_matches(key, known, 1)
-            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise _Mistake(key, f"{kind} has no such key; {meant}")
+            raise _Mistake(key, f"{kind} has no such key; {suggestion(key, known)}")
     for key, name in known.items():
         is_needed = name in parameters and parameters[name].default is inspect.Parameter.empty
         if is_needed and key not in table:

@@ -13,9 +13,9 @@ from typing import IO, Any, cast
 if {"twisted", "stompkit.testing._launching.forkserver"}.intersection(sys.orig_argv):
     from twisted.internet.interfaces import IReactorTime
 
-    from stompkit.server._messages import Message
-    from stompkit.server._protocol import BrokerProtocol
-    from stompkit.server._queues import Queue
+    from stompkit.server.domain.messages import Message
+    from stompkit.server.domain.queues.queue import Queue
+    from stompkit.server.listen.protocol import BrokerProtocol
 
     put, connection_made = Queue.put, BrokerProtocol.connectionMade
     messages, connections = count(1), count(1)

@@ -15,8 +15,8 @@ import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.interfaces import IReactorTime
 
-from stompkit.server._beanstalk_settings import BeanstalkSettings
 from stompkit.server.beanstalk import BeanstalkFactory
+from stompkit.server.settings.beanstalk import BeanstalkSettings
 from stompkit.testing._launching.polling import wait_until
 from stompkit.testing.memory import MemoryBroker
 from stompkit.testing.memory._transport import HalfCloseableTransport

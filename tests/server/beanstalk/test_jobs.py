@@ -6,9 +6,9 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import BrokerConfig
-from stompkit.server._config import DestinationConfig
-from stompkit.server._queues import Queue
-from stompkit.server._stores.memory import MemoryStore
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.settings.broker import DestinationConfig
+from stompkit.server.stores.memory import MemoryStore
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front, MemoryWorker, document, job_id
 from tests.server.brokers import stored

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
-from stompkit.server._stores import LmdbStore, MemoryStore
-from stompkit.server._stores._tables import TABLES
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.interfaces import MessageStore
+from stompkit.server.stores import LmdbStore, MemoryStore
+from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
+from stompkit.server.stores.tables import TABLES
 from tests.servers import SqlServer, mariadb, postgresql
 
 __all__ = ["KINDS", "Place", "database", "mariadb", "place", "postgresql", "store"]

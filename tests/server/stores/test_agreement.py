@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stompkit.server._stores import MemoryStore
 from stompkit.server.interfaces import (
     CreateLane,
     Delivered,
@@ -23,6 +22,7 @@ from stompkit.server.interfaces import (
     StoredMessage,
     StoreError,
 )
+from stompkit.server.stores import MemoryStore
 from tests.effort import drawn
 from tests.server.stores.conftest import KINDS, Place
 

@@ -13,9 +13,6 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from stompkit.server._stores import LmdbStore, MemoryStore
-from stompkit.server._stores._environment import Environment
-from stompkit.server._stores._log import ChangeLog, note_number
 from stompkit.server.interfaces import (
     BriefStore,
     CreateLane,
@@ -33,6 +30,9 @@ from stompkit.server.interfaces import (
     StoreFull,
 )
 from stompkit.server.operations import check_store, compact
+from stompkit.server.stores import LmdbStore, MemoryStore
+from stompkit.server.stores.environment import Environment
+from stompkit.server.stores.log import ChangeLog, note_number
 from tests.server.stores.preloaded import preload
 
 MIB = 1024 * 1024
@@ -405,7 +405,7 @@ def test_a_change_that_is_no_longer_possible_is_not_in_the_way_of_others(
 FILE_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 from stompkit.server.interfaces import CreateLane, Mark, Put, Remove, SetRecord, StoreFull
 
 def put(place):
@@ -558,7 +558,7 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 APPLY_IN_SPITE = """
 import os, sys
 from pathlib import Path
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 from stompkit.server.interfaces import CreateLane, Put, Remove, StoreError
 
 fail = Path(os.environ["STOMPKIT_FAIL"])
@@ -600,7 +600,7 @@ def test_what_the_log_does_not_take_goes_to_the_database(
 REFUSED = """
 import os, sys
 from pathlib import Path
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 from stompkit.server.interfaces import CreateLane, Put, StoreError
 
 fail = Path(os.environ["STOMPKIT_FAIL"])

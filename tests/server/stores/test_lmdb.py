@@ -14,7 +14,6 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from stompkit.server._stores import LmdbStore
 from stompkit.server.interfaces import (
     CreateLane,
     DropLane,
@@ -26,6 +25,7 @@ from stompkit.server.interfaces import (
     StoreError,
     StoreFull,
 )
+from stompkit.server.stores import LmdbStore
 from tests.server.stores.preloaded import preload
 
 MIB = 1024 * 1024
@@ -212,7 +212,7 @@ def test_a_store_that_has_outgrown_its_limit_can_be_read_and_emptied(tmp_path: P
 FILE_LIMIT = """
 import resource, signal, sys
 from pathlib import Path
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 from stompkit.server.interfaces import CreateLane, Put, Remove, StoreFull
 
 def put(place):
@@ -281,7 +281,7 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
 APPLY_IN_SPITE = """
 import os, sys
 from pathlib import Path
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 from stompkit.server.interfaces import CreateLane, Put, StoreError
 
 fail = Path(os.environ["STOMPKIT_FAIL"])
@@ -314,7 +314,7 @@ def test_a_store_goes_on_after_a_commit_that_failed(
 APPLY_FOR_EVER = """
 import itertools, sys
 from pathlib import Path
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 from stompkit.server.interfaces import CreateLane, Put, Remove
 
 store = LmdbStore(Path(sys.argv[1]))
@@ -348,7 +348,7 @@ def test_what_was_applied_survives_the_death_of_the_process(tmp_path: Path) -> N
 USE = """
 import sys
 from pathlib import Path
-from stompkit.server._stores import LmdbStore
+from stompkit.server.stores import LmdbStore
 from stompkit.server.interfaces import DropLane, Put, Remove, StoreError
 
 store = LmdbStore(Path(sys.argv[1]))

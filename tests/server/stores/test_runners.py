@@ -12,8 +12,8 @@ from queue import SimpleQueue
 import pytest
 from twisted.logger import LogEvent, capturedLogs
 
-from stompkit.server._stores import InlineRunner, ThreadRunner
 from stompkit.server.interfaces import StoreError, StoreRunner
+from stompkit.server.stores import InlineRunner, ThreadRunner
 
 LONG_S = 20.0
 
@@ -208,7 +208,7 @@ def test_stopping_waits_for_everything_that_was_asked_for(broker: Broker) -> Non
 
 #: Asks for something, and ends by an exception that nobody catches.
 DIES = """
-from stompkit.server._stores import ThreadRunner
+from stompkit.server.stores import ThreadRunner
 
 runner = ThreadRunner(lambda call: call())
 runner.run(lambda: None, lambda _: print("done", flush=True), lambda _: None)
@@ -232,7 +232,7 @@ def test_the_thread_does_not_outlive_a_broker_that_has_died() -> None:
 CRAMPED = """
 import resource
 from pathlib import Path
-from stompkit.server._stores import ThreadRunner
+from stompkit.server.stores import ThreadRunner
 
 told = lambda what: print(what, flush=True)
 runner = ThreadRunner(lambda call: call())

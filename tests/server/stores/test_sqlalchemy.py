@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.interfaces import CreateLane, Put, Remove, StoreError, StoreFull
+from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from tests.server.stores.conftest import Place
 from tests.server.stores.tcp_proxy import Cut, Proxy
 from tests.servers import SqlServer
@@ -100,8 +100,8 @@ def test_secrets_in_the_query_of_a_url_are_not_shown() -> None:
 def test_without_sqlalchemy_the_extra_is_named() -> None:
     script = (
         "import sys; sys.modules['sqlalchemy'] = None\n"
-        "import stompkit.server._stores\n"
-        "import stompkit.server._stores.sqlalchemy\n"
+        "import stompkit.server.stores\n"
+        "import stompkit.server.stores.sqlalchemy\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 #: Lets files grow no further at some time, then further again.
 FILE_LIMIT = """
 import resource, signal, sys
-from stompkit.server._stores.sqlalchemy import SqlAlchemyStore
+from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 from stompkit.server.interfaces import CreateLane, Put, StoreError
 
 def put(place):

@@ -17,8 +17,6 @@ from typing import Any
 import lmdb
 import pytest
 
-from stompkit.server._store_commands import check, compact, export_store, import_store
-from stompkit.server._stores import LmdbStore, MemoryStore
 from stompkit.server.interfaces import (
     CreateLane,
     Delivered,
@@ -32,6 +30,8 @@ from stompkit.server.interfaces import (
     StoreError,
     StoreFull,
 )
+from stompkit.server.stores import LmdbStore, MemoryStore
+from stompkit.server.stores.maintenance import check, compact, export_store, import_store
 from tests.server.stores.conftest import Place
 
 ODD_TEXT = "caf\udce9 \0 \U0001f600 \\ ' \" \n"
@@ -333,7 +333,7 @@ def test_a_sound_store_has_no_problems(directory: Path) -> None:
 CHECK = """
 import sys
 from pathlib import Path
-from stompkit.server._store_commands import check
+from stompkit.server.stores.maintenance import check
 print(check(Path(sys.argv[1]), lambda done, total: None))
 """
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stompkit.server._stores._versions import upgrade
 from stompkit.server.interfaces import StoreError
+from stompkit.server.stores.versions import upgrade
 
 MIGRATIONS: dict[int, Callable[[list[str]], None]] = {
     1: lambda store: store.append("1 to 2"),

@@ -14,6 +14,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysqlreplication.event import HeartbeatLogEvent
 
+from stompkit._common.retry import Backoff
 from stompkit.replication.offsets import MemoryOffsets
 from stompkit.replication.publication import Publication, PublicationStopped
 from stompkit.replication.publishers.mysql._catalogue import Catalogue
@@ -256,7 +257,7 @@ class MysqlPublisher:
                 self._limit.cancel()
 
     def _read(self, server: Server, reading: LogReading) -> None:
-        wait_s = _RETRY_S[0]
+        backoff = Backoff(*_RETRY_S)
         while not self._stop.is_set():
             before = self._publication.sequence, self._behind
             try:
@@ -265,12 +266,12 @@ class MysqlPublisher:
                     return
             except Disconnected as lost:
                 if (self._publication.sequence, self._behind) != before:
-                    wait_s = _RETRY_S[0]
+                    backoff.reset()
+                wait_s = backoff.fail()
                 _log.warning(
                     "%s: %s; trying again in %g s", self._dsn.server, lost, round(wait_s, 1)
                 )
                 self._stop.wait(wait_s)
-                wait_s = min(wait_s * 2, _RETRY_S[1])
 
     def _prepare(self, server: Server, reading: LogReading) -> Position | None:
         """Where to read the log from; takes the snapshot first. ``None``: nothing is left to do."""

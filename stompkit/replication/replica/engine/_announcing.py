@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import stompkit
+from stompkit._common.retry import Backoff
 from stompkit.replication.replica.engine._core import Core
 from stompkit.replication.replica.engine._facts import Have
 from stompkit.replication.replica.engine._peers import Peers
@@ -39,7 +40,7 @@ class Announcing:
         self._ask_at: float | None = None
         #: Whether others are asked though all seem to know, who may have more since.
         self._asks_anyway = False
-        self._wait_s = core.settings.repeat_s
+        self._backoff = Backoff(core.settings.repeat_s, core.settings.repeat_max_s)
 
     @property
     def counter(self) -> int:
@@ -72,12 +73,12 @@ class Announcing:
         self._announced = None
         if self._announce_at is None:
             self._announce_at = now + settings.announce_delay_s
-        self._wait_s = settings.repeat_s
-        self._ask_at = now + self._wait_s
+        self._backoff.reset()
+        self._ask_at = now + self._backoff.delay_s
 
     def connected(self) -> None:
         """There are others to talk to now."""
-        self._wait_s = self._core.settings.repeat_s
+        self._backoff.reset()
         self._ask_at = self._core.monotonic()
         self._asks_anyway = True
         # What was told before may have been told to nobody.
@@ -103,7 +104,7 @@ class Announcing:
     def heard(self) -> None:
         """Somebody has said what he has, and may lack something."""
         if self._ask_at is None and self._peers.unsatisfied(self._announced):
-            self._ask_at = self._core.monotonic() + self._wait_s
+            self._ask_at = self._core.monotonic() + self._backoff.delay_s
 
     def poll(self, now: float, lineage: Lineage) -> None:
         """Say it where that is due, and ask where nobody has answered."""
@@ -140,8 +141,7 @@ class Announcing:
         self._ask_at = None
         self._asks_anyway = False
         if is_asking:
-            self._ask_at = now + self._wait_s * (1 + self._core.chance.random() / 4)
-            self._wait_s = min(self._wait_s * 2, self._core.settings.repeat_max_s)
+            self._ask_at = now + self._backoff.fail() * (1 + self._core.chance.random() / 4)
         return is_asking
 
     def _have(self, lineage: Lineage, *, is_asking: bool) -> Have:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import InvalidRequestError
 
+from stompkit._common.retry import Backoff
 from stompkit.replication.replica.store._problems import StoreBusy
 from stompkit.replication.replica.store._statements import Statements
 
@@ -139,15 +140,14 @@ class _RowLocking(Locking):
         # To wait in the database would count in a deadlock, where the application would lose as
         # often as the store. Like this it is the store that gives way.
         until = time.monotonic() + self._join_wait_s
-        pause = _LOOK_S
+        backoff = Backoff(_LOOK_S, _LOOK_MOST_S)
         while True:
             found = connection.execute(self._statements.lock_at_once).one_or_none()
             if found is not None:
                 return found.generation, found.position
             if time.monotonic() >= until:
                 raise StoreBusy("the store is in use: another transaction has not ended")
-            time.sleep(pause)
-            pause = min(pause * 2, _LOOK_MOST_S)
+            time.sleep(backoff.fail())
 
     def _lock(self, connection: Connection) -> State:
         generation, position = connection.execute(self._statements.lock_row).one()

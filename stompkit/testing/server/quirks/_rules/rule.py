@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+
+from stompkit._common.spelling import closest
 
 __all__ = ["Quirks", "Rule", "parse"]
 
@@ -84,8 +85,8 @@ def parse(
 
 
 def _unknown(item: str, rules: Mapping[str, Rule], profiles: Mapping[str, Sequence[str]]) -> str:
-    close = get_close_matches(item.removeprefix("-").lower(), [*rules, *profiles], 1)
-    meant = f"; did you mean {close[0]}?" if close else ""
+    close = closest(item.removeprefix("-").lower(), [*rules, *profiles])
+    meant = f"; did you mean {close}?" if close else ""
     return (
         f"{item[:40]!r} is neither a broker nor a rule{meant}\n"
         f"brokers: {', '.join(profiles)}\n"

@@ -1,0 +1,211 @@
+"""``stompkit bridge``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from stompkit.bridge import BridgeProblem, BridgeSettings, load, parse, site_name
+from stompkit.metrics import parse_address
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+Queues are moved, topics are copied. A message is acknowledged to the source when the destination
+has confirmed it, or with --buffer when it is on the disk, so that none is lost, whatever is killed;
+what comes twice has the same header stompkit-bridge-id. No message goes to a site that it has
+passed: those are in its header stompkit-hops.
+
+  stompkit bridge --from stomp://branch --to stomp://head --queue orders --queue returns
+  stompkit bridge --from stomp://branch --to env:HEAD_URL --queue orders --buffer /var/lib/bridge
+  stompkit bridge --from stomp://head --to stomp://branch --topic prices --both-ways
+  stompkit bridge --config /etc/stompkit/bridge.toml --check
+  stompkit bridge --config /etc/stompkit/bridge.toml --status
+
+A broker is stomp://LOGIN:PASSCODE@HOST:PORT,HOST:PORT, or stomps:// for TLS; several hosts are
+failover. In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH
+the one in the first line of that file: what stands on a command line can be read by others.
+
+A file for --config is TOML; all of its keys are in the manual, under bridges:
+
+  name = "shop"
+  status = "/run/stompkit/bridge.json"
+
+  [sites.branch]
+  url = "stomp://localhost:61613"
+  [sites.head]
+  url = "env:HEAD_URL"
+
+  [[routes]]
+  from = "branch"
+  to = "head"
+  queues = ["/queue/orders"]
+  destination = "/queue/{site}.{name}"
+  buffer = "/var/lib/stompkit/bridge"
+
+It ends by SIGTERM or SIGINT (Ctrl-C), when what is under way is confirmed.
+
+exit status: 0 it was told to stop; 1 a route has stopped, and was said why; 2 the command line or
+the file is wrong; with --status 1 where it does not run or a route has stopped
+"""
+
+_USAGE: Final = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Forward from broker to broker, or tell how that goes."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.status:
+            return _status(options)
+        settings = _settings(options)
+    except BridgeProblem as problem:
+        for line in str(problem).splitlines():
+            print(f"stompkit bridge: {line}", file=sys.stderr)
+        return _USAGE
+    if options.check:
+        for leg in settings.legs:
+            kept = f", buffered in {leg.buffer}" if leg.buffer is not None else ""
+            listed = ", ".join(leg.destinations)
+            print(f"{leg.name}: {listed} of {leg.source.name} to {leg.to.name}{kept}")
+        return 0
+    from stompkit._commands.bridge.run import run
+
+    return run(settings, quiet=options.quiet, verbose=options.verbose)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit bridge",
+        usage="stompkit bridge --config FILE | --from URL --to URL --queue NAME ... [options]",
+        description="Store and forward between brokers.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="sites and routes")
+    add("--check", action="store_true", help="say what is wrong with them, or what they do; end")
+    add("--status", action="store_true", help="tell how a bridge is that runs, and end")
+    add("--json", action="store_true", help="with --status: as JSON")
+    add("--status-file", metavar="FILE", help="where a bridge writes how it is")
+    add("--metrics", metavar="[HOST:]PORT", help="serve Prometheus there")
+    add("--quiet", action="store_true", help="tell nothing but what has stopped")
+    add("--verbose", action="store_true", help="log more to standard error")
+    group = parser.add_argument_group("one route, without a file")
+    add = group.add_argument
+    add("--from", dest="source", metavar="URL", help="the broker that messages come from")
+    add("--to", metavar="URL", help="the broker that they go to")
+    add("--from-site", metavar="NAME", help="what hop lists call it; by default its host and port")
+    add("--to-site", metavar="NAME", help="the same of the other")
+    add("--queue", action="append", default=[], metavar="NAME", help="move what this queue gets")
+    add("--topic", action="append", default=[], metavar="NAME", help="copy what this topic gets")
+    add(
+        "--channel",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="carry a channel of replicas: topic NAME and those of its nodes, NAME.>, both ways",
+    )
+    add("--destination", metavar="TEMPLATE", help="where to: {destination}; or {site}, {name}, ...")
+    add("--both-ways", action="store_true", help="topics: from the one to the other and back")
+    add("--buffer", metavar="DIR", help="keep on disk what can't be forwarded yet")
+    add("--selector", metavar="TEXT", help="only messages of which this is true")
+    add("--refused", metavar="NAME", help="where at the source goes what is refused; else it stops")
+    add("--window", type=int, metavar="N", help="the most messages under way: 100")
+    add("--no-durable", action="store_true", help="topics: nothing is kept for the bridge")
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> BridgeSettings:
+    is_simple = any((options.source, options.to, options.queue, options.topic, options.channel))
+    if options.config is not None:
+        if is_simple:
+            raise BridgeProblem("--config or --from, --to and destinations, not both")
+        settings = load(options.config)
+    elif not is_simple:
+        raise BridgeProblem("--config FILE is missing, or --from URL, --to URL and --queue NAME")
+    else:
+        settings = parse(_simple(options))
+    found = _overrides(options)
+    return BridgeSettings(
+        name=settings.name,
+        legs=settings.legs,
+        status=found.get("status", settings.status),
+        metrics=found.get("metrics", settings.metrics),
+    )
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, Any]:
+    """What the command line has in place of keys of the file; raises :class:`BridgeProblem`."""
+    found: dict[str, Any] = {}
+    if options.status_file:
+        found["status"] = Path(options.status_file)
+    if options.metrics:
+        try:
+            found["metrics"] = parse_address(options.metrics)
+        except ValueError as error:
+            raise BridgeProblem(f"--metrics: {error}") from None
+    return found
+
+
+def _simple(options: argparse.Namespace) -> dict[str, Any]:
+    """The tables of a file that would do the same."""
+    if not options.source or not options.to:
+        raise BridgeProblem("--from URL and --to URL are needed both")
+    names: list[str] = []
+    sites: dict[str, Any] = {}
+    for option, url, name in (
+        ("--from", options.source, options.from_site),
+        ("--to", options.to, options.to_site),
+    ):
+        own = name or _site_name(option, url)
+        if own in sites:
+            raise BridgeProblem(f"both sites are called {own}: use --from-site and --to-site")
+        names.append(own)
+        sites[own] = {"url": url}
+    if options.channel and (options.queue or options.destination):
+        raise BridgeProblem(
+            "--channel goes both ways, under the same names: without --queue and --destination"
+        )
+    channels = [_named("/topic/", each) for each in options.channel]
+    route: dict[str, Any] = {
+        "name": "route",
+        "from": names[0],
+        "to": names[1],
+        "queues": [_named("/queue/", each) for each in options.queue],
+        "topics": [
+            *(_named("/topic/", each) for each in options.topic),
+            *(name for each in channels for name in (each, f"{each}.>")),
+        ],
+        "both-ways": options.both_ways or bool(channels),
+        "durable": not options.no_durable,
+    }
+    for key in ("destination", "buffer", "selector", "refused", "window"):
+        if (value := getattr(options, key)) is not None:
+            route[key] = value
+    return {"sites": sites, "routes": [route]}
+
+
+def _site_name(option: str, url: str) -> str:
+    try:
+        return site_name(url)
+    except ValueError as error:
+        raise BridgeProblem(f"{option}: {error}") from None
+
+
+def _named(prefix: str, name: str) -> str:
+    return name if name.startswith("/") else prefix + name
+
+
+def _status(options: argparse.Namespace) -> int:
+    from stompkit._commands.bridge.status import print_status
+
+    path = Path(options.status_file) if options.status_file else None
+    if path is None and options.config is not None:
+        path = load(options.config).status
+    if path is None:
+        raise BridgeProblem("--status needs --status-file FILE, or a file with the key status")
+    return print_status(path, as_json=options.json)

@@ -1,0 +1,134 @@
+"""Forwarding for as long as nobody ends it, as ``stompkit bridge`` does."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import STDLibLogObserver, globalLogBeginner
+
+from stompkit._commands.bridge.metrics import BridgeMetrics
+from stompkit._commands.bridge.status import lock_of, write
+from stompkit._common.files import FileLock, LockedError
+from stompkit.bridge import Bridge, BridgeProblem, BridgeSettings, BridgeStatus
+from stompkit.metrics import Address, MetricsProblem, new_registry, serving
+
+__all__ = ["run"]
+
+_log: Final = logging.getLogger(__name__)
+#: How often it is looked how it goes, in seconds.
+_LOOK_S: Final = 1.0
+_USAGE: Final = 2
+
+
+def run(settings: BridgeSettings, *, quiet: bool, verbose: bool) -> int:
+    """Forward until a signal comes or all routes have stopped; gives the exit status."""
+    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    globalLogBeginner.beginLoggingTo(
+        [cast("Any", STDLibLogObserver("stompkit.bridge"))], redirectStandardIO=False
+    )
+    bridge = Bridge(settings)
+    try:
+        with _alone(settings), _served(bridge.status, settings.metrics) as address:
+            if address is not None and not quiet:
+                print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
+            _run(bridge, _Told(settings, quiet=quiet))
+    except (BridgeProblem, MetricsProblem) as problem:
+        print(f"stompkit bridge: {problem}", file=sys.stderr)
+        return _USAGE
+    stopped = [route for route in bridge.status().routes if route.state == "stopped"]
+    for route in stopped:
+        print(f"stompkit bridge: {route.name} has stopped: {route.problem}", file=sys.stderr)
+    return 1 if stopped else 0
+
+
+def _run(bridge: Bridge, told: _Told) -> None:
+    from twisted.internet import reactor as running
+
+    reactor = cast("Any", running)
+    is_ending = False
+
+    def begin() -> None:
+        looking.start(_LOOK_S)
+        bridge.start().addErrback(_unexpected).addBoth(over)
+
+    def over(_: object) -> None:
+        if not is_ending:
+            reactor.stop()
+
+    def end() -> Deferred[None]:
+        nonlocal is_ending
+        is_ending = True
+        return bridge.stop().addErrback(_unexpected)
+
+    looking = LoopingCall(lambda: told.look(bridge.status()))
+    reactor.callWhenRunning(begin)
+    reactor.addSystemEventTrigger("before", "shutdown", end)
+    reactor.run()
+    told.look(bridge.status())
+
+
+def _unexpected(failure: Any) -> None:
+    _log.error("the bridge has failed: %s", failure.getTraceback())
+
+
+@contextmanager
+def _alone(settings: BridgeSettings) -> Iterator[None]:
+    """Keep two from writing to one file of status; raises :class:`BridgeProblem`."""
+    if settings.status is None:
+        yield
+        return
+    try:
+        settings.status.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock_of(settings.status)).acquire():
+            yield
+    except LockedError:
+        raise BridgeProblem(
+            f"a bridge that has its status in {settings.status} runs already: end that, or name"
+            " another file"
+        ) from None
+
+
+@contextmanager
+def _served(
+    status: Callable[[], BridgeStatus], address: Address | None
+) -> Iterator[Address | None]:
+    """Answer Prometheus, if that is wanted; gives where."""
+    if address is None:
+        yield None
+        return
+    registry = new_registry()
+    registry.register(BridgeMetrics(status))
+    with serving(address, registry) as found:
+        yield found
+
+
+class _Told:
+    """Writes the file, and tells on standard error what has changed."""
+
+    def __init__(self, settings: BridgeSettings, *, quiet: bool) -> None:
+        self._path = settings.status
+        self._is_quiet = quiet
+        self._states: dict[str, tuple[str, str]] = {}
+
+    def look(self, status: BridgeStatus) -> None:
+        """Do it if there is something new."""
+        if self._path is not None:
+            try:
+                write(self._path, status)
+            except OSError as error:
+                _log.warning("the status can't be written: %s", error)
+        for route in status.routes:
+            state = route.state, route.problem
+            if self._states.get(route.name) != state:
+                self._states[route.name] = state
+                if not self._is_quiet and route.state != "stopped":
+                    problem = f": {route.problem}" if route.problem else ""
+                    line = f"{route.name}: {route.source} to {route.to}: {route.state}{problem}"
+                    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""How a bridge is, as ``stompkit bridge --status`` tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from stompkit._commands.shared.formatting import aligned, amount, shown, when
+from stompkit._common.files import is_locked, write_atomically
+from stompkit.bridge import BridgeStatus, RouteStatus
+
+__all__ = ["lock_of", "print_status", "write"]
+
+
+def lock_of(path: Path) -> Path:
+    """The file that is locked while the bridge runs that has its status in ``path``."""
+    return path.with_name(path.name + ".lock")
+
+
+def write(path: Path, status: BridgeStatus) -> None:
+    """Replace what is there."""
+    octets = msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n"
+    write_atomically(path, octets, mode=None, durable=False)
+
+
+def print_status(path: Path, *, as_json: bool) -> int:
+    """Tell what is in the file; gives 1 where the bridge does not run, or a route has stopped."""
+    try:
+        status = msgspec.json.decode(path.read_bytes(), type=BridgeStatus)
+    except (OSError, msgspec.DecodeError) as error:
+        print(f"no bridge has said how it is: {getattr(error, 'strerror', None) or error}: {path}")
+        return 1
+    runs = is_locked(lock_of(path))
+    if as_json:
+        found = {**msgspec.to_builtins(status), "running": runs}
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        state = f"runs (process {status.pid})" if runs else "does not run"
+        print(f"{status.name} {state}, since {when(status.started_s)}")
+        rows = [("route", "from", "to", "state", "forwarded", "waiting")]
+        for route in status.routes:
+            waiting = route.buffered or route.under_way
+            rows.append(
+                (
+                    route.name,
+                    _end(route.source, route.source_connected),
+                    _end(route.to, route.to_connected),
+                    route.state,
+                    f"{route.forwarded:,}",
+                    f"{waiting:,}",
+                )
+            )
+        for line in aligned(rows, (4, 5)):
+            print(f"  {line}")
+        for route in status.routes:
+            for line in _more(route):
+                print(f"  {route.name}: {shown(line)}")
+    is_well = runs and all(route.state != "stopped" for route in status.routes)
+    return 0 if is_well else 1
+
+
+def _end(name: str, connected: bool) -> str:  # noqa: FBT001
+    return name if connected else f"{name} (away)"
+
+
+def _more(route: RouteStatus) -> list[str]:
+    found = [route.problem] if route.problem else []
+    counts = (
+        (route.known, "known again"),
+        (route.looped, "stopped by their hops"),
+        (route.refused, "refused"),
+    )
+    found += [f"{amount(count, 'message')} {what}" for count, what in counts if count]
+    return found

@@ -1,0 +1,1 @@
+"""Commands that run, configure and maintain a broker."""

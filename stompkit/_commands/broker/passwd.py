@@ -1,0 +1,120 @@
+"""``stompkit passwd``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import getpass
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from stompkit._common.files import write_atomically
+from stompkit.server.operations import hash_passcode
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+The passcode is asked for twice, or read from standard input if that is no terminal: its first
+line. The file holds no passcodes but hashes of them (scrypt); a broker that runs takes the change
+at the next login.
+
+  stompkit passwd /etc/stompkit.users alice --group ops
+  echo "$SECRET" | stompkit passwd /etc/stompkit.users robot
+  stompkit passwd /etc/stompkit.users bob --remove
+  twist stompkit --auth stompkit:/etc/stompkit.users
+
+exit status: 0; 1 the file can't be changed, or the passcode can't be taken
+"""
+
+
+class _RefusedError(Exception):
+    """What can't be done, and why."""
+
+
+def main(arguments: list[str]) -> int:
+    """Change a password file."""
+    options = _options(arguments)
+    try:
+        before = _lines(options.file)
+        lines = _without(before, options.user)
+        if options.remove:
+            if len(lines) == len(before):
+                raise _RefusedError(f"{options.file} has no user {options.user}")
+        else:
+            passcode = _asked_for(options.user)
+            groups = ",".join(options.group)
+            lines.append(f"{options.user}:{hash_passcode(passcode)}:{groups}".removesuffix(":"))
+        _write(options.file, lines)
+    except _RefusedError as error:
+        print(f"stompkit passwd: {error}", file=sys.stderr)
+        return 1
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        print(f"stompkit passwd: {options.file}: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit passwd",
+        description="Add a user to a password file, change or remove one.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file, made if need be")
+    parser.add_argument("user", metavar="USER", help="the name to log in with")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="NAME", help="a group; can be repeated"
+    )
+    parser.add_argument("--remove", action="store_true", help="remove the user")
+    return parser
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser()
+    options = made.parse_args(arguments)
+    if not _is_word(options.user, ":") or options.user.startswith("#"):
+        made.error("a user's name is printable, has no colon, and begins with no # or blank")
+    if not all(_is_word(each, ":,") for each in options.group):
+        made.error("a group's name is printable and has neither colon nor comma")
+    return options
+
+
+def _is_word(text: str, forbidden: str) -> bool:
+    is_clean = text.isprintable() and text == text.strip()
+    return bool(text) and is_clean and not any(each in text for each in forbidden)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _without(lines: Iterable[str], user: str) -> list[str]:
+    return [line for line in lines if line.strip().partition(":")[0] != user]
+
+
+def _asked_for(user: str) -> str:
+    if sys.stdin.isatty():
+        passcode = getpass.getpass(f"Passcode of {user}: ")
+        if getpass.getpass("The same again: ") != passcode:
+            raise _RefusedError("the two were not the same; nothing was changed")
+    else:
+        passcode = sys.stdin.readline().rstrip("\r\n")
+    if not passcode:
+        raise _RefusedError("a passcode must not be empty")
+    return passcode
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    """Replace the file, so that nobody reads half of it, nor anybody else's reads it at all."""
+    mode = 0o600
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.stat().st_mode & 0o777
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode(), mode=mode)

@@ -1,0 +1,221 @@
+"""``stompkit store``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from stompkit._commands.shared.documents import checked
+from stompkit._commands.shared.text import json_line
+from stompkit._common.files import replacing
+from stompkit.server.operations import (
+    DirectoryLock,
+    MessageStore,
+    StoreError,
+    StoreSettings,
+    check_store,
+    compact,
+    export_store,
+    has_lmdb,
+    import_store,
+    make_store,
+)
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+STORE is what the broker has for --data or `path`, a directory; or what it has for `url`, an SQL
+database. No broker may be at work with it, but for check.
+
+  stompkit store check /var/lib/stompkit
+  stompkit store compact /var/lib/stompkit        the file never gets smaller by itself
+  stompkit store export /var/lib/stompkit backup.jsonl
+  stompkit store import backup.jsonl postgresql://stompkit@db/stompkit
+  stompkit store export /var/lib/stompkit - | gzip > backup.jsonl.gz
+
+An export has one JSON object in a line, for any kind of store and any later version; its messages
+are in it in clear. A store to import into has to be empty.
+
+exit status: 0; 1 it could not be done, or the store has faults, which are told
+"""
+
+
+class _RefusedError(Exception):
+    """What can't be done, and why."""
+
+
+class _Progress:
+    """Says on a terminal how far it is."""
+
+    def __init__(self, what: str) -> None:
+        """Say nothing yet."""
+        self._what = what
+        self._is_shown = sys.stderr.isatty()
+        self._percent = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        """Say how many messages are done."""
+        percent = 100 * done // total if total else 100
+        if self._is_shown and percent != self._percent:
+            self._percent = percent
+            text = f"\r{self._what} {done:,} of {total:,} messages, {percent} %"
+            print(text, end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._percent >= 0:
+            print(file=sys.stderr)
+
+
+def main(arguments: list[str]) -> int:
+    """Do something with a store."""
+    options = parser().parse_args(arguments)
+    work: Callable[[argparse.Namespace], int] = options.work
+    try:
+        return work(options)
+    except (_RefusedError, StoreError) as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    print(f"stompkit store: {reason}", file=sys.stderr)
+    return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit store",
+        description="Look after the messages of a broker.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(
+        name: str, what: str, work: Callable[[argparse.Namespace], int], *names: str
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=what, description=f"{what[:1].upper()}{what[1:]}.")
+        for each in names:
+            command.add_argument(each.lower(), metavar=each, help=_ARGUMENTS[each])
+        command.set_defaults(work=work)
+        return command
+
+    for command in (
+        add("check", "read all of a store and say what is wrong with it", _check, "DIRECTORY"),
+        add("compact", "rewrite a store without what is free in it", _compact, "DIRECTORY"),
+    ):
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
+    add("export", "write a store to a file", _export, "STORE", "FILE")
+    add("import", "read a file into an empty store", _import, "FILE", "STORE")
+    return parser
+
+
+_ARGUMENTS: Final = {
+    "DIRECTORY": "the broker's directory of data",
+    "STORE": "the broker's directory of data, or the URL of its SQL database",
+    "FILE": "the file; - for standard input or output",
+}
+
+
+def _check(options: argparse.Namespace) -> int:
+    progress = _Progress("read")
+    try:
+        problems = check_store(Path(options.directory), progress)
+    finally:
+        progress.end()
+    if options.json:
+        print(json_line(checked(Path(options.directory), problems)))
+    else:
+        print("\n".join(problems) or f"{options.directory}: OK")
+    return 1 if problems else 0
+
+
+def _compact(options: argparse.Namespace) -> int:
+    before, after = compact(Path(options.directory))
+    if options.json:
+        told = {"file": options.directory, "octets_before": before, "octets_after": after}
+        print(json_line(told))
+    else:
+        print(f"{options.directory}: {before:,} octets before, {after:,} after")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    with _open_store(options.store, is_made=False) as store, _new_file(options.file) as file:
+        progress = _Progress("exported")
+        try:
+            export_store(store, file, progress)
+        finally:
+            progress.end()
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    with _old_file(options.file) as file, _open_store(options.store, is_made=True) as store:
+        progress = _Progress("imported")
+        try:
+            import_store(store, file, progress)
+        finally:
+            progress.end()
+    return 0
+
+
+@contextmanager
+def _open_store(where: str, *, is_made: bool) -> Iterator[MessageStore]:
+    """Open a store that no broker works with; one that isn't there only if it may be made."""
+    if "://" in where:
+        with _opened(StoreSettings(url=where)) as store:
+            yield store
+        return
+    directory = Path(where)
+    if not is_made and not has_lmdb(directory):
+        raise _RefusedError(f"there is no store in {directory}")
+    lock = DirectoryLock(directory)
+    if not lock.try_acquire():
+        raise _RefusedError(f"{directory} is in use by {lock.holder()}: stop that first")
+    try:
+        with _opened(StoreSettings(path=where)) as store:
+            yield store
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _opened(settings: StoreSettings) -> Iterator[MessageStore]:
+    try:
+        store = make_store(settings)
+    except (ValueError, ModuleNotFoundError) as error:
+        raise _RefusedError(str(error)) from None
+    assert store is not None  # there is a path or URL
+    store.open()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _new_file(name: str) -> Iterator[BinaryIO]:
+    """A file to write, which has its name once it is whole, and only its user may read."""
+    if name == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(name)
+    if path.exists():
+        raise _RefusedError(f"{path} is there already: remove it, or take another name")
+    with replacing(path) as file:
+        yield file
+
+
+@contextmanager
+def _old_file(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        yield sys.stdin.buffer
+    else:
+        with open(name, "rb") as file:
+            yield file

@@ -1,0 +1,90 @@
+"""Lines of a file that may take its time, such as a pipe, for work in a reactor."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import BinaryIO, Final
+
+from twisted.internet.defer import Deferred
+
+from stompkit._commands.shared.session import Session
+
+__all__ = ["LineReader"]
+
+#: How many lines, and octets of them, are read ahead.
+_MOST_LINES: Final = 1000
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_READ_BYTES: Final = 65_536
+
+
+class LineReader:
+    """Reads lines in a thread that ends with the process.
+
+    A read of a pipe can't be ended: so it is no thread that somebody waits for.
+    """
+
+    def __init__(self, session: Session, file: BinaryIO) -> None:
+        """Begin to read."""
+        self._reactor = session.reactor
+        self._file = file
+        self._changed = threading.Condition()
+        self._lines: deque[bytes] = deque()
+        self._size = 0
+        self._is_over = False
+        self._waiting: Deferred[None] | None = None
+        session.on_signal(self._stop)
+        threading.Thread(target=self._read, name="stompkit-lines", daemon=True).start()
+
+    async def take(self) -> list[bytes]:
+        """Wait for lines, and give all that have come, without their ends; none at the end."""
+        while True:
+            with self._changed:
+                if self._lines or self._is_over:
+                    lines = list(self._lines)
+                    self._lines.clear()
+                    self._size = 0
+                    self._changed.notify_all()
+                    return lines
+                self._waiting = waiting = Deferred[None]()
+            await waiting
+
+    def _read(self) -> None:
+        """Read until the end, in the thread."""
+        # Not by the file's own buffer: while that is read it can't be closed, when all ends.
+        rest: list[bytes] = []
+        try:
+            while piece := os.read(self._file.fileno(), _READ_BYTES):
+                first, *more = piece.split(b"\n")
+                rest.append(first)
+                if more:
+                    self._put([b"".join(rest), *more[:-1]])
+                    rest = [more[-1]]
+            if last := b"".join(rest):
+                self._put([last])
+        finally:
+            with self._changed:
+                self._is_over = True
+                self._wake()
+
+    def _put(self, lines: list[bytes]) -> None:
+        with self._changed:
+            self._lines += lines
+            self._size += sum(map(len, lines))
+            self._wake()
+            self._changed.wait_for(
+                lambda: len(self._lines) < _MOST_LINES and self._size < _MOST_BYTES
+            )
+
+    def _stop(self) -> None:
+        """Have nothing more read, in the reactor's thread."""
+        with self._changed:
+            self._is_over = True
+            self._lines.clear()
+            self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._reactor.callFromThread(waiting.callback, None)

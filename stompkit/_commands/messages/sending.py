@@ -1,0 +1,239 @@
+"""Sending messages, as ``stompkit send`` does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import BinaryIO, Final
+
+from twisted.internet.defer import DeferredSemaphore
+from twisted.python.failure import Failure
+
+from stompkit._commands.messages.lines import LineReader
+from stompkit._commands.shared.broker_options import Broker
+from stompkit._commands.shared.message_lines import Outgoing, from_line
+from stompkit._commands.shared.progress import Progress
+from stompkit._commands.shared.session import Interrupted, Session, reason_of, run
+from stompkit.client import ClientClosed, ClientError, Transaction
+from stompkit.frames import LocalProtocolError
+
+__all__ = ["send"]
+
+#: How far a sender may fall behind its rate and make up for it later, in seconds.
+_BEHIND_S: Final = 1.0
+#: How long receipts are waited for after a signal, in seconds.
+_END_S: Final = 10.0
+
+
+def send(broker: Broker, options: argparse.Namespace) -> int:
+    """Send what the options say; gives the exit status, raises OSError for a file."""
+    if options.body:
+        return _send(broker, options, None)
+    if options.file is None:
+        return _send(broker, options, sys.stdin.buffer)
+    with open(options.file, "rb") as file:
+        return _send(broker, options, file)
+
+
+def _send(broker: Broker, options: argparse.Namespace, file: BinaryIO | None) -> int:
+    bodies = [body.encode("utf-8", "surrogateescape") for body in options.body]
+    by_line = options.lines or options.jsonl
+    if file is not None and not by_line:
+        bodies, file = [file.read()], None
+    sender = _Sender(broker, options, bodies, file)
+    status = run("send", broker, sender.work)
+    sender.end()
+    return status
+
+
+class _LineError(Exception):
+    """A line that is no message."""
+
+
+class _Sender:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: argparse.Namespace,
+        bodies: list[bytes],
+        file: BinaryIO | None,
+    ) -> None:
+        self._broker = broker
+        self._options = options
+        self._bodies = bodies
+        self._file = file
+        total = len(bodies) * options.count if file is None else None
+        self._progress = Progress("confirmed", total, quiet=options.quiet)
+        self._began = time.monotonic()
+        self._sent = self._confirmed = 0
+        self._error: BaseException | None = None
+        self._headers = dict(reversed(options.headers))  # of several the first counts
+        if options.persistent:
+            self._headers["persistent"] = "true"
+
+    # The work.
+
+    async def work(self, session: Session) -> int:
+        """Send everything; gives the exit status."""
+        session.on_signal(lambda: self._interrupted(session))
+        try:
+            if self._options.transaction is not None:
+                await self._send_in_transactions(session)
+            else:
+                await self._send_each(session)
+        except _LineError as error:
+            print(f"stompkit send: {error}", file=sys.stderr)
+            return 1
+        finally:
+            self._progress.end()
+        if session.signal is not None and isinstance(self._error, ClientClosed | None):
+            raise Interrupted(session.signal)
+        if self._error is not None:
+            self._tell(self._error)
+            return 1
+        return 0
+
+    def _interrupted(self, session: Session) -> None:
+        """Wait no more than a while for what has been sent."""
+        session.reactor.callLater(_END_S, session.client.disconnect, timeout_s=0.1)
+
+    def _tell(self, error: BaseException) -> None:
+        reason = reason_of(error, self._broker)
+        print(f"stompkit send: {reason}", file=sys.stderr)
+        if self._sent > 1:
+            told = f"{self._confirmed:,} of {self._sent:,} messages were confirmed"
+            print(f"stompkit send: {told}", file=sys.stderr)
+
+    async def _send_each(self, session: Session) -> None:
+        window = DeferredSemaphore(self._options.window)
+
+        def confirmed(result: Failure | None) -> None:
+            if isinstance(result, Failure):
+                self._error = self._error or result.value
+            else:
+                self._confirmed += 1
+                self._progress(self._confirmed)
+            window.release()
+
+        try:
+            async for message in self._messages(session):
+                await window.acquire()
+                if self._error is not None:
+                    window.release()
+                    break
+                self._sent += 1
+                sent = session.client.send(
+                    message.destination,
+                    message.body,
+                    message.headers,
+                    receipt=self._options.receipts,
+                    wait=True,
+                )
+                sent.addBoth(confirmed)
+        finally:
+            for _ in range(self._options.window):
+                await window.acquire()
+
+    async def _send_in_transactions(self, session: Session) -> None:
+        transaction: Transaction | None = None
+        inside = 0
+        try:
+            async for message in self._messages(session):
+                if transaction is None:
+                    transaction = session.client.transaction()
+                    await transaction.begin()
+                transaction.send(message.destination, message.body, message.headers)
+                inside += 1
+                self._sent += 1
+                await session.client.drain()
+                if inside == self._options.transaction:
+                    committed, transaction = transaction, None
+                    await self._commit(committed, inside)
+                    inside = 0
+            if transaction is not None and session.signal is None:
+                committed, transaction = transaction, None
+                await self._commit(committed, inside)
+        except (ClientError, LocalProtocolError) as error:
+            self._error = error
+        finally:
+            if transaction is not None:
+                transaction.abort()
+
+    async def _commit(self, transaction: Transaction, messages: int) -> None:
+        await transaction.commit()
+        self._confirmed += messages
+        self._progress(self._confirmed)
+
+    # What is sent.
+
+    async def _messages(self, session: Session) -> AsyncIterator[Outgoing]:
+        """The messages, at the rate that is wanted, until a signal comes."""
+        wait = _Pace(session, self._options.rate) if self._options.rate else None
+        async for each in self._once(session):
+            for _ in range(self._options.count):
+                if wait is not None:
+                    await wait()
+                if session.signal is not None or self._error is not None:
+                    return
+                yield each
+
+    async def _once(self, session: Session) -> AsyncIterator[Outgoing]:
+        """Each message once."""
+        destination, headers = self._options.destination, self._headers
+        for body in self._bodies:
+            yield Outgoing(destination, headers, body)
+        if self._file is None:
+            return
+        reader = LineReader(session, self._file)
+        number = 0
+        while lines := await reader.take():
+            for line in lines:
+                number += 1
+                if not self._options.jsonl:
+                    yield Outgoing(destination, headers, line.removesuffix(b"\r"))
+                elif line.strip():
+                    yield self._of_json(line, number)
+
+    def _of_json(self, line: bytes, number: int) -> Outgoing:
+        try:
+            found = from_line(line)
+        except ValueError as error:
+            raise _LineError(f"line {number}: {error}") from None
+        wanted: str = self._options.destination
+        destination = found.destination if wanted == "-" else wanted
+        if not destination:
+            raise _LineError(f"line {number}: it has no destination, and the command line has -")
+        return Outgoing(destination, {**found.headers, **self._headers}, found.body)
+
+    def end(self) -> None:
+        """Say what has come of it."""
+        self._progress.end()
+        took = time.monotonic() - self._began
+        if self._options.json:
+            told = {
+                "sent": self._sent,
+                "confirmed": self._confirmed if self._options.receipts else None,
+                "seconds": round(took, 3),
+            }
+            print(json.dumps(told))
+
+
+class _Pace:
+    """Waits as long as it takes not to be faster than a rate."""
+
+    def __init__(self, session: Session, rate: float) -> None:
+        self._session = session
+        self._step_s = 1 / rate
+        self._next = 0.0
+
+    async def __call__(self) -> None:
+        now = time.monotonic()
+        self._next = max(self._next, now - _BEHIND_S)
+        if self._next > now:
+            await self._session.sleep(self._next - now)
+        self._next += self._step_s

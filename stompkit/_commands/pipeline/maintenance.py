@@ -1,0 +1,312 @@
+"""Jobs of pipelines that end by themselves: ``stompkit pipeline run compact|rebuild|verify``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stompkit._commands.shared.formatting import aligned, amount, duration, shown
+from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, load, seconds
+
+__all__ = ["CARE", "main"]
+
+#: The jobs that there are, and what each does.
+CARE: Final = {
+    "compact": "make few large files of the many small ones of an event store",
+    "rebuild": "make a replica as of some time, without the broker",
+    "verify": "compare a replica with its source",
+}
+_USAGE: Final = 2
+_TELL_S: Final = 1.0
+
+_COMPACT: Final = """\
+The job `events` stores many small files. This merges them into few large ones, and leaves out what
+is past its life (ttl in [events]), and changesets that are older than keep-history says. It can run
+while `events` runs and others read, it can be killed at any time, and it takes a bounded amount of
+memory. Run it once a day or so:
+
+  stompkit pipeline run compact --config shop.toml
+
+Files that were merged stay for ten minutes, for those who read them: the next run removes them.
+
+exit status: 0; 1 it can't be done, and has said why; 2 the command line or the file is wrong
+"""
+
+_REBUILD: Final = """\
+Changes are applied again from the first one on: from the event store, with history = true and
+ttl = "forever" in [events], or from the spool, if retention has removed nothing from it. All of it
+is one transaction of the target, so nobody sees half of it. A change counts by when it was
+committed at its source.
+
+  stompkit pipeline run rebuild --config shop.toml --target sqlite:///then.sqlite --create \\
+      --at 2026-11-20T10:00:00Z
+  stompkit pipeline run rebuild --config shop.toml --replace
+
+The second one makes the target of the file anew as of now; the job `replicate` goes on from there.
+End `replicate` before. After a rebuild as of an earlier time, it begins with the spool's first
+message. Where the spool no longer has what comes next, or the job's checkpoint is at a URI, a
+target can't be rebuilt in place: give another --target.
+
+exit status: 0; 1 it can't be done, and has said why; 2 the command line or the file is wrong
+"""
+
+_VERIFY: Final = """\
+Each row of the source has to be in the replica, with equal values, and no other. Values are equal
+by what they mean: 1.0 and 1.00, true and 1, a time and the same one in another zone. Columns that
+only the replica has do not matter.
+
+Both may be at work. Rows that differ are looked at again after a while (--settle), and are no
+difference if the replica has got to where the source was. A file says what the source is:
+
+  [verify]
+  source = "postgresql://me@db1/shop"
+
+  stompkit pipeline run verify --config shop.toml
+  stompkit pipeline run verify --config shop.toml --table orders --settle 30s --json
+
+It tells `missing` rows, `extra` ones that the source does not have, and `different` ones, with the
+columns. `stompkit pipeline run rebuild --replace` makes a replica anew.
+
+exit status: 0 they are equal; 1 they are not, or can't be compared; 2 the command line or the file
+is wrong
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the jobs; the first of the arguments is which."""
+    parser = _PARSERS[arguments[0]]()
+    options = parser.parse_args(arguments[1:])
+    work: Callable[[PipelineSettings, argparse.Namespace], int] = options.work
+    try:
+        settings = load(options.config)
+    except PipelineProblem as problem:
+        print(f"stompkit pipeline: {problem}", file=sys.stderr)
+        return _USAGE
+    try:
+        return work(settings, options)
+    except ModuleNotFoundError:
+        raise
+    except KeyboardInterrupt:
+        print(f"\nstompkit pipeline: {arguments[0]} is ended", file=sys.stderr)
+        return 1
+    except Exception as error:
+        reason = settings.without_secrets(str(error) or type(error).__name__)
+        print(f"stompkit pipeline: {reason}", file=sys.stderr)
+        return 1
+
+
+def _parser(job: str, epilog: str) -> argparse.ArgumentParser:
+    what = CARE[job]
+    parser = argparse.ArgumentParser(
+        prog=f"stompkit pipeline run {job}",
+        description=f"{what[:1].upper()}{what[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the pipeline")
+    parser.add_argument("--quiet", action="store_true", help="tell no progress")
+    return parser
+
+
+# Compact.
+
+
+def _compact_parser() -> argparse.ArgumentParser:
+    parser = _parser("compact", _COMPACT)
+    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    parser.set_defaults(work=_compact)
+    return parser
+
+
+def _compact(settings: PipelineSettings, options: argparse.Namespace) -> int:
+    from stompkit.spark.jobs.compact import compact
+
+    done = compact(settings)
+    if options.json:
+        told = {
+            "before": done.before._asdict(),
+            "after": done.after._asdict(),
+            "expired": done.expired,
+            "merged": done.merged,
+            "made": done.made,
+        }
+        print(json.dumps(told, indent=1))
+        return 0
+    sizes = [("", "files", "octets")]
+    for name, size in (("before", done.before), ("after", done.after)):
+        sizes.append((name, f"{size.files:,}", f"{size.octets:,}"))
+    for line in aligned(sizes, right=(1, 2)):
+        print(line)
+    print(f"{amount(done.expired, 'key')} or changesets past their life removed")
+    return 0
+
+
+# Rebuild.
+
+
+def _rebuild_parser() -> argparse.ArgumentParser:
+    parser = _parser("rebuild", _REBUILD)
+    add = parser.add_argument
+    add(
+        "--at",
+        type=_time,
+        metavar="TIME",
+        help="as of when, such as 2026-11-20T10:00:00Z; in UTC if it does not say; default: now",
+    )
+    add(
+        "--until-ordinal",
+        type=int,
+        metavar="N",
+        help="from the spool, and only up to its message N, in each of its partitions",
+    )
+    add("--target", metavar="URL", help="another database than that of [target]")
+    add("--create", action="store_true", help="make tables that are missing")
+    add("--replace", action="store_true", help="empty tables first that have rows")
+    parser.set_defaults(work=_rebuild)
+    return parser
+
+
+def _rebuild(settings: PipelineSettings, options: argparse.Namespace) -> int:
+    from stompkit.spark.jobs.rebuild import rebuild
+
+    tell = _Tell(quiet=options.quiet)
+    begun = time.monotonic()
+    done = rebuild(
+        settings,
+        at=options.at,
+        until_ordinal=options.until_ordinal,
+        url=options.target,
+        create=options.create,
+        replace=options.replace,
+        on_progress=lambda changes: tell(f"{amount(changes, 'change')} read"),
+    )
+    tell.end()
+    took = duration(time.monotonic() - begun)
+    print(f"{amount(done.changes, 'change')} from {done.source} in {took}")
+    rows = [("table", "rows"), *((shown(name), f"{count:,}") for name, count in done.rows.items())]
+    for line in aligned(rows, right=(1,)):
+        print(f"  {line}")
+    if done.dead_letters:
+        print(f"{amount(done.dead_letters, 'dead letter')} in stompkit_pipeline_dead_letters")
+    if done.goes_on:
+        again = f"stompkit pipeline run replicate --config {shlex.quote(str(options.config))}"
+        print(f"go on with: {again}")
+    return 0
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("this is a time such as 2026-11-20T10:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+# Verify.
+
+
+def _verify_parser() -> argparse.ArgumentParser:
+    parser = _parser("verify", _VERIFY)
+    add = parser.add_argument
+    add("--source", metavar="URL", help="another source than that of [verify]")
+    add("--target", metavar="URL", help="another replica than that of [target]")
+    add(
+        "--table",
+        action="append",
+        metavar="NAME",
+        help="compare this table, also SCHEMA.NAME; can be given several times",
+    )
+    add(
+        "--settle",
+        type=_seconds,
+        metavar="TIME",
+        help="how long to wait before rows that differ are looked at again, such as 5s; 0s: never",
+    )
+    add("--json", action="store_true", help="as JSON, for programs")
+    parser.set_defaults(work=_verify)
+    return parser
+
+
+def _verify(settings: PipelineSettings, options: argparse.Namespace) -> int:
+    from stompkit.spark.jobs.verify import Verdict, verify
+
+    tell = _Tell(quiet=options.quiet)
+    found = verify(
+        settings,
+        source=options.source,
+        url=options.target,
+        tables=options.table,
+        settle_s=options.settle,
+        on_progress=lambda name: tell(f"comparing {shown(name)}"),
+    )
+    tell.end()
+    are_equal = all(table.is_equal for table in found)
+    if options.json:
+        told = {"equal": are_equal, "tables": msgspec.to_builtins(found)}
+        print(json.dumps(told, indent=1))
+        return 0 if are_equal else 1
+
+    def verdict(table: Verdict) -> str:
+        if table.is_equal:
+            return "equal"
+        if table.source_rows is None:
+            return "the source has no such table"
+        if table.target_rows is None:
+            return "the replica has no such table"
+        more = "more than " if table.has_more else ""
+        return f"{more}{amount(len(table.differences), 'difference')}"
+
+    rows = [("table", "source", "replica", "")]
+    for table in found:
+        counts = (table.source_rows, table.target_rows)
+        sizes = ["-" if count is None else f"{count:,}" for count in counts]
+        rows.append((shown(table.name), sizes[0], sizes[1], verdict(table)))
+    for line in aligned(rows, right=(1, 2)):
+        print(line)
+    for table in found:
+        for each in table.differences:
+            key = shown(json.dumps(each.key, ensure_ascii=False))
+            columns = f": {', '.join(map(shown, each.columns))}" if each.columns else ""
+            print(f"  {each.kind} {shown(each.table)} {key}{columns}")
+    return 0 if are_equal else 1
+
+
+def _seconds(text: str) -> float:
+    try:
+        return seconds(text)
+    except PipelineProblem as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+class _Tell:
+    """What is being done, in one line of a terminal that changes."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._is_on: Final = not quiet and sys.stderr.isatty()
+        self._last = 0.0
+
+    def __call__(self, text: str) -> None:
+        if self._is_on and time.monotonic() - self._last >= _TELL_S:
+            self._last = time.monotonic()
+            print(f"\r\x1b[K{text[:79]}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Take it away."""
+        if self._is_on:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+_PARSERS: Final[dict[str, Callable[[], argparse.ArgumentParser]]] = {
+    "compact": _compact_parser,
+    "rebuild": _rebuild_parser,
+    "verify": _verify_parser,
+}

@@ -1,0 +1,125 @@
+"""Running a job as ``stompkit pipeline run`` does: signals, and what people are told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from stompkit._commands.shared.formatting import amount
+from stompkit._commands.shared.signals import ended_by_signals
+from stompkit.spark.jobs import Pipeline, PipelineProblem, Progress
+from stompkit.spark.session import SparkProblem
+
+__all__ = ["run"]
+
+#: How often people are told, in seconds; without a terminal only each so many times.
+_TELL_S: Final = 1.0
+_TELL_EVERY: Final = 10
+
+
+def run(pipeline: Pipeline, path: Path, *, quiet: bool, verbose: bool) -> int:
+    """Run a job until it ends; gives the exit status."""
+    level = logging.DEBUG if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # These log what is on its way between Python and Java.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    try:
+        with _told(pipeline, quiet=quiet), ended_by_signals(pipeline.stop):
+            pipeline.run()
+    except KeyboardInterrupt:
+        raise
+    except (PipelineProblem, SparkProblem) as problem:
+        again = f"stompkit pipeline run {pipeline.job} --config {shlex.quote(str(path))}"
+        print(f"stompkit pipeline: {problem}\nthen go on with: {again}", file=sys.stderr)
+    except Exception as error:
+        logging.getLogger(__name__).debug("the job has failed", exc_info=True)
+        reason = pipeline.settings.without_secrets(str(error) or type(error).__name__)
+        print(f"stompkit pipeline: {reason}", file=sys.stderr)
+    else:
+        return 0
+    return 1
+
+
+@contextmanager
+def _told(pipeline: Pipeline, *, quiet: bool) -> Iterator[None]:
+    """Tell people how it goes, in a thread of its own."""
+    if quiet:
+        yield
+        return
+    ended = threading.Event()
+    display = _Display()
+
+    def tell() -> None:
+        is_told = False
+        while not ended.wait(_TELL_S):
+            address = pipeline.metrics_address
+            if address is not None and not is_told:
+                is_told = True
+                print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
+            display.show(pipeline.progress())
+
+    thread = threading.Thread(target=tell, name="stompkit-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        display.end(pipeline.progress())
+
+
+class _Display:
+    """One line that changes on a terminal; a line now and then elsewhere, if there is news."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._count = 0
+        self._last = ""
+
+    def show(self, progress: Progress) -> None:
+        """Show how far it is, if it is time for that."""
+        line = _line(progress)
+        if self._is_terminal:
+            print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
+        elif self._count % _TELL_EVERY == 0 and line != self._last:
+            self._last = line
+            print(line, file=sys.stderr, flush=True)
+        self._count += 1
+
+    def end(self, progress: Progress) -> None:
+        """Show how far it was in the end."""
+        if self._is_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr)
+        print(_line(progress), file=sys.stderr, flush=True)
+
+
+def _line(progress: Progress) -> str:
+    parts: list[str] = [progress.phase]
+    if progress.batch is not None:
+        parts.append(f"batch {progress.batch:,}")
+    parts.append(amount(progress.changes, "change"))
+    if progress.rate >= 1 and progress.phase == "running":
+        parts.append(f"{progress.rate:,.0f} changes/s")
+    if progress.lag is not None:
+        parts.append(f"lag {amount(progress.lag, 'message')}")
+    if progress.late:
+        parts.append(f"{progress.late:,} late")
+    if progress.dead_letters:
+        parts.append(amount(progress.dead_letters, "dead letter"))
+    if progress.problem:
+        parts.append(progress.problem)
+    return "  ".join(parts)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns - 1
+    except OSError:
+        return 79

@@ -1,0 +1,119 @@
+"""``stompkit move``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Final
+
+from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.broker_options import (
+    BROKER_HELP,
+    Broker,
+    Usage,
+    add_broker_options,
+    positive,
+    seconds,
+)
+from stompkit._commands.shared.text import amount
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+  stompkit move /queue/a /queue/b --admin localhost:15613
+  stompkit move /dlq/orders /queue/orders.odd --selector "customer = 'acme'"
+  stompkit move /queue/a /queue/b --mq activemq.example:61613 --limit 100
+
+By the admin interface a message is in one of the queues at any time, whatever happens. With --mq,
+on any broker, each is sent to where it goes, and acknowledged once the broker has confirmed that:
+none is lost, but one may be there twice if the connection is. It ends when no message has come for
+--quiet-time. Headers stay, but for those that say how a message was delivered.
+
+{admin}
+{broker}
+exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong; 130
+interrupted
+"""
+
+_USAGE: Final = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit move",
+        description="Move messages from one queue to another.",
+        epilog=_EPILOG.replace("{admin}", ADMIN_HELP).replace("{broker}", BROKER_HELP),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("source", metavar="FROM", help="such as /queue/a")
+    add("target", metavar="TO", help="such as /queue/b")
+    add("--limit", type=positive, metavar="N", help="the first N of them")
+    add("--selector", metavar="TEXT", help="only those of which this is true")
+    add(
+        "--id",
+        dest="ids",
+        action="append",
+        metavar="ID",
+        help="only this one; can be given several times; not with --mq",
+    )
+    add("--json", action="store_true", help="as JSON, for programs")
+    add(
+        "--quiet-time",
+        type=seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="with --mq, end when no message has come for so long: 2",
+    )
+    add_admin_options(parser)
+    add_broker_options(parser)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Move messages."""
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.source == options.target:
+        made.error("both are the same")
+    if options.mq is None:
+        return on_admin("move", options, lambda admin: _move(admin, options))
+    if options.ids:
+        made.error("--id is for the admin interface: a client can't ask for a message by its id")
+    try:
+        broker = Broker.of(options)
+    except Usage as error:
+        print(f"stompkit move: {error}", file=sys.stderr)
+        return _USAGE
+    from stompkit._commands.queues.moving import move
+
+    status, done = move(
+        broker,
+        options.source,
+        options.target,
+        options.quiet_time,
+        limit=options.limit,
+        selector=options.selector,
+    )
+    _tell(done, as_json=options.json)
+    return status
+
+
+def _move(admin: Admin, options: argparse.Namespace) -> int:
+    answer = admin.post(
+        "/api/v1/move",
+        host=options.vhost or "",
+        to=options.target,
+        limit=options.limit,
+        ids=options.ids,
+        selector=options.selector,
+        **{"from": options.source},
+    )
+    _tell(answer["moved"], as_json=options.json)
+    return 0
+
+
+def _tell(done: int, *, as_json: bool) -> None:
+    print(json.dumps({"moved": done}) if as_json else f"{amount(done, 'message')} moved")

@@ -1,0 +1,117 @@
+"""``stompkit peek``."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from typing import Any, Final
+
+from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.broker_options import positive
+from stompkit._commands.shared.text import Style, amount, json_line, shown
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+Messages stay where they are, those included that a consumer has or that are delayed, which nobody
+else can see.
+
+  stompkit peek /queue/orders
+  stompkit peek /dlq/orders --count 100 --json
+  stompkit peek /queue/orders --json | stompkit send /queue/copy --jsonl
+
+Each line of --json is as `stompkit receive --json` prints it, and says where a body has more than
+1 MiB and was cut. Other brokers: `stompkit receive --browse`.
+
+{admin}
+exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong; 3 there is
+no message
+"""
+
+_NOTHING: Final = 3
+_PAGE: Final = 100
+#: The most that a broker tells of a body, in octets.
+_MOST_BODY: Final = 1024 * 1024
+_SHOWN_BODY: Final = 2000
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit peek",
+        description="Look at messages of a stompkit broker, and take none away.",
+        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("destination", metavar="DESTINATION", help="such as /queue/orders")
+    add("--count", type=positive, default=10, metavar="N", help="the first N messages: 10")
+    add("--vhost", default="", metavar="NAME", help="the virtual host")
+    add("--json", action="store_true", help="print a JSON object for each message")
+    add_admin_options(parser)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Look at messages."""
+    options = parser().parse_args(arguments)
+    return on_admin("peek", options, lambda admin: _peek(admin, options))
+
+
+def _peek(admin: Admin, options: argparse.Namespace) -> int:
+    style = Style(sys.stdout)
+    left, after = options.count, None
+    while left:
+        page = admin.get(
+            "/api/v1/messages",
+            host=options.vhost or None,
+            name=options.destination,
+            after=after,
+            limit=min(left, _PAGE),
+            max_body_octets=_MOST_BODY if options.json else _SHOWN_BODY,
+        )
+        for each in page["messages"]:
+            print(_line(options.destination, each) if options.json else _shown(each, style))
+        left -= len(page["messages"])
+        after = page["next"]
+        if after is None or not page["messages"]:
+            break
+    return 0 if left < options.count else _NOTHING
+
+
+def _headers(message: dict[str, Any]) -> dict[str, str]:
+    """The headers, of several with one name the first, as in STOMP."""
+    return dict(reversed([(name, value) for name, value in message["headers"]]))
+
+
+def _line(destination: str, message: dict[str, Any]) -> str:
+    headers = _headers(message)
+    document = {
+        "destination": headers.get("destination", destination),
+        "headers": {"message-id": message["id"], **headers},
+        "state": message["state"],
+        "deliveries": message["deliveries"],
+    }
+    kind = "body" if message["body"] is not None else "body_base64"
+    document[kind] = message[kind]
+    if message["is_truncated"]:
+        document["is_truncated"] = True
+    return json_line(document)
+
+
+def _shown(message: dict[str, Any], style: Style) -> str:
+    facts = [message["state"], amount(message["body_octets"], "octet")]
+    if message["deliveries"]:
+        facts.append(f"delivered {message['deliveries']} times")
+    facts += [f"{name} {message[name]}" for name in ("due", "expires") if message[name]]
+    lines = [style(f"{shown(str(message['id']))}: {', '.join(facts)}", "bold")]
+    lines += [f"{style(shown(name), 'cyan')}:{shown(value)}" for name, value in message["headers"]]
+    body = message["body"]
+    if body is None:
+        body = base64.b64decode(message["body_base64"]).hex(" ")
+    if body:
+        lines += ["", *(shown(line) for line in body.split("\n"))]
+    if message["is_truncated"]:
+        lines[-1] += style(" ...", "dim")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,102 @@
+"""``stompkit purge``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Final
+
+from stompkit._commands.shared.admin import (
+    ADMIN_HELP,
+    Admin,
+    add_admin_options,
+    confirmed,
+    on_admin,
+)
+from stompkit._commands.shared.broker_options import (
+    BROKER_HELP,
+    Broker,
+    Usage,
+    add_broker_options,
+    seconds,
+)
+from stompkit._commands.shared.text import amount, shown
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+  stompkit purge /queue/old --admin localhost:15613
+  stompkit purge /dlq/orders --yes
+  stompkit purge /queue/old --mq rabbit.example:61613 --login ann --yes
+
+By the admin interface all messages are removed that no consumer has. With --mq they are received
+and acknowledged, on any broker, until none has come for --quiet-time.
+
+{admin}
+{broker}
+exit status: 0; 1 the broker refuses, or can't be reached, or the question was answered with no; 2
+the command line is wrong, or nobody can be asked and there is no --yes; 130 interrupted
+"""
+
+_USAGE: Final = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit purge",
+        description="Remove the messages of a queue, for good.",
+        epilog=_EPILOG.replace("{admin}", ADMIN_HELP).replace("{broker}", BROKER_HELP),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("destination", metavar="DESTINATION", help="such as /queue/old")
+    add("--yes", action="store_true", help="don't ask")
+    add("--json", action="store_true", help="as JSON, for programs")
+    add(
+        "--quiet-time",
+        type=seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="with --mq, end when no message has come for so long: 2",
+    )
+    add_admin_options(parser)
+    add_broker_options(parser)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Remove messages."""
+    options = parser().parse_args(arguments)
+    if options.mq is None:
+        return on_admin("purge", options, lambda admin: _purge(admin, options))
+    try:
+        broker = Broker.of(options)
+        where = f"{shown(options.destination)} of {broker.label}"
+        if not confirmed("purge", f"Remove all messages of {where}?", yes=options.yes):
+            return 1
+    except Usage as error:
+        print(f"stompkit purge: {error}", file=sys.stderr)
+        return _USAGE
+    from stompkit._commands.queues.moving import purge
+
+    status, done = purge(broker, options.destination, options.quiet_time)
+    _tell(done, as_json=options.json)
+    return status
+
+
+def _purge(admin: Admin, options: argparse.Namespace) -> int:
+    host = options.vhost or ""
+    found = admin.get("/api/v1/destination", host=host or None, name=options.destination)
+    what = amount(found["ready"] + found["delayed"], "message")
+    question = f"Remove {what} of {shown(options.destination)}?"
+    if not confirmed("purge", question, yes=options.yes):
+        return 1
+    answer = admin.post("/api/v1/purge", host=host, name=options.destination)
+    _tell(answer["purged"], as_json=options.json)
+    return 0
+
+
+def _tell(done: int, *, as_json: bool) -> None:
+    print(json.dumps({"purged": done}) if as_json else f"{amount(done, 'message')} removed")

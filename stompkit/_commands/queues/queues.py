@@ -1,0 +1,166 @@
+"""``stompkit queues``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+from stompkit._commands.shared.broker_options import positive, seconds
+from stompkit._commands.shared.text import Style, aligned, shown, size
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+  stompkit queues --admin localhost:15613
+  stompkit queues --sort ready --filter orders
+  stompkit queues --kind dlq --sort ready
+  stompkit queues --watch                                  again every two seconds, until Ctrl-C
+  stompkit queues --json | jq '.destinations[].name'
+
+`ready` are messages that wait for a consumer, `in flight` those that one has and has not
+acknowledged; `in` and `out` are messages a second.
+
+{admin}
+exit status: 0; 1 the broker refuses, or can't be reached; 2 the command line is wrong; 130
+interrupted
+"""
+
+_PAGE: Final = 1000
+_WATCH_S: Final = 2.0
+#: How to sort, and whether the most stand first.
+_SORTS: Final = {
+    "name": False,
+    "ready": True,
+    "in-flight": True,
+    "delayed": True,
+    "octets": True,
+    "consumers": True,
+    "in": True,
+    "out": True,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit queues",
+        description="List the queues and topics of a stompkit broker.",
+        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--filter", metavar="TEXT", help="only those with TEXT in their names")
+    add(
+        "--kind",
+        choices=("queue", "topic", "fanout", "temp-queue", "temp-topic", "dlq"),
+        help="only those of this kind",
+    )
+    add("--vhost", metavar="NAME", help="only those of this virtual host")
+    add("--sort", choices=(*_SORTS,), default="name", help="by what they are sorted: name")
+    add("--limit", type=positive, metavar="N", help="the first N of them")
+    add(
+        "--watch",
+        type=seconds,
+        nargs="?",
+        const=_WATCH_S,
+        metavar="SECONDS",
+        help="list them again and again, every two seconds",
+    )
+    add("--json", action="store_true", help="as JSON, for programs; with --watch in one line")
+    add_admin_options(parser)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """List destinations."""
+    options = parser().parse_args(arguments)
+    return on_admin("queues", options, lambda admin: _list(admin, options))
+
+
+def _list(admin: Admin, options: argparse.Namespace) -> int:
+    while True:
+        total, found = _destinations(admin, options)
+        if options.json:
+            document = {"total": total, "destinations": found}
+            print(json.dumps(document, indent=None if options.watch else 1))
+        else:
+            if options.watch and sys.stdout.isatty():
+                print("\x1b[H\x1b[2J", end="")
+            for line in _table(total, found):
+                print(line)
+        if not options.watch:
+            return 0
+        sys.stdout.flush()
+        time.sleep(options.watch)
+
+
+def _destinations(admin: Admin, options: argparse.Namespace) -> tuple[int, list[dict[str, Any]]]:
+    """How many there are, and those that are wanted, sorted."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = admin.get(
+            "/api/v1/destinations",
+            host=options.vhost,
+            kind=options.kind,
+            contains=options.filter,
+            sort="name",
+            offset=len(found),
+            limit=_PAGE,
+        )
+        found += page["destinations"]
+        if len(page["destinations"]) < _PAGE:
+            break
+    # By this one and not the broker: pages of what changes meanwhile don't fit to each other.
+    unique = {(each["host"], each["name"]): each for each in found}
+    ordered = [unique[key] for key in sorted(unique)]
+    key = options.sort.replace("-", "_")
+    if _SORTS[options.sort]:
+        ordered.sort(
+            key=lambda each: (_rate(each, key) or 0.0) if key in ("in", "out") else each[key],
+            reverse=True,
+        )
+    return len(ordered), ordered[: options.limit]
+
+
+def _table(total: int, found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if not found:
+        yield "there are none"
+        return
+    style = Style(sys.stdout)
+    has_hosts = any(each["host"] for each in found)
+    head = ["name", "ready", "in flight", "delayed", "size", "consumers", "in", "out", ""]
+    rows = [[*(["host"] if has_hosts else []), *head]]
+    for each in found:
+        cells = [shown(each["host"])] if has_hosts else []
+        cells += [shown(each["name"])]
+        cells += [f"{each[name]:,}" for name in ("ready", "in_flight", "delayed")]
+        cells += [size(each["octets"]), f"{each['consumers']:,}"]
+        cells += [_a_second(_rate(each, name)) for name in ("in", "out")]
+        cells += ["paused" if each["is_paused"] else ""]
+        rows.append(cells)
+    first = 2 if has_hosts else 1
+    lines = aligned(rows, right=range(first, first + 7))
+    yield style(lines[0], "bold")
+    for line, each in zip(lines[1:], found, strict=True):
+        # Letters that are dead, and messages that nobody is there to take.
+        is_odd = each["ready"] and (each["kind"] == "dlq" or not each["consumers"])
+        yield style(line, "yellow") if is_odd else line
+    if total > len(found):
+        yield f"and {total - len(found):,} more"
+
+
+def _rate(destination: dict[str, Any], name: str) -> float | None:
+    """Messages a second; ``None`` where that is not followed, or not yet."""
+    rates = destination["rates"]
+    return None if rates is None else rates[name]
+
+
+def _a_second(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}/s" if rate >= 10 or not rate else f"{rate:.1f}/s"

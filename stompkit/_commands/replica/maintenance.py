@@ -1,0 +1,171 @@
+"""Commands of ``stompkit replica`` for those who look after one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from stompkit._commands.replica.options import Command, opened
+from stompkit._commands.replica.writing import writable
+from stompkit._commands.shared.formatting import amount, shown
+from stompkit.replication.replica import generate_key
+from stompkit.replication.replica.signing import Signer
+
+__all__ = ["CARE"]
+
+
+def _refused(command: str, problem: LookupError) -> int:
+    print(f"stompkit replica {command}: {problem.args[0]}", file=sys.stderr)
+    return 1
+
+
+def _nothing(parser: argparse.ArgumentParser) -> None:
+    """Have no arguments."""
+
+
+def _skip(options: argparse.Namespace) -> int:
+    with writable(options) as (replica, _):
+        try:
+            outcome = replica.skip(options.changeset)
+        except LookupError as problem:
+            return _refused("skip", problem)
+    print(f"{options.changeset} is skipped; {amount(len(outcome.records), 'changeset')} applied")
+    return 0
+
+
+def _skip_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("changeset", metavar="CHANGESET", help="as status calls it: bob~22aabbcc:5")
+
+
+def _retry(options: argparse.Namespace) -> int:
+    with writable(options) as (replica, _):
+        outcome = replica.retry()
+        status = replica.status()
+    print(f"{amount(len(outcome.records), 'changeset')} applied")
+    for name, reason in status.quarantined:
+        print(f"{name} stays in quarantine: {shown(reason)}")
+    for table, _, reason in status.problems:
+        print(f"a row of {shown(table)} is still refused: {shown(reason)}")
+    return 1 if status.quarantined or status.problems else 0
+
+
+def _forget(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        try:
+            replica.forget(options.node)
+        except LookupError as problem:
+            return _refused("forget", problem)
+    print(f"{options.node} is forgotten, until it is heard again")
+    return 0
+
+
+def _forget_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", metavar="NODE", help="its origin, or its branch id")
+
+
+def _compact(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        done = replica.compact()
+    print(
+        f"{amount(done.changesets, 'changeset')} with {amount(done.octets, 'octet')} and"
+        f" {amount(done.tombstones, 'deleted row')} are forgotten"
+    )
+    return 0
+
+
+def _bootstrap(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        replica.bootstrap()
+    print("the rows of another node will be taken when this replica is run the next time")
+    return 0
+
+
+def _keygen(options: argparse.Namespace) -> int:
+    if options.public:
+        print(Signer.load(options.file).public)
+        return 0
+    try:
+        print(generate_key(options.file))
+    except FileExistsError:
+        told = f"{options.file} is there already: --public prints its public key"
+        print(f"stompkit replica keygen: {told}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _keygen_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="for the private key")
+    parser.add_argument(
+        "--public", action="store_true", help="print the public key of one that is there"
+    )
+
+
+#: The commands of this module.
+CARE: Final = (
+    Command(
+        "skip",
+        "leave out a changeset in quarantine, so that those after it are applied",
+        _skip_arguments,
+        _skip,
+        """\
+It is counted as applied, and nothing of it is in the rows here; other nodes may have it.
+
+  stompkit replica skip bob~22aabbcc:5 --db sqlite:///notes.db
+""",
+    ),
+    Command(
+        "retry",
+        "try again what is in quarantine, and rows that the tables have refused",
+        _nothing,
+        _retry,
+        """\
+  stompkit replica retry --db sqlite:///notes.db
+
+exit status: 0 all is applied; 1 some is not, and is told
+""",
+    ),
+    Command(
+        "forget",
+        "do not wait for a node any more that will not come back",
+        _forget_arguments,
+        _forget,
+        """\
+What it lacks is then kept no longer than anything else.
+
+  stompkit replica forget bob --db sqlite:///notes.db
+""",
+    ),
+    Command(
+        "compact",
+        "forget what need not be kept, as the retention says",
+        _nothing,
+        _compact,
+        "  stompkit replica compact --db sqlite:///notes.db --retention '30 days'\n",
+        "settings",
+    ),
+    Command(
+        "bootstrap",
+        "take all rows of another node; what only this one has stays",
+        _nothing,
+        _bootstrap,
+        "  stompkit replica bootstrap --db sqlite:///notes.db\n",
+    ),
+    Command(
+        "keygen",
+        "make a key to sign with, and print its public key",
+        _keygen_arguments,
+        _keygen,
+        """\
+Other nodes are told the public key: --trust anna=ed25519:..., or in their files
+
+  [trusted_keys]
+  anna = "ed25519:..."
+
+  stompkit replica keygen anna.pem
+  stompkit replica run --config notes.toml --signing-key anna.pem --trust bob=ed25519:...
+""",
+        "nothing",
+    ),
+)

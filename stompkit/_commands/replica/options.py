@@ -1,0 +1,280 @@
+"""What the commands of ``stompkit replica`` share: options, the file, and the replica itself."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from sqlalchemy import Engine, create_engine, inspect, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from stompkit._commands.replica.rules import rules_of
+from stompkit._common.secrets import SecretError, mask, mask_url, resolve
+from stompkit._common.settings import ConfigurationError, read_toml
+from stompkit.replication.replica.nodes import Node, known_node
+from stompkit.replication.replica.replica import Replica
+from stompkit.replication.replica.rules import Rules
+from stompkit.replication.replica.settings import ReplicaSettings
+from stompkit.replication.replica.store import Store
+
+__all__ = [
+    "Command",
+    "Setup",
+    "UsageProblem",
+    "add_database",
+    "add_json",
+    "add_settings",
+    "count",
+    "hide",
+    "opened",
+    "setup_of",
+]
+
+#: How SQLAlchemy calls the driver that each kind of URL is for.
+_DRIVERS: Final = {
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+_SETTINGS: Final = frozenset(each.name for each in fields(ReplicaSettings))
+#: What a file has beside settings of a replica.
+_OWN: Final = ("db", "tables", "documents", "rules", "author", "metrics_port")
+#: Of tables: the collections of documents.
+_DOCUMENTS: Final = "doc.*"
+
+
+class UsageProblem(Exception):
+    """The command line or the file is wrong; ``str()`` says what to change."""
+
+
+class Command(NamedTuple):
+    """A command of ``stompkit replica``."""
+
+    name: str
+    what: str
+    """In one line."""
+    arguments: Callable[[argparse.ArgumentParser], object]
+    """Adds its own to a parser."""
+    work: Callable[[argparse.Namespace], int]
+    """Does it; gives the exit status."""
+    more: str
+    """What its help says at the end: an example at least."""
+    shared: Literal["settings", "database", "nothing"] = "database"
+    """The options that it has beside: all settings, or those by which the database is found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What the command line and the file say."""
+
+    db: str = field(repr=False)
+    settings: ReplicaSettings = field(repr=False)
+    rules: Rules
+    author: str
+    metrics_port: int
+    has_trunk: bool
+    """Whether a trunk was named."""
+
+
+# Options. What was not given on the command line is left to the file.
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """Add the options by which a database and its replica are found."""
+    group = parser.add_argument_group(
+        "the database",
+        "In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH"
+        " the one in the first line of that file.",
+        argument_default=argparse.SUPPRESS,
+    )
+    add = group.add_argument
+    add("--db", metavar="URL", help="sqlite:///FILE, postgresql://..., mysql://...")
+    add("--config", type=Path, metavar="FILE", help="read --db and all settings from this file")
+    add("--tables", action="append", metavar="GLOB", help="what is replicated; by default all")
+    add("--documents", action="store_true", help="with documents, where tables are named")
+    add("--exclude", action="append", metavar="GLOB", help="tables that are not replicated")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add all options that are settings of a replica."""
+    add_database(parser)
+    group = parser.add_argument_group("the replica", argument_default=argparse.SUPPRESS)
+    add = group.add_argument
+    yes_or_no = argparse.BooleanOptionalAction
+    add("--branch-id", metavar="NAME", help="this node, other than all others; a random name")
+    add("--trunk-id", metavar="NAME", help="what all nodes share: 0A")
+    add(
+        "--replication-hosts",
+        metavar="HOSTS",
+        help="HOST:PORT,HOST:PORT or stomp://LOGIN:PASSCODE@HOST:PORT, also env:NAME and file:PATH",
+    )
+    add("--replication-channel", metavar="NAME", help="the topic of all nodes")
+    add("--save-history", action=yes_or_no, help="keep all changesets; so by default")
+    add("--send-stomp-ack", action=yes_or_no, help="for brokers that have none, --no-...")
+    add("--receipts", action=yes_or_no, help="for brokers that have none, --no-receipts")
+    add("--durable", action=yes_or_no, help="have the broker keep what comes meanwhile")
+    add("--direction", choices=("both", "send", "receive"), help="one way, or both")
+    add("--retention", metavar="TEXT", help="of history: '30 days', '10000 changesets'")
+    add("--keep-unseen", action=yes_or_no, help="what somebody lacks is kept; so by default")
+    add("--signing-key", metavar="FILE", help="sign what is written: see keygen")
+    add(
+        "--trust",
+        action="append",
+        type=_pair,
+        metavar="NAME=KEY",
+        help="take nothing but from nodes with such a public key",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option by which something is told for programs."""
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def count(text: str) -> int:
+    """A number from 1 on, as an argument."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError("this is a number from 1 on")
+    return int(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise argparse.ArgumentTypeError("this is NAME=VALUE")
+    return name, value
+
+
+def setup_of(options: argparse.Namespace) -> Setup:
+    """What is said; raises :class:`UsageProblem`. What is secret is noted in ``options``."""
+    given = vars(options)
+    path: Path | None = given.get("config")
+    found = {} if path is None else _file(path)
+    where = "" if path is None else f"{path}: "
+    found |= {name: given[name] for name in ("db", *_SETTINGS) if name in given}
+    if "tables" in given or "documents" in given:
+        found |= {"tables": given.get("tables", []), "documents": "documents" in given}
+    if "trust" in given:
+        others = found.get("trusted_keys")
+        others = others if isinstance(others, dict) else {}
+        found["trusted_keys"] = {**others, **dict(given["trust"])}
+    relays = found.get("relays")
+    listed = relays if isinstance(relays, list) else []
+    for said in (found, *(each for each in listed if isinstance(each, dict))):
+        for name in {"db", "replication_hosts"} & said.keys():
+            if isinstance(said[name], str):
+                said[name] = _looked_up(name, said[name])
+                given.setdefault("secrets", []).append(said[name])
+    own: dict[str, Any] = {name: found.pop(name) for name in _OWN if name in found}
+    if not isinstance(own.get("db"), str):
+        raise UsageProblem("--db is missing: the URL of a database, such as sqlite:///notes.db")
+    try:
+        settings = ReplicaSettings.of({**found, **_selection(own, found)})
+        rules = rules_of(own.get("rules", {}))
+    except (TypeError, ValueError) as problem:
+        raise UsageProblem(f"{where}{problem}") from None
+    return Setup(
+        db=own["db"],
+        settings=settings,
+        rules=rules,
+        author=str(given.get("author") or own.get("author", "")),
+        metrics_port=_port(given.get("metrics_port") or own.get("metrics_port", 0)),
+        has_trunk="trunk_id" in found,
+    )
+
+
+def _port(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 65_536:
+        raise UsageProblem(f"metrics_port is the number of a port, not {value!r}")
+    return value
+
+
+def _selection(own: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is replicated, as the settings of a replica have it."""
+    tables = own.get("tables", [])
+    if not isinstance(tables, list):
+        raise UsageProblem("tables is a list of patterns")
+    wanted = [*found.get("include", ()), *tables]
+    if own.get("documents"):
+        wanted.append(_DOCUMENTS)
+    return {"include": wanted}
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        return read_toml(path)
+    except ConfigurationError as error:
+        raise UsageProblem(str(error)) from None
+
+
+def _looked_up(name: str, said: str) -> str:
+    try:
+        return resolve(said)
+    except SecretError as error:
+        raise UsageProblem(f"--{name.replace('_', '-')}: {error}") from None
+
+
+def hide(text: str, options: argparse.Namespace) -> str:
+    """A text without what is secret in the URLs of a command; libraries may quote them."""
+    return mask(text, vars(options).get("secrets", ()))
+
+
+# The replica.
+
+
+@contextmanager
+def opened(
+    options: argparse.Namespace, *, is_made: bool = False
+) -> Iterator[tuple[Replica, Setup]]:
+    """The replica of a database; where that is none, only if it is about to be made.
+
+    Raises :class:`UsageProblem`, and what SQLAlchemy raises.
+    """
+    setup = setup_of(options)
+    engine = _engine(setup.db, is_made=is_made)
+    try:
+        node = _node(engine)
+        if node is None and not is_made:
+            raise UsageProblem(
+                f"{mask_url(setup.db)} is no replica yet: `stompkit replica create` makes it one"
+            )
+        more: dict[str, Any] = {} if setup.has_trunk or node is None else {"trunk_id": node.trunk}
+        try:
+            replica = Replica(engine, settings=setup.settings, rules=setup.rules, **more)
+        except (ValueError, TypeError) as problem:
+            raise UsageProblem(str(problem)) from None
+        try:
+            yield replica, setup
+        finally:
+            replica.close()
+    finally:
+        engine.dispose()
+
+
+def _engine(db: str, *, is_made: bool) -> Engine:
+    try:
+        url = make_url(db)
+        driver = _DRIVERS.get(url.drivername)
+        engine = create_engine(url.set(drivername=driver) if driver else url)
+    except (ArgumentError, NoSuchModuleError):
+        raise UsageProblem(
+            f"--db {mask_url(db)!r} is no URL of a database, such as sqlite:///notes.db or"
+            " postgresql://USER:PASSWORD@HOST/DB"
+        ) from None
+    file = url.database
+    if url.get_backend_name() == "sqlite" and not is_made and not (file and Path(file).exists()):
+        # SQLite would make it.
+        raise UsageProblem(f"there is no {file or 'file'}: `stompkit replica create` makes it")
+    return engine
+
+
+def _node(engine: Engine) -> Node | None:
+    store = Store(engine)
+    if not inspect(engine).has_table(store.metadata.sorted_tables[0].name):
+        return None
+    with store.reading() as reader:
+        return known_node(reader)

@@ -1,0 +1,184 @@
+"""Commands of ``stompkit replica`` that tell how one is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stompkit._commands.replica.options import Command, UsageProblem, add_json, count, opened
+from stompkit._commands.replica.status import as_json, peer_lines, print_lines, status_lines
+from stompkit._commands.shared.formatting import shown, shown_key
+from stompkit.replication.replica.engine import Status
+from stompkit.replication.replica.metrics import health
+from stompkit.replication.replica.pictures import (
+    history_dot,
+    history_svg,
+    topology_dot,
+    topology_of,
+    topology_svg,
+)
+from stompkit.replication.values import row_to_json
+
+__all__ = ["ASKING"]
+
+# How things are.
+
+
+def _status(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        status = replica.status()
+    # The one that has the connections may be another process.
+    faults = health(status, max_lag_s=options.max_lag, needs_broker=False)
+    if options.json:
+        channels = [channel for channel, _ in status.channels]
+        told = {**msgspec.to_builtins(status), "channels": channels, "faults": faults}
+        print(as_json(told))
+    else:
+        print_lines(status_lines(status, now=time.time(), faults=faults))
+    return 1 if faults else 0
+
+
+def _status_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+    parser.add_argument(
+        "--max-lag",
+        type=float,
+        metavar="S",
+        help="a fault is what another node has lacked for longer; by default it may take its time",
+    )
+
+
+def _peers(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        status = replica.status()
+    if options.json:
+        print(as_json(status.peers))
+    else:
+        print_lines(peer_lines(status, now=time.time()))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        found = replica.check()
+        diverged = replica.status().diverged
+    if options.json:
+        rows = [{**each._asdict(), "key": row_to_json(each.key)} for each in found]
+        print(as_json({"rows": rows, "diverged": diverged}))
+    else:
+        for each in found:
+            columns = f": {', '.join(map(shown, each.columns))}" if each.columns else ""
+            print(f"{shown(each.table)} {shown_key(each.key)}  {each.kind}{columns}")
+        for peer, tables in sorted(diverged.items()):
+            print(f"{peer} has other rows in {', '.join(map(shown, tables))}")
+        if not found and not diverged:
+            print("nothing differs")
+    return 1 if found or diverged else 0
+
+
+# Pictures.
+
+
+def _picture(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        if options.of == "history":
+            graph = replica.graph(options.limit)
+            text = (history_svg if options.format == "svg" else history_dot)(graph)
+        else:
+            statuses = [_whole(replica.status()), *map(_saved_status, options.status)]
+            topology = topology_of(statuses, now=time.time())
+            text = (topology_svg if options.format == "svg" else topology_dot)(topology)
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        options.output.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _whole(status: Status) -> Status:
+    """A status whose channels are not drawn as cut: nobody has asked who is connected."""
+    channels = [(channel, True) for channel, _ in status.channels]
+    return msgspec.structs.replace(status, channels=channels)
+
+
+def _saved_status(path: Path) -> Status:
+    try:
+        said = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        channels = [(channel, True) for channel in said.get("channels", ())]
+        return msgspec.convert({**said, "channels": channels}, Status)
+    except (OSError, msgspec.DecodeError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise UsageProblem(f"--status {path}: {told}; it is of `status --json`") from None
+
+
+def _picture_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("of", choices=("history", "topology"), help="who has changed what, or who hears whom")
+    add("--format", choices=("dot", "svg"), default="svg", help="(default: svg)")
+    add("--output", type=Path, metavar="FILE", help="in place of standard output")
+    add("--limit", type=count, default=50, metavar="N", help="so many changesets (default: 50)")
+    add(
+        "--status",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="of a topology: what `status --json` says at another node; can be repeated",
+    )
+
+
+#: The commands of this module.
+ASKING: Final = (
+    Command(
+        "status",
+        "tell how the replica is: what it has, who lacks what, what is wrong",
+        _status_arguments,
+        _status,
+        """\
+It asks the database alone, whether the replica runs or not. What its process knows beside, such as
+connections, its metrics tell: run --metrics-port.
+
+  stompkit replica status --db sqlite:///notes.db
+  stompkit replica status --config notes.toml --json --max-lag 3600
+
+exit status: 0 all is well; 1 there are faults, which are told, or it could not be asked
+""",
+    ),
+    Command(
+        "peers",
+        "tell of the other nodes: what they lack, and when they were heard",
+        add_json,
+        _peers,
+        "  stompkit replica peers --db sqlite:///notes.db\n",
+    ),
+    Command(
+        "check",
+        "compare the tables with what the replica believes, and with other nodes",
+        add_json,
+        _check,
+        """\
+Rows are unknown (nobody has told of them), missing or changed where something has written them
+that the replica could not see; `create --import` tells of them. Tables of other nodes with the same
+changesets are compared while the replica runs, by digests.
+
+  stompkit replica check --config notes.toml
+
+exit status: 0 nothing differs; 1 something does, and is told
+""",
+    ),
+    Command(
+        "picture",
+        "draw the history, or who hears whom",
+        _picture_arguments,
+        _picture,
+        """\
+  stompkit replica picture history --db sqlite:///notes.db --output history.svg
+  stompkit replica picture topology --config notes.toml --format dot | dot -Tpng -o nodes.png
+""",
+    ),
+)

@@ -1,0 +1,38 @@
+"""Which row somebody means, for ``stompkit replica``."""
+
+from __future__ import annotations
+
+from sqlalchemy import inspect
+from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy.types import String
+
+from stompkit._commands.replica.documents import is_document
+from stompkit._commands.replica.options import UsageProblem
+from stompkit._commands.shared.formatting import parse_key
+from stompkit.replication.replica import Replica
+from stompkit.replication.values import Value
+
+__all__ = ["key_of"]
+
+
+def key_of(replica: Replica, table: str, text: str) -> dict[str, Value]:
+    """The key that a text means in a table; raises :class:`UsageProblem`."""
+    columns, texts = ["id"], ["id"]
+    if not is_document(table):
+        columns, texts = _key_columns(replica, table)
+    try:
+        return parse_key(text, columns, texts)
+    except ValueError as problem:
+        raise UsageProblem(f"{table} {text}: {problem}") from None
+
+
+def _key_columns(replica: Replica, table: str) -> tuple[list[str], list[str]]:
+    """The columns of a table's key, and those of them that hold text; none where it is not here."""
+    schema, _, name = table.rpartition(".")
+    inspector = inspect(replica.store.engine)
+    try:
+        columns = inspector.get_pk_constraint(name, schema or None)["constrained_columns"]
+        types = {each["name"]: each["type"] for each in inspector.get_columns(name, schema or None)}
+    except NoSuchTableError:
+        return [], []
+    return columns, [name for name in columns if isinstance(types[name], String)]

@@ -1,0 +1,245 @@
+"""``stompkit replica run``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from stompkit._commands.replica.options import Command, Setup, UsageProblem, hide, opened
+from stompkit._commands.shared.formatting import amount, shown
+from stompkit._commands.shared.signals import ended_by_signals
+from stompkit.replication.replica import Replica, StoreProblem
+from stompkit.replication.replica.engine import Status
+from stompkit.replication.replica.metrics import health, prometheus_replica
+
+__all__ = ["RUNNING"]
+
+#: How often it is looked whether the replica still runs, or with --once is done, in seconds.
+_LOOK_S: Final = 0.2
+#: How often it is told what has become of it, in seconds.
+_TELL_S: Final = 5.0
+#: How long a connection may take before that is told, in seconds.
+_PATIENCE_S: Final = 3.0
+
+
+def _run(options: argparse.Namespace) -> int:
+    _log(options)
+    ended = threading.Event()
+    with opened(options, is_made=True) as (replica, setup), ended_by_signals(ended.set):
+        if not setup.settings.ports:
+            raise UsageProblem(
+                "run: there is nobody to exchange with: name --replication-hosts and"
+                " --replication-channel"
+            )
+        with _metrics(replica, setup):
+            # From here on something may be heard.
+            started = time.time()
+            # Of a replica that has failed, closing it raises the cause.
+            with replica:
+                return _wait(replica, options, ended, started)
+
+
+def _wait(
+    replica: Replica, options: argparse.Namespace, ended: threading.Event, started: float
+) -> int:
+    """Tell what becomes of it until the end, however that comes; gives the exit status."""
+    teller = _Teller(options)
+    deadline = time.monotonic() + options.timeout
+    tell_at = 0.0
+    while replica.is_running:
+        if options.once or time.monotonic() >= tell_at:
+            tell_at = time.monotonic() + _TELL_S
+            status = _status(replica)
+            if status is not None:
+                teller.tell(status)
+            if options.once:
+                lacking = "the database is in use" if status is None else _lacking(status, started)
+                if not lacking:
+                    return 0
+                if time.monotonic() > deadline:
+                    told = f"not all is exchanged after {options.timeout:g} s: {lacking}"
+                    print(f"stompkit replica run: {told}", file=sys.stderr)
+                    return 1
+        if ended.wait(_LOOK_S):
+            break
+    return 0
+
+
+def _status(replica: Replica) -> Status | None:
+    """How the replica is; what its database can't do at the moment ends nothing."""
+    try:
+        return replica.status()
+    except (StoreProblem, TimeoutError) as problem:
+        logging.getLogger(__name__).warning("the status can't be told: %s", problem)
+        return None
+
+
+def _lacking(status: Status, started: float) -> str:
+    """What is not exchanged yet with those who are there; empty where all is."""
+    if status.bootstrap:
+        return "a snapshot of another node is being taken"
+    there = [peer for peer in status.peers if peer.heard_at >= started]
+    if not there:
+        return "no other node was heard"
+    if status.held:
+        return f"{amount(status.held, 'changeset')} held back"
+    found = [
+        f"{peer.origin} has {amount(peer.ahead, 'changeset')} more" for peer in there if peer.ahead
+    ]
+    found += [
+        f"{peer.origin} lacks {amount(peer.behind, 'changeset')}" for peer in there if peer.behind
+    ]
+    return ", ".join(found)
+
+
+class _Teller:
+    """Tells on standard error what has changed."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """Have told nothing yet."""
+        self._options = options
+        self._begun = time.monotonic()
+        #: What was told and is so, each with what there is to say when it is over.
+        self._told: dict[str, str] = {}
+
+    def tell(self, status: Status) -> None:
+        """Tell what is new since the last time, and what is over."""
+        facts = {f"{status.origin} of trunk {status.trunk} runs": ""}
+        for channel, is_connected in status.channels:
+            name = shown(channel)
+            if is_connected:
+                facts[f"connected to {name}"] = f"not connected to {name} any more"
+            elif time.monotonic() > self._begun + _PATIENCE_S:
+                facts[f"trying to connect to {name}"] = ""
+        for peer in status.peers:
+            if peer.ports:
+                facts[f"{peer.origin} is there"] = f"{peer.origin} is forgotten"
+        for fault in health(status, needs_broker=False):
+            facts[f"! {shown(fault)}"] = f"over: {shown(fault)}"
+        if not self._options.quiet:
+            for line, over in self._told.items():
+                if line not in facts and over:
+                    self._print(over)
+            for line in facts:
+                if line not in self._told:
+                    self._print(line)
+        self._told = facts
+
+    def _print(self, line: str) -> None:
+        print(hide(line, self._options), file=sys.stderr, flush=True)
+
+
+# What is around it.
+
+
+class _Formatter(logging.Formatter):
+    """Writes lines of the log without what is secret; libraries may quote a URL."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._options = options
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hide(super().format(record), self._options)
+
+
+def _log(options: argparse.Namespace) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(options))
+    level = logging.DEBUG if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+@contextmanager
+def _metrics(replica: Replica, setup: Setup) -> Iterator[None]:
+    """Serve what Prometheus wants to know, if there is a port."""
+    if not setup.metrics_port:
+        yield
+        return
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ModuleNotFoundError as error:
+        needed = f"{error.name}: pip install 'stompkit[metrics]'"
+        raise UsageProblem(f"run: --metrics-port needs {needed}") from None
+    registry = CollectorRegistry()
+    metrics = prometheus_replica(replica.status, registry)
+    try:
+        server, thread = start_http_server(setup.metrics_port, "127.0.0.1", registry)
+    except OSError as error:
+        raise UsageProblem(f"run: --metrics-port {setup.metrics_port}: {error}") from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        metrics.close()
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--once", action="store_true", help="end when all is exchanged with those who are there")
+    add(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="with --once: fail after so many seconds (default: 60)",
+    )
+    add(
+        "--metrics-port",
+        type=int,
+        default=None,
+        metavar="PORT",
+        help="serve Prometheus on loopback",
+    )
+    add("--quiet", action="store_true", help="tell nothing but errors")
+    add("--verbose", action="store_true", help="log more to standard error")
+
+
+#: The command of this module.
+RUNNING: Final = (
+    Command(
+        "run",
+        "exchange changes with other replicas, until it is told to stop",
+        _arguments,
+        _run,
+        """\
+  stompkit replica run --db sqlite:///notes.db --branch-id anna \\
+      --replication-hosts mq1:61613,mq2:61613 --replication-channel notes
+  stompkit replica run --config notes.toml
+  stompkit replica run --config notes.toml --once
+
+A file for --config is TOML, with the settings by their names, and what stands for options:
+
+  db = "postgresql://me@db/shop"
+  branch_id = "berlin"
+  replication_hosts = "env:SHOP_BROKER"      # stomp://login:passcode@mq:61613
+  replication_channel = "shop"
+  tables = ["orders", "customers"]
+  documents = true
+  author = "berlin"
+
+  [trusted_keys]
+  paris = "ed25519:..."
+
+  [rules]                                    # the same on all nodes
+  default = "last-writer"
+  [rules.tables.orders]
+  on_delete = "delete-wins"
+  columns = {total = "counter", tags = "members", owner = "origin-priority berlin paris"}
+
+Rules in Python are rules = "MODULE:NAME". All settings are in the manual, under replicas.
+
+exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, and has said why;
+2 the command line or the file is wrong
+""",
+        "settings",
+    ),
+)

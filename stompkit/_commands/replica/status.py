@@ -1,0 +1,107 @@
+"""How a replica is, as ``stompkit replica status`` and ``peers`` tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stompkit._commands.shared.formatting import aligned, amount, duration, shown, shown_key
+from stompkit.replication.replica.engine import PeerStatus, Status
+from stompkit.replication.replica.vectors import dot_text
+
+__all__ = ["as_json", "peer_lines", "print_lines", "status_lines"]
+
+#: How many of what can be many are told, before the rest is counted.
+_MOST = 10
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines."""
+    for line in lines:
+        print(line)
+
+
+def as_json(told: object) -> str:
+    """Anything as JSON for programs, over several lines."""
+    return msgspec.json.format(msgspec.json.encode(told), indent=1).decode()
+
+
+def status_lines(status: Status, *, now: float, faults: Sequence[str] = ()) -> list[str]:
+    """A replica as its database has it, for people; ``now`` is in seconds since 1970.
+
+    ``faults`` are told at the end.
+    """
+    facts = list(_facts(status))
+    lines = [f"{status.origin}  trunk {status.trunk}"]
+    lines += (f"  {line}" for line in aligned(facts))
+    if status.peers:
+        lines += ["", *peer_lines(status, now=now)]
+    if faults:
+        lines += ["", *(f"! {shown(fault)}" for fault in faults)]
+    return lines
+
+
+def _facts(status: Status) -> Iterator[tuple[str, str]]:
+    if status.channels:
+        # Whether they are connected only the process knows that runs the replica.
+        yield "channels", "  ".join(shown(channel) for channel, _ in status.channels)
+    total = amount(sum(status.vector.values()), "changeset")
+    yield "vector", f"{total}{': ' if status.vector else ''}{vector_text(status.vector)}"
+    yield "heads", "  ".join(head[:12] for head in status.heads) or "none"
+    if status.held:
+        waiting = amount(status.held, "changeset")
+        yield "held back", f"{waiting}, {amount(status.held_bytes, 'octet')}"
+    yield from _listed("quarantine", (f"{dot}  {shown(why)}" for dot, why in status.quarantined))
+    yield from _listed("skipped", (f"{dot}  {shown(why)}" for dot, why in status.skipped))
+    if status.conflicts:
+        yield "conflicts", f"{amount(status.conflicts, 'row')}: `stompkit replica conflicts`"
+    yield from _listed("problems", map(_problem, status.problems))
+    rows = (f"{shown(table)}: {count:,}" for table, (_, count) in sorted(status.digests.items()))
+    yield from _listed("rows", rows)
+    counts = {name: count for name, count in sorted(status.counts.items()) if count}
+    if counts:
+        yield "counts", "  ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _problem(problem: tuple[str, Mapping[str, Any], str]) -> str:
+    table, key, reason = problem
+    return f"{shown(table)} {shown_key(key)}  {shown(reason)}"
+
+
+def _listed(name: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each text in a line of its own, and how many are left where there are too many."""
+    listed = list(texts)
+    for number, text in enumerate(listed[:_MOST]):
+        yield "" if number else name, text
+    if len(listed) > _MOST:
+        yield "", f"and {len(listed) - _MOST:,} more"
+
+
+def vector_text(vector: Mapping[str, int]) -> str:
+    """A vector in one line: the last changeset of each origin."""
+    return "  ".join(dot_text(dot) for dot in sorted(vector.items()))
+
+
+def peer_lines(status: Status, *, now: float) -> list[str]:
+    """The other nodes, one in a line below what the columns are."""
+    if not status.peers:
+        return ["no other node was ever heard of"]
+    rows: list[tuple[str, ...]] = [("peer", "lacks", "for", "has more", "heard", "by")]
+    rows += (_peer(peer, status, now) for peer in status.peers)
+    return aligned(rows, right=(1, 3))
+
+
+def _peer(peer: PeerStatus, status: Status, now: float) -> tuple[str, ...]:
+    channels = (status.channels[port][0] for port in peer.ports if port < len(status.channels))
+    heard = f"{duration(now - peer.heard_at)} ago" if peer.heard_at else "never"
+    mark = {"send": " (sends only)", "receive": " (receives only)"}.get(peer.direction, "")
+    return (
+        f"{peer.origin}{mark}",
+        f"{peer.behind:,}",
+        duration(peer.behind_s) if peer.behind else "",
+        f"{peer.ahead:,}",
+        heard,
+        "  ".join(map(shown, channels)) or ("" if peer.ports else "relay"),
+    )

@@ -1,0 +1,225 @@
+"""Commands of ``stompkit replica`` that make replicas, and read and write documents."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from stompkit._commands.replica.documents import document_text, parse_document
+from stompkit._commands.replica.options import Command, Setup, UsageProblem, opened
+from stompkit._commands.shared.formatting import amount, parse_assignment, shown, shown_value
+from stompkit.replication.replica import Replica
+from stompkit.replication.replica.signed import SignedChangeset
+from stompkit.replication.replica.vectors import dot_text
+from stompkit.replication.values import Value
+
+__all__ = ["WRITING", "add_author", "add_values", "assigned", "tell_changeset", "writable"]
+
+
+@contextmanager
+def writable(options: argparse.Namespace) -> Iterator[tuple[Replica, Setup]]:
+    """A replica that is written to, whose rules and tables have to be those that it has."""
+    with opened(options) as (replica, setup):
+        replica.create()
+        yield replica, setup
+
+
+def add_author(parser: argparse.ArgumentParser) -> None:
+    """Add what a changeset says of who has made it."""
+    add = parser.add_argument
+    add("--author", metavar="TEXT", help="who changes it, for the history")
+    add("--comment", default="", metavar="TEXT", help="and why")
+    add("--signing-key", default=argparse.SUPPRESS, metavar="FILE", help="as for run")
+
+
+def tell_changeset(made: object) -> int:
+    """Say which changeset was made, if one was."""
+    if isinstance(made, SignedChangeset):
+        changeset = made.changeset
+        print(dot_text((changeset.origin, changeset.sequence)))
+    else:
+        print("nothing has changed")
+    return 0
+
+
+# The replica itself.
+
+
+def _create(options: argparse.Namespace) -> int:
+    with opened(options, is_made=True) as (replica, _):
+        replica.create()
+        print(replica.origin)
+        if options.import_existing:
+            print(f"{amount(replica.import_existing(), 'row')} imported")
+    return 0
+
+
+def _create_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        action="store_true",
+        dest="import_existing",
+        help="tell others of the rows that are in the tables already",
+    )
+
+
+# Documents.
+
+
+def _get(options: argparse.Namespace) -> int:
+    with opened(options) as (replica, _):
+        documents = replica.documents
+        if options.collection is None:
+            for name in documents.collections():
+                print(shown(name))
+        elif options.id is None:
+            for name, document in documents.find(options.collection, options.prefix):
+                print(f"{shown_value(name)}  {document_text(document, is_short=True)}")
+        else:
+            found = documents.get(options.collection, options.id)
+            if found is None:
+                told = f"there is no {shown(options.collection)} {shown(options.id)}"
+                print(f"stompkit replica get: {told}", file=sys.stderr)
+                return 1
+            print(document_text(found))
+    return 0
+
+
+def _get_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("collection", nargs="?", metavar="COLLECTION", help="without one, their names")
+    add("id", nargs="?", metavar="ID", help="without one, all documents, one in a line")
+    add("--prefix", default="", metavar="TEXT", help="of ids, where all are asked for")
+
+
+def _put(options: argparse.Namespace) -> int:
+    is_patch = bool(options.set or options.remove)
+    if is_patch == (options.document is not None):
+        raise UsageProblem(
+            "put: give a DOCUMENT, or --set and --remove to change one that is there"
+        )
+    members = assigned(options.set)
+    document = {}
+    if not is_patch:
+        text = sys.stdin.read() if options.document == "-" else options.document
+        try:
+            document = parse_document(text)
+        except ValueError as problem:
+            raise UsageProblem(f"put: {problem}") from None
+    with (
+        writable(options) as (replica, setup),
+        replica.documents.transaction(author=setup.author, comment=options.comment) as transaction,
+    ):
+        place = options.collection, options.id
+        if is_patch:
+            transaction.patch(*place, members, remove=options.remove)
+        else:
+            transaction.put(*place, document)
+    return tell_changeset(transaction.result)
+
+
+def assigned(texts: Iterable[str]) -> dict[str, Value]:
+    """What --set says; raises :class:`UsageProblem`."""
+    try:
+        return dict(map(parse_assignment, texts))
+    except ValueError as problem:
+        raise UsageProblem(f"--set: {problem}") from None
+
+
+def _put_arguments(parser: argparse.ArgumentParser) -> None:
+    _place(parser)
+    add = parser.add_argument
+    add("document", nargs="?", metavar="DOCUMENT", help="in JSON; - for standard input")
+    add_values(parser)
+    add(
+        "--remove",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="remove a member; can be repeated",
+    )
+    add_author(parser)
+
+
+def add_values(parser: argparse.ArgumentParser) -> None:
+    """Add the option that :func:`assigned` reads."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a value as JSON, or else text; can be repeated",
+    )
+
+
+def _place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("collection", metavar="COLLECTION", help="a name of your own")
+    parser.add_argument("id", metavar="ID", help="the document's id, any text")
+
+
+def _delete(options: argparse.Namespace) -> int:
+    with (
+        writable(options) as (replica, setup),
+        replica.documents.transaction(author=setup.author, comment=options.comment) as transaction,
+    ):
+        transaction.delete(options.collection, options.id)
+    return tell_changeset(transaction.result)
+
+
+def _delete_arguments(parser: argparse.ArgumentParser) -> None:
+    _place(parser)
+    add_author(parser)
+
+
+#: The commands of this module.
+WRITING: Final = (
+    Command(
+        "create",
+        "make a database a replica, and tell its name",
+        _create_arguments,
+        _create,
+        """\
+It is harmless where that has been done. `run` does it, too.
+
+  stompkit replica create --db sqlite:///notes.db --branch-id anna
+  stompkit replica create --config shop.toml --import
+""",
+        "settings",
+    ),
+    Command(
+        "get",
+        "print documents",
+        _get_arguments,
+        _get,
+        """\
+  stompkit replica get --db sqlite:///notes.db
+  stompkit replica get notes --db sqlite:///notes.db
+  stompkit replica get notes milk --db sqlite:///notes.db
+
+exit status: 0; 1 there is no such document, or it could not be asked
+""",
+    ),
+    Command(
+        "put",
+        "write a document, or change some of its members",
+        _put_arguments,
+        _put,
+        """\
+A replica with rules or a key is written to with the same --config as it is run.
+
+  stompkit replica put notes milk '{"text": "Buy milk", "done": false}' --db sqlite:///notes.db
+  stompkit replica put notes milk --set done=true --author anna --db sqlite:///notes.db
+  stompkit replica put notes roof - --db sqlite:///notes.db <roof.json
+""",
+    ),
+    Command(
+        "delete",
+        "delete a document",
+        _delete_arguments,
+        _delete,
+        "  stompkit replica delete notes milk --db sqlite:///notes.db\n",
+    ),
+)

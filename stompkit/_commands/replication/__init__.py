@@ -1,0 +1,1 @@
+"""Commands that replicate changes of databases."""

@@ -1,0 +1,165 @@
+"""``stompkit recover``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import create_engine
+
+from stompkit._commands.shared.text import json_line
+from stompkit._common.secrets import mask_url
+from stompkit.link import BrokerUrl
+from stompkit.replication.eventsourcing import (
+    EventStore,
+    PrepareCommit,
+    SqlEventStore,
+    SqlPrepareCommit,
+    recover,
+)
+from stompkit.replication.eventsourcing.prepare import Prepared
+from stompkit.replication.subscribers.printing import print_sub
+from stompkit.replication.subscribers.stomp import StompSub
+from stompkit.replication.tables import Tables
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+A program that uses redis_es_sub or sql_es_sub notes before each commit what it is about to
+commit, and removes the note when that is published. What a crash has left between the two is
+found here: rows are read as they are now, and published as the program would have done.
+
+  stompkit recover --notes redis://cache/0 --database postgresql://me@db/shop --list
+  stompkit recover --notes redis://cache/0 --database postgresql://me@db/shop \\
+      --store redis://cache/0 --to stomp://mq:61613/queue/changes
+
+It is safe to run it while the program runs, twice, and from two machines. What is published can
+have been published before. Notes of processes that are alive, and those that are too young to
+tell, are left alone.
+
+exit status: 0 nothing is left; 1 something could not be recovered, and is told; 2 the command
+line is wrong
+"""
+
+_REDIS: Final = ("redis://", "rediss://", "unix://")
+
+
+def main(arguments: list[str]) -> int:
+    """Recover what crashes have left, or list it."""
+    options = parser().parse_args(arguments)
+    try:
+        with ExitStack() as stack:
+            notes = _notes(options, stack)
+            if options.list:
+                return _list(notes.stuck(options.older_than), is_json=options.json)
+            return _recover(notes, options, stack)
+    except Exception as error:
+        text = str(error) or type(error).__name__
+        for url in (options.notes, options.database, options.store, options.to):
+            text = text.replace(url, mask_url(url)) if url else text
+        print(f"stompkit recover: {text}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit recover",
+        usage="stompkit recover --notes URL --database URL [options]",
+        description="Publish what was committed, and lost in a crash before it was published.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--notes", required=True, metavar="URL", help="where the notes are: redis:// or SQL")
+    add("--database", required=True, metavar="URL", help="the SQL database with the rows")
+    add("--namespace", help="that of the notes, where the program has chosen one")
+    add("--store", metavar="URL", help="the event store of the program: redis:// or SQL")
+    add("--store-namespace", metavar="NAME", help="that of the store, where it is another")
+    add("--history", action="store_true", help="the store keeps every event")
+    add("--to", metavar="URL", help="publish to a broker, too: stomp://HOST:PORT/queue/NAME")
+    add("--tables", action="append", default=[], metavar="GLOB", help="as the program selects")
+    add(
+        "--older-than",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="leave younger notes alone, of processes that can't be seen from here (default: 60)",
+    )
+    add("--list", action="store_true", help="tell what is there, and change nothing")
+    add("--json", action="store_true", help="with --list, print each of them as JSON")
+    return parser
+
+
+def _notes(options: argparse.Namespace, stack: ExitStack) -> PrepareCommit:
+    made: PrepareCommit
+    if options.notes.startswith(_REDIS):
+        from stompkit.replication.eventsourcing import RedisPrepareCommit
+
+        made = RedisPrepareCommit(options.notes, namespace=options.namespace)
+    else:
+        made = SqlPrepareCommit(options.notes, namespace=options.namespace)
+    stack.callback(made.close)
+    return made
+
+
+def _store(options: argparse.Namespace, stack: ExitStack) -> EventStore | None:
+    if options.store is None:
+        return None
+    made: EventStore
+    more: dict[str, Any] = {"strict": True, "history": options.history}
+    if options.store.startswith(_REDIS):
+        from stompkit.replication.eventsourcing import RedisEventStore
+
+        made = RedisEventStore(options.store, options.store_namespace, **more)
+    else:
+        made = SqlEventStore(options.store, options.store_namespace, **more)
+    stack.callback(made.close)
+    return made
+
+
+def _list(stuck: list[Prepared], *, is_json: bool) -> int:
+    for each in stuck:
+        if is_json:
+            document = {
+                "id": each.id,
+                "time": each.time,
+                "is_committed": each.is_committed,
+                "event": each.event,
+            }
+            print(json_line(document))
+            continue
+        when = datetime.fromtimestamp(each.time, UTC).isoformat(" ", "seconds")
+        state = "committed" if each.is_committed else "perhaps committed"
+        print(f"{each.id}  {when}  {state}")
+        for name, keys in each.event.items():
+            print(f"  {name}: {', '.join(map(repr, keys))}")
+    if not is_json:
+        print(f"{len(stuck)} to be recovered")
+    return 1 if stuck else 0
+
+
+def _recover(notes: PrepareCommit, options: argparse.Namespace, stack: ExitStack) -> int:
+    engine = create_engine(options.database)
+    stack.callback(engine.dispose)
+    store = _store(options, stack)
+    stack.callback(print_sub(None).close)
+    if options.to is not None:
+        url = BrokerUrl.parse(options.to)
+        if not url.destination:
+            raise ValueError(f"--to {mask_url(options.to)} names no destination")
+        link = stack.enter_context(url.link())
+        link.wait_connected(30.0)
+        # It hears the signals that are sent by default, and those are waited for.
+        stack.enter_context(StompSub(link, url.destination))
+    run = partial(recover, notes, engine, store=store, tables=Tables(options.tables))
+    done = run(older_than_s=options.older_than)
+    problems = [each for each in done if each.problem]
+    for each in problems:
+        print(f"stompkit recover: session {each.prepared.id}: {each.problem}", file=sys.stderr)
+    print(f"{len(done) - len(problems)} recovered", file=sys.stderr)
+    return 1 if problems else 0

@@ -1,0 +1,374 @@
+"""``stompkit replicate``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from stompkit._commands.replication.status import Display, lock_of, print_status, write
+from stompkit._commands.shared.signals import ended_by_signals
+from stompkit._common.files import FileLock, LockedError
+from stompkit._common.secrets import SecretError, resolve
+from stompkit._common.settings import ConfigurationError, canonical, read_toml
+from stompkit._common.spelling import suggestion
+from stompkit.replication.events import Changeset
+from stompkit.replication.jobs import Job, JobProblem, JobSettings, JobStatus
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+from:
+  mysql://USER:PASSWORD@HOST/          the binary log of MySQL or MariaDB
+  postgresql://USER:PASSWORD@HOST/DB   logical replication of PostgreSQL
+  outbox+postgresql://..., outbox+sqlite:///FILE, outbox+mysql://...
+                                       the outbox table of a database
+  stomp://HOST:PORT/queue/NAME         changesets from a broker
+to:
+  stomp://A:61613,B:61613/topic/NAME   a broker, or the next of several
+  sqlite:///FILE, postgresql://..., mysql://...
+                                       tables of a database
+  redis://HOST/0                       a cache in Redis
+  opensearch+http://HOST:9200          a search index
+  print, print:json                    standard output
+
+In place of a URL, env:NAME is the one in that variable of the environment, and file:PATH the one
+in the first line of that file: what stands on a command line can be read by others.
+
+  stompkit replicate --from mysql://repl:secret@db/ --to stomp://mq:61613/queue/changes
+  stompkit replicate --from stomp://mq:61613/queue/changes --to postgresql://me@db2/shop --create
+  stompkit replicate --from postgresql://me@db/shop --to print --tables 'public.orders*'
+  stompkit replicate --config shop.toml
+  stompkit replicate --status
+
+A file for --config is TOML, with the options as names:
+
+  from = "env:SHOP_DATABASE"
+  to = "stomp://mq1:61613,mq2:61613/queue/changes"
+  tables = ["shop.*"]
+  masks = {"shop.users.email" = "hash:a secret of yours"}
+
+It goes on where it was stopped or killed: its checkpoint is in --state-dir, or in the target.
+
+exit status: 0 it was told to stop, or with --once is done; 1 it can't go on, and has said why;
+2 the command line or the file is wrong; with --status 1 where a job has failed or is not running
+"""
+
+_USAGE: Final = 2
+#: How often the status is written, in seconds.
+_STATUS_S: Final = 1.0
+#: How long a broker is away before people are told, in seconds.
+_AWAY_S: Final = 5.0
+#: How long, and how often, a lock is tried for that somebody may have who asks for the status.
+_LOCK_S: Final = 2.0
+
+
+def main(arguments: list[str]) -> int:
+    """Replicate, or tell how far jobs are."""
+    options = parser().parse_args(arguments)
+    if options.status:
+        directory = JobSettings(source="", to="", state_dir=getattr(options, "state_dir", ""))
+        name = getattr(options, "name", None)
+        return print_status(directory.directory, name, as_json=options.json)
+    try:
+        settings = _settings(options)
+        job = Job(settings, on_applied=_metrics(options.metrics_port))
+    except JobProblem as problem:
+        print(f"stompkit replicate: {problem}", file=sys.stderr)
+        return _USAGE
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter(job))
+    level = logging.DEBUG if options.verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[handler])
+    return _run(job, options)
+
+
+class _Formatter(logging.Formatter):
+    """Writes lines of the log without what is secret; libraries may quote a URL."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._job = job
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._job.without_secrets(super().format(record))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit replicate",
+        usage="stompkit replicate --from URL --to URL [options]",
+        description="Carry what changes in a database to a broker, another database or a cache.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # What was not given on the command line is left to the file.
+        argument_default=argparse.SUPPRESS,
+    )
+    add = parser.add_argument
+    add("--from", metavar="URL", help="where changes come from, see below")
+    add("--to", metavar="URL", help="where they go")
+    add("--config", type=Path, default=None, metavar="FILE", help="read options from this file")
+    add("--name", help="what the job is called, and its files; by default made of the URLs")
+    add("--state-dir", metavar="DIR", help="where it keeps how far it is")
+    add("--status", action="store_true", default=False, help="tell how far jobs are, and end")
+    add("--json", action="store_true", default=False, help="with --status: as JSON")
+    add("--verbose", action="store_true", default=False, help="log more to standard error")
+    add("--quiet", action="store_true", default=False, help="tell no progress")
+    add("--metrics-port", type=int, default=0, metavar="PORT", help="serve Prometheus on loopback")
+    group = parser.add_argument_group("what is replicated")
+    add = group.add_argument
+    add("--tables", action="append", metavar="GLOB", help="SCHEMA.TABLE or TABLE; by default all")
+    add("--exclude", action="append", metavar="GLOB", help="leave these tables out")
+    add("--exclude-columns", action="append", metavar="GLOB", help="leave these columns out")
+    add(
+        "--mask",
+        action="append",
+        dest="masks",
+        type=_pair,
+        metavar="GLOB=MASK",
+        help="hash:SECRET, null, constant:TEXT, truncate:N or drop for columns: TABLE.COLUMN",
+    )
+    add("--snapshot", choices=("initial", "never", "only"), help="rows that are there: initial")
+    add("--once", action="store_true", help="end where the source's end was at the beginning")
+    add("--slot", metavar="NAME", help="PostgreSQL's slot and publication: stompkit")
+    add(
+        "--all-tables",
+        action="store_true",
+        help="PostgreSQL: publish FOR ALL TABLES; the server then refuses UPDATE and DELETE of "
+        "every table without a key that is made later",
+    )
+    add("--server-id", type=int, metavar="N", help="of MySQL: a number that no server there has")
+    group = parser.add_argument_group("brokers")
+    add = group.add_argument
+    add("--partitions", type=int, metavar="N", help="to N destinations, for N consumers")
+    add("--max-frame-bytes", type=int, metavar="N", help="split larger changesets: 1048576")
+    add("--no-receipts", action="store_true", help="for a broker that has none")
+    add("--no-ack", action="store_true", help="for a broker that knows no acknowledgements")
+    add("--durable", metavar="NAME", help="a durable subscription to a topic")
+    add("--prefetch", type=int, metavar="N", help="frames that come ahead: 1000")
+    add("--dead-letter", metavar="DEST", help="where goes what can't be applied; else it stops")
+    add("--gap", choices=("wait", "stop", "skip"), help="about missing changesets: wait")
+    group = parser.add_argument_group("targets")
+    add = group.add_argument
+    add("--batch", type=int, metavar="N", help="changesets in one transaction: 100")
+    add("--create", action="store_true", help="SQL: make tables that are missing")
+    add("--no-evolve", dest="evolve", action="store_false", help="SQL: add no columns")
+    add(
+        "--foreign-keys",
+        choices=("deferred", "enforced", "off"),
+        help="SQL: when the target looks at them: deferred, at the end of a transaction",
+    )
+    add(
+        "--schema-map",
+        action="append",
+        type=_pair,
+        metavar="A=B",
+        help="SQL: schema A is schema B there; by default all is in the default schema",
+    )
+    add(
+        "--table-map",
+        action="append",
+        type=_pair,
+        metavar="A=B",
+        help="SQL: table A, or SCHEMA.A, is table B, or SCHEMA.B, there",
+    )
+    add("--namespace", help="Redis: what keys begin with")
+    add("--ttl", type=float, metavar="S", help="Redis: rows expire after this")
+    add("--index", metavar="NAME", help="search: the index, by default {table}")
+    return parser
+
+
+def _metrics(port: int) -> Callable[[Changeset], object] | None:
+    """Serve what Prometheus wants to know, if there is a port; gives what counts a changeset."""
+    if not port:
+        return None
+    try:
+        from prometheus_client import start_http_server
+
+        from stompkit.replication.subscribers.metrics import prometheus_sub
+    except ModuleNotFoundError as error:
+        needed = f"{error.name}: pip install 'stompkit[metrics]'"
+        raise JobProblem(f"--metrics-port needs {needed}") from None
+    try:
+        start_http_server(port, "127.0.0.1")
+    except (OSError, OverflowError) as error:
+        raise JobProblem(f"--metrics-port {port}: {error}") from None
+    return prometheus_sub(None)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise argparse.ArgumentTypeError("this is NAME=VALUE")
+    return name, value
+
+
+#: Options that are about this command, and not about the job.
+_OWN: Final = ("config", "status", "json", "verbose", "quiet", "metrics_port")
+
+#: The settings of a job, as its file has them.
+_KEYS: Final = tuple(field.encode_name for field in msgspec.structs.fields(JobSettings))
+
+
+def _settings(options: argparse.Namespace) -> JobSettings:
+    """What the job does, by the file and by the command line; raises JobProblem."""
+    found: dict[str, Any] = {}
+    if options.config is not None:
+        try:
+            found = canonical(read_toml(options.config), _KEYS)
+        except ConfigurationError as error:
+            raise JobProblem(str(error)) from None
+        for name in found:
+            if name not in _KEYS:
+                advice = suggestion(name, _KEYS)
+                raise JobProblem(f"{options.config}: there is no setting {name}; {advice}")
+    given = {
+        name.replace("_", "-"): value for name, value in vars(options).items() if name not in _OWN
+    }
+    for name in ("masks", "schema-map", "table-map"):
+        if name in given:
+            given[name] = {**found.get(name, {}), **dict(given[name])}
+    found |= given
+    for name in ("from", "to"):
+        if name not in found:
+            raise JobProblem(
+                f"--{name} is missing; `stompkit replicate --help` shows what it can be"
+            )
+        if isinstance(found[name], str):
+            found[name] = _looked_up(name, found[name])
+    try:
+        return msgspec.convert(found, JobSettings)
+    except msgspec.ValidationError as error:
+        where = f"{options.config}: " if options.config is not None else ""
+        raise JobProblem(f"{where}{error}") from None
+
+
+def _looked_up(name: str, url: str) -> str:
+    try:
+        return resolve(url)
+    except SecretError as error:
+        raise JobProblem(f"--{name}: {error}") from None
+
+
+# Running.
+
+
+def _run(job: Job, options: argparse.Namespace) -> int:
+    try:
+        with _alone(job), _told(job, options), ended_by_signals(job.stop):
+            job.run()
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).debug("the job has failed", exc_info=True)
+        print(f"stompkit replicate: {_secretless(error, job)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+#: What brings the libraries that only some jobs need.
+_EXTRAS: Final = {
+    "psycopg": "postgresql",
+    "pymysql": "mysql",
+    "pymysqlreplication": "mysql",
+    "redis": "redis",
+}
+
+
+def _secretless(error: Exception, job: Job) -> str:
+    """What has happened; libraries may quote a URL."""
+    if isinstance(error, ModuleNotFoundError):
+        library = (error.name or "").partition(".")[0]
+        if library in _EXTRAS:
+            return f"this needs {library}: pip install 'stompkit[{_EXTRAS[library]}]'"
+    return job.without_secrets(str(error) or type(error).__name__)
+
+
+@contextmanager
+def _alone(job: Job) -> Iterator[None]:
+    """Keep the job from being run twice at once; raises JobProblem where it is."""
+    job.status_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with FileLock(lock_of(job.status_path)).acquire(_LOCK_S):
+            yield
+    except LockedError:
+        raise JobProblem(
+            f"a job called {job.name} is running already; another --name makes another one"
+        ) from None
+
+
+class _Away:
+    """Says, once for each time, that a broker can't be reached: a job waits for it without end."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._is_told = False
+
+    def look(self, status: JobStatus) -> None:
+        """Look at a status; called every second."""
+        if not status.disconnected:
+            self._since, self._is_told = None, False
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if not self._is_told and now - self._since >= _AWAY_S:
+            self._is_told = True
+            logging.getLogger(__name__).warning(
+                "no connection to %s for %.0f s: the job waits for it, also with --once",
+                ", ".join(status.disconnected),
+                now - self._since,
+            )
+
+
+@contextmanager
+def _told(job: Job, options: argparse.Namespace) -> Iterator[None]:
+    """Write the status now and then, and tell people."""
+    ended = threading.Event()
+    display = None if options.quiet else Display()
+    away = _Away()
+
+    def show() -> None:
+        status = job.status()
+        away.look(status)
+        if display is not None:
+            display.show(status)
+        write(job.status_path, status)
+
+    def tell() -> None:
+        while not ended.wait(_STATUS_S):
+            with _logged("the status can't be told"):
+                show()
+
+    with _logged("the status can't be told"):
+        write(job.status_path, job.status())
+    thread = threading.Thread(target=tell, name="stompkit-status", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        # What has ended the job is what people are to hear, and not that this has failed, too.
+        with _logged("the status can't be told"):
+            status = job.status()
+            if display is not None:
+                display.end(status)
+            write(job.status_path, status)
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Have an exception in the log, and go on: a disk may be full, or nobody read our output."""
+    try:
+        yield
+    except Exception as error:
+        logging.getLogger(__name__).warning("%s: %s", what, error)

@@ -1,0 +1,145 @@
+"""How far replication jobs are, as ``stompkit replicate`` tells it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stompkit._common.files import is_locked, write_atomically
+from stompkit.replication.jobs import JobStatus
+
+__all__ = ["Display", "lock_of", "print_status", "write"]
+
+#: A line for every so many times that somebody has something to show, where there is no terminal.
+_TELL_EVERY: Final = 10
+_BAR: Final = 24
+
+
+def lock_of(path: Path) -> Path:
+    """The file that is locked while the job runs that has its status in ``path``."""
+    return path.with_suffix(".lock")
+
+
+def write(path: Path, status: JobStatus) -> None:
+    """Replace what is there."""
+    write_atomically(path, msgspec.json.encode(status), mode=None, durable=False)
+
+
+class Display:
+    """One line that changes on a terminal; a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        """Look whether standard error is a terminal."""
+        self._is_terminal = sys.stderr.isatty()
+        self._count = 0
+        self._last = (0, 0.0)
+
+    def show(self, status: JobStatus) -> None:
+        """Show how far the job is, if it is time for that."""
+        line = self._line(status)
+        if self._is_terminal:
+            print(f"\r\x1b[K{line[: _columns()]}", end="", file=sys.stderr, flush=True)
+        elif self._count % _TELL_EVERY == 0:
+            print(line, file=sys.stderr, flush=True)
+        self._count += 1
+
+    def end(self, status: JobStatus) -> None:
+        """Show how far it was in the end."""
+        if self._is_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr)
+        print(self._line(status), file=sys.stderr, flush=True)
+
+    def _line(self, status: JobStatus) -> str:
+        now = status.updated.timestamp()
+        changes, before = self._last
+        rate = (status.changes - changes) / (now - before) if before and now > before else 0.0
+        self._last = (status.changes, now)
+        parts = [status.phase]
+        for table, (done, of) in status.snapshot.items():
+            if done < of:
+                filled = done * _BAR // of
+                bar = "#" * filled + "." * (_BAR - filled)
+                parts.append(f"{table} [{bar}] {done:,} of about {of:,}")
+        parts.append(f"{status.changes:,} changes in {status.changesets:,} changesets")
+        if rate >= 1:
+            parts.append(f"{rate:,.0f}/s")
+        parts += _more(status)
+        return "  ".join(parts)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns - 1
+    except OSError:
+        return 79
+
+
+def _more(status: JobStatus) -> list[str]:
+    """What is worth a word, if it is."""
+    found = [f"no connection to {url}" for url in status.disconnected]
+    if status.lag_s is not None:
+        found.append(f"lag {max(status.lag_s, 0.0):.1f} s")
+    for name, value in (
+        ("unconfirmed", status.unconfirmed),
+        ("repeats", status.repeats),
+        ("dead letters", status.dead_letters),
+        ("held back", status.held_back),
+        ("backlog", status.backlog),
+    ):
+        if value:
+            found.append(f"{value:,} {name}")
+    if status.oldest_s is not None and status.backlog:
+        found.append(f"oldest {status.oldest_s:.1f} s")
+    return found
+
+
+# Status.
+
+
+def print_status(directory: Path, name: str | None, *, as_json: bool) -> int:
+    """Tell of all jobs that have a status here, or of the one that is named.
+
+    Gives 1 where there is none, or one has failed or is not running, else 0.
+    """
+    found = [
+        (status, is_locked(lock_of(path)))
+        for path in sorted(directory.glob("*.status.json"))
+        if (status := _read(path)) is not None and name in (None, status.name)
+    ]
+    if as_json:
+        listed = [{**msgspec.to_builtins(status), "running": runs} for status, runs in found]
+        print(json.dumps(listed, indent=1))
+    elif not found:
+        print(f"no job{'' if name is None else f' {name}'} has run with {directory}")
+    else:
+        for status, runs in found:
+            _print_one(status, runs=runs)
+    return 0 if found and all(runs or status.phase == "ended" for status, runs in found) else 1
+
+
+def _print_one(status: JobStatus, *, runs: bool) -> None:
+    is_over = status.phase in ("ended", "failed")
+    state = status.phase if runs or is_over else f"not running, was {status.phase}"
+    print(f"{status.name}: {state}" + (f" (process {status.pid})" if runs else ""))
+    print(f"  from    {status.source}")
+    print(f"  to      {status.to}")
+    print(f"  {status.changes:,} changes in {status.changesets:,} changesets since {_time(status)}")
+    for line in (_more(status) and ", ".join(_more(status)), status.position, status.error):
+        if line:
+            print(f"  {line}")
+
+
+def _time(status: JobStatus) -> str:
+    return status.started.isoformat(" ", "seconds")
+
+
+def _read(path: Path) -> JobStatus | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=JobStatus)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,1 @@
+"""Shared by commands: options, sessions with a broker, and output."""

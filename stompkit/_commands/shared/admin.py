@@ -1,0 +1,228 @@
+"""The admin interface of a stompkit broker, as the commands use it."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from stompkit._commands.shared.broker_options import Usage
+from stompkit._commands.shared.text import shown
+
+__all__ = ["ADMIN_HELP", "Admin", "AdminError", "add_admin_options", "confirmed", "on_admin"]
+
+_USAGE: Final = 2
+#: How long an answer may take, in seconds: to purge a long queue takes a while.
+_ANSWER_S: Final = 300.0
+#: How long nothing may come of events, in seconds: there are some each second.
+_SILENCE_S: Final = 60.0
+_MOST_BYTES: Final = 256 * 1024 * 1024
+
+#: For the end of a command's --help.
+ADMIN_HELP: Final = """\
+--admin is for a stompkit broker that was started so, or has [admin] in its file of settings:
+`twist stompkit --admin tcp:15613:interface=127.0.0.1`. Its address there is HOST:PORT,
+http://HOST:PORT, https://HOST:PORT or unix:PATH. A token, where it wants one, is the first line of
+--token-file, or $STOMPKIT_ADMIN_TOKEN.
+"""
+
+
+def add_admin_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which broker."""
+    add = parser.add_argument_group("the broker's admin interface").add_argument
+    add("--admin", metavar="URL", help="where the admin interface is; default: $STOMPKIT_ADMIN")
+    add("--token-file", type=Path, metavar="FILE", help="the token is the first line of FILE")
+
+
+class AdminError(Exception):
+    """The broker refuses, or can't be reached; ``code`` is what it calls the reason, if it does."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        """Keep both."""
+        super().__init__(message)
+        self.code = code
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Admin:
+    """Asks the broker, each time over a connection of its own."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """Connect to nothing yet; raises :class:`Usage` for what is no address."""
+        #: What people know it by.
+        self.label: Final = url
+        self._token = token
+        self._connection = _connections(url)
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Admin:
+        """What the command line and the environment say; raises :class:`Usage`."""
+        url = options.admin or os.environ.get("STOMPKIT_ADMIN")
+        if not url:
+            raise Usage(
+                "where is the broker's admin interface? Say it with --admin HOST:PORT, or in"
+                " STOMPKIT_ADMIN"
+            )
+        token = os.environ.get("STOMPKIT_ADMIN_TOKEN") or None
+        if options.token_file is not None:
+            try:
+                text = options.token_file.read_text(encoding="ascii")
+            except (OSError, UnicodeDecodeError) as error:
+                problem = getattr(error, "strerror", None) or "is not ASCII"
+                raise Usage(f"--token-file: {options.token_file}: {problem}") from None
+            token = text.partition("\n")[0].strip()
+        return cls(url, token)
+
+    def get(self, path: str, /, **query: str | int | None) -> dict[str, Any]:
+        """Ask for something; raises :class:`AdminError`."""
+        with self._asked("GET", _with_query(path, query), None, _ANSWER_S) as response:
+            return self._document(response)
+
+    def post(self, path: str, /, **body: Any) -> dict[str, Any]:
+        """Have something done; raises :class:`AdminError`."""
+        said = {name: value for name, value in body.items() if value is not None}
+        with self._asked("POST", path, said, _ANSWER_S) as response:
+            return self._document(response)
+
+    def events(self, path: str, /, **query: str | int | None) -> Iterator[tuple[str, Any]]:
+        """What happens, from now on: the name and the document of each; raises AdminError."""
+        with self._asked("GET", _with_query(path, query), None, _SILENCE_S) as response:
+            name, data = "message", list[str]()
+            for line in response:
+                text = line.decode("utf-8", "replace").rstrip("\r\n")
+                field, _, value = text.partition(":")
+                value = value.removeprefix(" ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    data.append(value)
+                elif not text:
+                    if data:
+                        yield name, _decoded("\n".join(data))
+                    name, data = "message", []
+        raise AdminError(f"the broker at {self.label} has ended the connection")
+
+    @contextmanager
+    def _asked(
+        self, method: str, path: str, body: object, timeout_s: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        headers = {"accept": "application/json, text/event-stream", "connection": "close"}
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        data = None
+        if body is not None:
+            data = json.dumps(body)
+            headers["content-type"] = "application/json"
+        connection = self._connection(timeout_s)
+        try:
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            if response.status != http.HTTPStatus.OK:
+                raise self._refusal(response)
+            yield response
+        except TimeoutError:
+            raise AdminError(f"the broker at {self.label} does not answer in time") from None
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, BrokenPipeError):  # may be that of our own output
+                raise
+            problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise AdminError(f"can't ask the broker at {self.label}: {shown(problem)}") from None
+        finally:
+            connection.close()
+
+    def _document(self, response: http.client.HTTPResponse) -> dict[str, Any]:
+        document = _decoded(response.read(_MOST_BYTES))
+        if not isinstance(document, dict):
+            raise AdminError(f"what answers at {self.label} is no stompkit broker")
+        return document
+
+    def _refusal(self, response: http.client.HTTPResponse) -> AdminError:
+        try:
+            error = json.loads(response.read(_MOST_BYTES))["error"]
+            code, message = str(error["code"]), str(error["message"])
+        except (ValueError, KeyError, TypeError):
+            code, message = "", f"{response.status} {response.reason}"
+        if response.status == http.HTTPStatus.UNAUTHORIZED:
+            message += ": say the token with --token-file, or in STOMPKIT_ADMIN_TOKEN"
+        return AdminError(shown(message), code)
+
+
+def on_admin(command: str, options: argparse.Namespace, work: Callable[[Admin], int]) -> int:
+    """Do the work of a command; what goes wrong is told, and the status is 1 or 2 then."""
+    try:
+        return work(Admin.of(options))
+    except Usage as error:
+        print(f"stompkit {command}: {error}", file=sys.stderr)
+        return _USAGE
+    except AdminError as error:
+        code = f" ({shown(error.code)})" if error.code else ""
+        print(f"stompkit {command}: {error}{code}", file=sys.stderr)
+        return 1
+
+
+def confirmed(command: str, question: str, *, yes: bool) -> bool:
+    """Ask whether to go on; without a terminal, and without --yes, raises :class:`Usage`."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise Usage(f"{question} Say --yes: there is no terminal to ask at")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print(f"stompkit {command}: nothing was done", file=sys.stderr)
+    return False
+
+
+def _decoded(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise AdminError("the answer is no JSON: that is no stompkit broker") from None
+
+
+def _with_query(path: str, query: dict[str, str | int | None]) -> str:
+    said = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(said)}" if said else path
+
+
+def _connections(url: str) -> Callable[[float], http.client.HTTPConnection]:
+    """What makes connections, each for a timeout in seconds."""
+    if url.startswith("unix:"):
+        path = url.removeprefix("unix:").removeprefix("//")
+        return lambda timeout_s: _UnixConnection(path, timeout_s)
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    is_whole = parts.path in ("", "/") and not parts.query and parts.username is None
+    if parts.scheme not in ("http", "https") or not host or not is_whole:
+        raise Usage("the admin interface is at HOST:PORT, http://HOST:PORT or unix:PATH")
+    name: str = host
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        return lambda timeout_s: http.client.HTTPSConnection(
+            name, port, timeout=timeout_s, context=context
+        )
+    return lambda timeout_s: http.client.HTTPConnection(name, port, timeout=timeout_s)

@@ -1,0 +1,159 @@
+"""Which broker a command talks to, and as whom: the options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from stompkit._common.secrets import SecretError, first_line, resolve
+
+if TYPE_CHECKING:  # the help of a command needs no Twisted
+    from twisted.internet.interfaces import IReactorTime
+
+    from stompkit.client import Client
+    from stompkit.link import BrokerUrl
+
+__all__ = ["BROKER_HELP", "Broker", "Usage", "add_broker_options", "positive", "seconds"]
+
+#: Where a broker is if nobody says it.
+_DEFAULT: Final = "stomp://localhost:61613"
+#: Attempts to connect, for each of the hosts, before a command gives up.
+_ATTEMPTS: Final = 5
+
+#: For the end of a command's --help.
+BROKER_HELP: Final = """\
+--mq is HOST:PORT or stomp://LOGIN@HOST:PORT, stomps:// for TLS, with ?vhost=NAME and, for
+TLS, ?ca=DIRECTORY; several as in stomp://a:61613,b:61613 are failover. In place of that, env:NAME
+is what a variable of the environment says, and file:PATH the first line of a file: a passcode on a
+command line can be read by others. `stompkit run` sets STOMPKIT_URL, STOMPKIT_LOGIN,
+STOMPKIT_PASSCODE and STOMPKIT_VHOST, which hold where the command line says nothing.
+"""
+
+
+class Usage(Exception):
+    """What is wrong with the command line, or with what it names."""
+
+
+def add_broker_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which broker, and as whom."""
+    add = parser.add_argument_group("the broker").add_argument
+    add("--mq", metavar="URL", help=f"where the broker is; default: $STOMPKIT_URL, else {_DEFAULT}")
+    add("--login", metavar="NAME", help="the user; default: that of the URL, or $STOMPKIT_LOGIN")
+    add(
+        "--passcode-file",
+        type=Path,
+        metavar="FILE",
+        help="the user's passcode is the first line of FILE; default: $STOMPKIT_PASSCODE",
+    )
+    add("--vhost", metavar="NAME", help="the virtual host; default: $STOMPKIT_VHOST")
+    add(
+        "--attempts",
+        type=_attempts,
+        default=_ATTEMPTS,
+        metavar="N",
+        help=f"give up after N failures in a row to connect to each host: {_ATTEMPTS}; 0: never",
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
+        raise argparse.ArgumentTypeError("this is a whole number of 1 or more")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time in seconds, more than 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e9:
+        raise argparse.ArgumentTypeError("this is a number of seconds, such as 2.5")
+    return found
+
+
+def _attempts(text: str) -> int:
+    return 0 if text == "0" else positive(text)
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker, and how to log in."""
+
+    url: BrokerUrl
+    attempts: int
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Broker:
+        """What the command line and the environment say; raises :class:`Usage`."""
+        from stompkit.link import BrokerUrl
+
+        said = options.mq or os.environ.get("STOMPKIT_URL") or _DEFAULT
+        source = "--mq" if options.mq else "STOMPKIT_URL"
+        try:
+            text = resolve(said)
+            url = BrokerUrl.parse(text if "://" in text else f"stomp://{text}")
+        except ValueError as error:
+            raise Usage(f"{source}: {error}") from None
+        if url.destination:
+            raise Usage(f"{source}: the URL of a broker has no destination here")
+        login, passcode = _user(options, url)
+        vhost = options.vhost
+        if vhost is None:
+            vhost = url.virtual_host or os.environ.get("STOMPKIT_VHOST") or None
+        return cls(
+            replace(url, login=login, passcode=passcode, virtual_host=vhost), options.attempts
+        )
+
+    @property
+    def label(self) -> str:
+        """Its addresses, for people."""
+        return ",".join(self.url.hosts)
+
+    def client(
+        self,
+        reactor: IReactorTime,
+        connect_headers: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Client:
+        """Make a client; ``settings`` are further ones of :class:`stompkit.client.Client`."""
+        from stompkit.client import Client, ReconnectPolicy
+
+        url = self.url
+        return Client(
+            url.endpoints(),
+            login=url.login,
+            passcode=url.passcode,
+            virtual_host=url.virtual_host,
+            connect_headers=connect_headers,
+            reconnect=ReconnectPolicy(
+                max_s=2.0, max_attempts=self.attempts * len(url.hosts) or None
+            ),
+            reactor=reactor,
+            **settings,
+        )
+
+
+def _user(options: argparse.Namespace, url: BrokerUrl) -> tuple[str | None, str | None]:
+    """Login and passcode, each from the most special place that has it."""
+    login, passcode = url.login, url.passcode
+    if options.login is not None:
+        # The passcode of somebody else is of no use.
+        passcode = passcode if login == options.login else None
+        login = options.login
+    environment = os.environ.get("STOMPKIT_LOGIN")
+    if login is None:
+        login = environment or None
+    if options.passcode_file is not None:
+        try:
+            passcode = first_line(options.passcode_file)
+        except SecretError as error:
+            raise Usage(f"--passcode-file: {error}") from None
+    elif passcode is None and login is not None and environment in (None, "", login):
+        passcode = os.environ.get("STOMPKIT_PASSCODE") or None
+    return login, passcode

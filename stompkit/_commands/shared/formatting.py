@@ -1,0 +1,147 @@
+"""Keys, values, times and tables, as ``stompkit replica`` reads and prints them.
+
+What is printed of a value can be given back: ``parse_value(shown_value(value)) == value``. Nothing
+that is printed moves a terminal's cursor: texts come from other nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Mapping, Sequence
+
+import msgspec
+
+from stompkit._commands.shared.text import aligned, amount, duration, shown, when
+from stompkit.replication.values import Value, ValueProblem, from_json, to_json
+
+__all__ = [
+    "aligned",
+    "amount",
+    "duration",
+    "parse_assignment",
+    "parse_key",
+    "parse_value",
+    "shown",
+    "shown_key",
+    "shown_row",
+    "shown_value",
+    "when",
+]
+
+
+# Values.
+
+
+def parse_value(text: str) -> Value:
+    """A value as somebody types it: JSON, also the forms of ``values``; all else is text.
+
+    Raises ``ValueError`` for JSON that stands for no value.
+    """
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        return text
+    return _from_typed(found)
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def _from_typed(found: object) -> Value:
+    if isinstance(found, dict) and _is_typed(found):
+        return from_json(found)
+    if isinstance(found, (dict, list)):
+        return from_json({"$json": found})
+    if isinstance(found, int) and not isinstance(found, bool):
+        return int(found)
+    return from_json(found)
+
+
+def _is_typed(found: Mapping[str, object]) -> bool:
+    """Whether it is an object as ``values`` has for a type, such as ``{"$date": ...}``."""
+    return len(found) == 1 and next(iter(found)).startswith("$")
+
+
+def shown_value(value: Value) -> str:
+    """A value as JSON, in one line; a document without what says that it is one."""
+    try:
+        found = to_json(value)
+    except ValueProblem:
+        return shown(repr(value))
+    if isinstance(found, dict):
+        inner = found.get("$json")
+        if isinstance(inner, list) or (isinstance(inner, dict) and not _is_typed(inner)):
+            found = inner
+    return _escaped(json.dumps(found, ensure_ascii=False))
+
+
+def parse_assignment(text: str) -> tuple[str, Value]:
+    """``NAME=VALUE``; raises ``ValueError``."""
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name, parse_value(value)
+
+
+def shown_row(row: Mapping[str, Value]) -> str:
+    """Columns and their values, in one line."""
+    return "  ".join(f"{shown(name)}={shown_value(value)}" for name, value in row.items())
+
+
+# Keys.
+
+
+def parse_key(text: str, columns: Sequence[str], texts: Container[str] = ()) -> dict[str, Value]:
+    """The key of a row: ``5``, ``id=5`` or ``{"shop": 1, "id": 5}``.
+
+    ``columns`` are the names of the table's key, or empty where they are not known; a value without
+    a name is that of the only one. Those of ``texts`` hold text, so that it needs no quotation
+    marks. Raises ``ValueError`` that says what to type.
+    """
+    name, found, value = text.partition("=")
+    if text.startswith("{"):
+        try:
+            members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{text!r} is no key: {error}") from None
+        if not members:
+            raise ValueError("{} is no key: it has no columns")
+        said = {each: bytes(raw).decode() for each, raw in members.items()}
+    elif found and name.isidentifier() and (not columns or name in columns):
+        said = {name: value}
+    elif len(columns) == 1:
+        said = {columns[0]: text}
+    elif columns:
+        names = ", ".join(f'"{each}": ...' for each in columns)
+        raise ValueError(f"the key has {len(columns)} columns: type it as {{{names}}}")
+    else:
+        raise ValueError(f"{text!r} does not say of which column it is: type it as NAME=VALUE")
+    if columns and said.keys() != set(columns):
+        raise ValueError(f"the key of the table is {', '.join(columns)}, not {', '.join(said)}")
+    return {each: _parse_of(value, is_text=each in texts) for each, value in said.items()}
+
+
+def _parse_of(text: str, *, is_text: bool) -> Value:
+    value = parse_value(text)
+    return text if is_text and not isinstance(value, str) else value
+
+
+def shown_key(key: Mapping[str, Value]) -> str:
+    """A key as :func:`parse_key` takes it."""
+    if len(key) == 1:
+        ((name, value),) = key.items()
+        if name.isidentifier():
+            return f"{name}={shown_value(value)}"
+    members = (f"{_escaped(json.dumps(name))}: {shown_value(value)}" for name, value in key.items())
+    return "{" + ", ".join(members) + "}"
+
+
+# Inside.
+
+
+def _escaped(text: str) -> str:
+    """What can't be printed as JSON has it: the same text in JSON's terms."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)

@@ -1,0 +1,179 @@
+"""A session with a broker, for the length of one command."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.pollreactor import PollReactor
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+
+from stompkit._commands.shared.broker_options import Broker
+from stompkit._commands.shared.text import shown
+from stompkit.client import BrokerError, Client, ClientClosed, ClientError, LoginRefused
+from stompkit.frames import LocalProtocolError
+
+__all__ = ["Interrupted", "Session", "reason_of", "run"]
+
+_T = TypeVar("_T")
+#: How long the end may take, in seconds.
+_END_S: Final = 10.0
+_MOST_OF_BODY: Final = 300
+
+
+class Interrupted(Exception):
+    """A signal has ended the work; ``status`` is the exit status for that."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the signal's number."""
+        super().__init__(number)
+        self.status = 128 + number
+
+
+class Session:
+    """A client that is connected, and the reactor that the command has for itself."""
+
+    def __init__(self, broker: Broker, connect_headers: Mapping[str, str] | None) -> None:
+        """Connect to nothing yet."""
+        reactor: Any = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
+        self.reactor: Final = reactor
+        self.client: Final[Client] = broker.client(reactor, connect_headers)
+        #: The signal that has told the command to end, if one has.
+        self.signal: int | None = None
+        self._told: list[Callable[[], object]] = []
+        self._sleeping: set[Deferred[None]] = set()
+
+    def on_signal(self, function: Callable[[], object]) -> None:
+        """Have a function called, in the reactor's thread, when a signal tells to end."""
+        self._told.append(function)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for a while, or until a signal comes."""
+        done: Deferred[None] = Deferred()
+        timer = self.reactor.callLater(seconds, done.callback, None)
+        self._sleeping.add(done)
+        try:
+            await done
+        finally:
+            self._sleeping.discard(done)
+            if timer.active():
+                timer.cancel()
+
+    def in_thread(self, function: Callable[[], _T]) -> Deferred[_T]:
+        """Call a function that blocks."""
+        pool = self.reactor.getThreadPool()
+        done: Deferred[_T] = deferToThreadPool(self.reactor, pool, function)
+        return done
+
+    def signalled(self, number: int) -> None:
+        """Tell the work that a signal has come; the second one ends it at once."""
+        if self.signal is not None:
+            self.reactor.stop()
+            return
+        self.signal = number
+        for sleeping in [*self._sleeping]:
+            sleeping.callback(None)
+        if self._told:
+            for each in self._told:
+                each()
+        else:
+            self.client.disconnect(timeout_s=_END_S)
+
+
+def run(
+    command: str,
+    broker: Broker,
+    work: Callable[[Session], Coroutine[Any, Any, int]],
+    *,
+    connect_headers: Mapping[str, str] | None = None,
+) -> int:
+    """Connect, do the work, disconnect; gives what ``work`` returns, an exit status.
+
+    What goes wrong with the broker is told, and the status is 1 then. ``command`` is the name of
+    the command, for that. SIGINT and SIGTERM are told to the work, and the status is 128 and the
+    signal's number if it raises :class:`Interrupted` for that, or had not begun. Whatever else
+    ``work`` raises is raised.
+    """
+    session = Session(broker, connect_headers)
+    outcome: list[int | Failure] = []
+
+    async def session_long() -> int:
+        try:
+            await session.client.connect()
+            return await work(session)
+        finally:
+            # DISCONNECT has a receipt: when it is there, so is all that was sent before.
+            with suppress(ClientError):
+                await session.client.disconnect(timeout_s=_END_S)
+
+    def begin() -> None:
+        done = Deferred.fromCoroutine(session_long())
+        done.addBoth(outcome.append)
+        done.addBoth(lambda _: session.reactor.stop())
+
+    session.reactor.callWhenRunning(begin)
+    with _told_signals(session):
+        session.reactor.run(installSignalHandlers=False)
+    interrupted = 128 + (session.signal or signal.SIGINT)
+    if not outcome:
+        return interrupted
+    [result] = outcome
+    if not isinstance(result, Failure):
+        return result
+    error = result.value
+    assert error is not None  # a failure has one
+    if isinstance(error, Interrupted):
+        return error.status
+    if isinstance(error, ClientClosed) and session.signal is not None:
+        return interrupted
+    if isinstance(error, (ClientError, LocalProtocolError)):
+        print(f"stompkit {command}: {reason_of(error, broker)}", file=sys.stderr)
+        return 1
+    raise error
+
+
+def reason_of(error: BaseException, broker: Broker | None = None) -> str:
+    """What has gone wrong, for people: of the broker's ERROR what it says there."""
+    reason = getattr(error, "reason", None)
+    if isinstance(error, ClientClosed) and isinstance(reason, Exception):
+        return reason_of(reason, broker)
+    if isinstance(error, BrokerError):
+        whom = f" of {broker.label}" if broker is not None else ""
+        said = [f"the broker{whom} " + _does(error), shown(error.message)]
+        code = error.headers.get("stompkit-code")
+        if code is not None:
+            said[-1] += f" ({shown(code)})"
+        body = error.body.decode("utf-8", "replace").strip()
+        if body and body != error.message:
+            said.append(shown(body[:_MOST_OF_BODY]))
+        return ": ".join(said)
+    if isinstance(reason, BrokerError):
+        return reason_of(reason, broker)
+    if isinstance(reason, Exception) and broker is not None:
+        return f"can't connect to {broker.label}: {shown(str(reason))}"
+    return shown(str(error) or type(error).__name__)
+
+
+def _does(error: BrokerError) -> str:
+    return "refuses the login" if isinstance(error, LoginRefused) else "answers with ERROR"
+
+
+@contextmanager
+def _told_signals(session: Session) -> Iterator[None]:
+    """Have the signals that end a process told to the session."""
+
+    def told(number: int, frame: FrameType | None) -> None:
+        session.reactor.callFromThread(session.signalled, number)
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

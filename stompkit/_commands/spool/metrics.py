@@ -1,0 +1,189 @@
+"""What Prometheus is told of a spool by ``stompkit spool run --metrics``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stompkit._commands.spool.options import SpoolUsage
+from stompkit._commands.spool.status import partitions_of, readers_of
+from stompkit.metrics import Address, MetricsProblem, new_registry, serving
+from stompkit.spool import Record, SpoolProblem, SpoolReader
+from stompkit.spool.receiver import Appending, ReceiverStatus
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+__all__ = ["Appends", "SpoolMetrics", "served"]
+
+_log: Final = logging.getLogger(__name__)
+_PREFIX: Final = "stompkit_spool"
+#: Seconds that a group may take to be written.
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Appends:
+    """A writer for several receivers, which counts."""
+
+    def __init__(self, writer: Appending) -> None:
+        """Count from now on."""
+        self._writer: Final = writer
+        self._lock: Final = threading.Lock()
+        #: Times that messages could not be written, and so were not acknowledged, but tried again.
+        self.failures = 0
+        #: Groups that were written, by the first of the buckets that they fit, and their seconds.
+        self.groups: list[int] = [0] * (len(_BUCKETS) + 1)
+        self.seconds = 0.0
+
+    def append(self, records: Sequence[Record]) -> int:
+        """As the writer does, one at a time."""
+        with self._lock:
+            begun = time.monotonic()
+            try:
+                new = self._writer.append(records)
+            except OSError:
+                self.failures += 1
+                raise
+            took = time.monotonic() - begun
+            self.seconds += took
+            self.groups[sum(took > bound for bound in _BUCKETS)] += 1
+            return new
+
+
+class SpoolMetrics:
+    """A collector of Prometheus.
+
+    ``stompkit_spool_received_total``, ``_duplicates_total``
+        messages that were new, and that were there already, since the process was started.
+    ``stompkit_spool_group_seconds``
+        a histogram of what it takes until a group is on the disk.
+    ``stompkit_spool_append_failures_total``
+        how often a group could not be written, and was tried again.
+    ``stompkit_spool_connected``, ``_waiting``
+        brokers that are connected, of ``stompkit_spool_brokers``, and messages that have come and
+        are not on the disk yet.
+    ``stompkit_spool_head``, ``_floor``, ``_octets``
+        with the label ``partition``: the ordinal after the last message, that of the first one that
+        is still there, and what the messages between them take.
+    ``stompkit_spool_reader_lag_messages``, ``_reader_lag_seconds``, ``_reader_lost_messages``
+        with the label ``reader``: what each has not read yet, how long the oldest of that is there,
+        and what it has not read and is gone.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        appends: Appends,
+        statuses: Callable[[], Sequence[ReceiverStatus]],
+    ) -> None:
+        """Ask for what there is whenever the metrics are asked for."""
+        self._folder: Final = folder
+        self._appends: Final = appends
+        self._statuses: Final = statuses
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        yield from self._received()
+        try:
+            yield from self._kept()
+        except (OSError, SpoolProblem) as error:
+            # The others matter all the more then.
+            _log.warning("what the spool has can't be told: %s", error)
+
+    def _received(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
+        statuses = self._statuses()
+        appends = self._appends
+        counts = {
+            "received": ("Messages that were new.", sum(each.received for each in statuses)),
+            "duplicates": (
+                "Messages that were there already.",
+                sum(each.duplicates for each in statuses),
+            ),
+            "append_failures": (
+                "How often a group could not be written, and was tried again.",
+                appends.failures,
+            ),
+        }
+        for name, (what, count) in counts.items():
+            yield CounterMetricFamily(f"{_PREFIX}_{name}", what, value=count)
+        states = {
+            "brokers": ("Brokers that messages are received from.", len(statuses)),
+            "connected": ("Brokers that are there.", sum(each.connected for each in statuses)),
+            "waiting": (
+                "Messages that have come, and are not on the disk yet.",
+                sum(each.waiting for each in statuses),
+            ),
+        }
+        for name, (what, value) in states.items():
+            yield GaugeMetricFamily(f"{_PREFIX}_{name}", what, value=value)
+        groups = list(appends.groups)
+        bounds = [*map(str, _BUCKETS), "+Inf"]
+        buckets = [(bound, sum(groups[: place + 1])) for place, bound in enumerate(bounds)]
+        yield HistogramMetricFamily(
+            f"{_PREFIX}_group_seconds",
+            "What it takes until a group is on the disk.",
+            buckets=buckets,
+            sum_value=appends.seconds,
+        )
+
+    def _kept(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        reader = SpoolReader(self._folder)
+        partitions = partitions_of(reader)
+        of_partitions = {
+            "head": ("The ordinal after the last message.", [each.head for each in partitions]),
+            "floor": (
+                "The ordinal of the first message that is still there.",
+                [each.floor for each in partitions],
+            ),
+            "octets": ("What messages take.", [each.octets for each in partitions]),
+        }
+        for name, (what, values) in of_partitions.items():
+            family = GaugeMetricFamily(f"{_PREFIX}_{name}", what, labels=("partition",))
+            for number, value in enumerate(values):
+                family.add_metric((str(number),), value)
+            yield family
+        readers = readers_of(self._folder, reader)
+        of_readers = {
+            "lag_messages": (
+                "Messages that are not read yet.",
+                [float(each.lag_messages) for each in readers],
+            ),
+            "lag_seconds": (
+                "How long the oldest message is there that is not read yet.",
+                [each.lag_s for each in readers],
+            ),
+            "lost_messages": (
+                "Messages that are not read, and gone.",
+                [float(each.lost_messages) for each in readers],
+            ),
+        }
+        for name, (what, lags) in of_readers.items():
+            family = GaugeMetricFamily(f"{_PREFIX}_reader_{name}", what, labels=("reader",))
+            for each, lag in zip(readers, lags, strict=True):
+                family.add_metric((each.name,), lag)
+            yield family
+
+
+@contextmanager
+def served(metrics: SpoolMetrics, address: Address | None) -> Iterator[Address | None]:
+    """Answer Prometheus, if that is wanted; gives where. Raises :class:`SpoolUsage`."""
+    if address is None:
+        yield None
+        return
+    try:
+        registry = new_registry()
+        registry.register(metrics)
+        with serving(address, registry) as found:
+            yield found
+    except MetricsProblem as problem:
+        raise SpoolUsage(f"--metrics: {problem}") from None

@@ -1,0 +1,86 @@
+"""What the command line of ``stompkit spool`` takes: brokers, ages and sizes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from stompkit._common.secrets import resolve
+from stompkit.link import BrokerUrl
+from stompkit.metrics import Address, parse_address
+
+__all__ = ["SpoolUsage", "address", "age", "brokers", "positive", "size"]
+
+_AGES: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_SIZES: Final = {
+    "": 1,
+    "k": 1000,
+    "ki": 1 << 10,
+    "m": 1000**2,
+    "mi": 1 << 20,
+    "g": 1000**3,
+    "gi": 1 << 30,
+    "t": 1000**4,
+    "ti": 1 << 40,
+}
+
+
+class SpoolUsage(Exception):
+    """What is wrong with the command line."""
+
+
+def age(text: str) -> float:
+    """A time, in seconds: ``90s``, ``30m``, ``12h``, ``7d``, ``2w``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError("this is a number and s, m, h, d or w, such as 7d")
+    return float(found[1]) * _AGES[found[2]]
+
+
+def size(text: str) -> int:
+    """A number of octets: ``500000``, ``200MB``, ``10GiB``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]i?)?b?", text.lower())
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            "this is a number of octets, perhaps with kB, MB, GB, TB, or KiB, MiB, GiB, TiB"
+        )
+    return int(float(found[1]) * _SIZES[found[2] or ""])
+
+
+def address(text: str) -> Address:
+    """Where to listen: ``HOST:PORT``, or a port of the loopback interface."""
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
+        raise argparse.ArgumentTypeError("this is a whole number of 1 or more")
+    return int(text)
+
+
+def brokers(urls: Sequence[str]) -> dict[BrokerUrl, list[str]]:
+    """Brokers, each with the destinations that are taken from there.
+
+    In place of a URL, ``env:NAME`` is the one in a variable of the environment, and ``file:PATH``
+    the one in the first line of a file. Raises :class:`SpoolUsage`.
+    """
+    found: dict[BrokerUrl, list[str]] = {}
+    for text in urls:
+        try:
+            url = BrokerUrl.parse(resolve(text))
+        except ValueError as error:
+            raise SpoolUsage(f"--from: {error}") from None
+        if not url.destination:
+            raise SpoolUsage("--from: the URL names no destination, such as /queue/orders")
+        destinations = found.setdefault(replace(url, destination=""), [])
+        if url.destination in destinations:
+            raise SpoolUsage(f"--from: {url.destination} is there twice")
+        destinations.append(url.destination)
+    return found

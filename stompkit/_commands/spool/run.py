@@ -1,0 +1,206 @@
+"""Receiving for as long as nobody ends it, as ``stompkit spool run`` does."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from stompkit._commands.shared.formatting import amount
+from stompkit._commands.spool.maintenance import Care
+from stompkit._commands.spool.metrics import Appends, SpoolMetrics, served
+from stompkit._commands.spool.options import SpoolUsage, brokers
+from stompkit.link import BrokerUrl
+from stompkit.metrics import Address
+from stompkit.spool import SpoolInUse, SpoolWriter
+from stompkit.spool.receiver import Receiver, ReceiverStatus
+
+__all__ = ["run"]
+
+#: How often is looked how it goes, in seconds.
+_LOOK_S: Final = 1.0
+#: How long the end may take: what is being written is finished, and brokers are told.
+_END_S: Final = 30.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Receive until a signal comes; gives the exit status.
+
+    Raises :class:`SpoolUsage` and :class:`~stompkit.spool.SpoolProblem`.
+    """
+    sources = brokers(options.sources)
+    _refuse_durable_queues(options.durable, sources)
+    with _signalled() as end, _opened(options) as writer:
+        appends = Appends(writer)
+        receivers = [
+            Receiver(
+                source,
+                destinations,
+                appends,
+                ack=options.ack,
+                receipts=options.receipts,
+                selector=options.selector,
+                durable=options.durable,
+                group_messages=options.group,
+                prefetch=options.prefetch,
+            )
+            for source, destinations in sources.items()
+        ]
+        care = Care(
+            writer,
+            max_age_s=options.retain_age,
+            max_bytes=options.retain_bytes,
+            readers_expire_s=options.readers_expire,
+            form=None if options.seal == "never" else options.seal,
+        )
+        told = _Told(sources, options.directory, quiet=options.quiet)
+        metrics = SpoolMetrics(
+            Path(options.directory), appends, lambda: [each.status() for each in receivers]
+        )
+        with served(metrics, options.metrics) as address:
+            told.metrics(address)
+            return _receive(receivers, care, told, end)
+
+
+def _refuse_durable_queues(durable: str, sources: Mapping[BrokerUrl, Sequence[str]]) -> None:
+    destinations = (each for listed in sources.values() for each in listed)
+    if durable and any(each.startswith("/queue/") for each in destinations):
+        raise SpoolUsage("--durable is for topics: a queue keeps what nobody has read anyway")
+
+
+def _opened(options: argparse.Namespace) -> SpoolWriter:
+    try:
+        return SpoolWriter(options.directory, partitions=options.partitions)
+    except SpoolInUse as error:
+        raise SpoolInUse(
+            f"{error}: one process receives for all that read, so end that first, or take another"
+            f" directory; `stompkit spool status {options.directory}` tells how far it is"
+        ) from None
+    except ValueError as error:
+        raise SpoolUsage(str(error)) from None
+
+
+def _receive(receivers: Sequence[Receiver], care: Care, told: _Told, end: int) -> int:
+    """Receive until the descriptor ``end`` can be read, or one of them has failed."""
+    for receiver in receivers:
+        receiver.start()
+    statuses = [receiver.status() for receiver in receivers]
+    while not any(status.failure for status in statuses):
+        told.show(statuses)
+        if select.select([end], [], [], _LOOK_S)[0]:
+            break
+        care.take()
+        statuses = [receiver.status() for receiver in receivers]
+    for receiver in receivers:
+        receiver.stop()
+    failures = [error for receiver in receivers if (error := _failure(receiver)) is not None]
+    told.end([receiver.status() for receiver in receivers])
+    for failure in failures:
+        print(f"stompkit spool: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _failure(receiver: Receiver) -> Exception | None:
+    """What has ended a receiver that was told to end, if it was not that."""
+    try:
+        receiver.join(_END_S)
+    except Exception as error:
+        logging.getLogger(__name__).debug("receiving has failed", exc_info=True)
+        return error
+    return None
+
+
+@contextmanager
+def _signalled() -> Iterator[int]:
+    """A descriptor that can be read once the process has been told to end."""
+    end, told = os.pipe()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {
+        number: signal.signal(number, lambda *_: os.write(told, b"!") and None)
+        for number in numbers
+    }
+    try:
+        yield end
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(end)
+        os.close(told)
+
+
+class _Told:
+    """One line that changes on a terminal; elsewhere a line when something is the matter."""
+
+    def __init__(
+        self, sources: Mapping[BrokerUrl, Sequence[str]], directory: str, *, quiet: bool
+    ) -> None:
+        self._is_quiet = quiet
+        self._is_terminal = sys.stderr.isatty()
+        self._last: tuple[int, float] | None = None
+        self._problem = ""
+        for source, destinations in sources.items():
+            self._print(f"{', '.join(destinations)} of {','.join(source.hosts)} into {directory}")
+
+    def metrics(self, address: Address | None) -> None:
+        """Say where metrics are, if they are anywhere."""
+        if address is not None:
+            self._print(f"metrics at http://{address}/metrics")
+
+    def show(self, statuses: Sequence[ReceiverStatus]) -> None:
+        """Say how far it is."""
+        if self._is_terminal:
+            line = f"\r\x1b[K{self._line(statuses)[: _columns()]}"
+            if not self._is_quiet:
+                print(line, end="", file=sys.stderr, flush=True)
+            return
+        problem = _problem(statuses)
+        if problem != self._problem:
+            self._problem = problem
+            self._print(problem or "it goes on")
+
+    def end(self, statuses: Sequence[ReceiverStatus]) -> None:
+        """Say how far it was in the end."""
+        if self._is_terminal:
+            self._print("\r\x1b[K", end="")
+        self._last = None
+        self._print(self._line(statuses))
+
+    def _line(self, statuses: Sequence[ReceiverStatus]) -> str:
+        received = sum(status.received for status in statuses)
+        duplicates = sum(status.duplicates for status in statuses)
+        now = time.monotonic()
+        parts = [amount(received, "message")]
+        if self._last is not None and now > self._last[1]:
+            parts.append(f"{(received - self._last[0]) / (now - self._last[1]):,.0f}/s")
+        self._last = received, now
+        if duplicates:
+            parts.append(f"{duplicates:,} repeated")
+        if problem := _problem(statuses):
+            parts.append(problem)
+        return "  ".join(parts)
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        if not self._is_quiet:
+            print(text, end=end, file=sys.stderr, flush=True)
+
+
+def _problem(statuses: Sequence[ReceiverStatus]) -> str:
+    found = (
+        status.problem or ("" if status.connected else "no connection yet") for status in statuses
+    )
+    return ", ".join(dict.fromkeys(filter(None, found)))
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns - 1
+    except OSError:
+        return 79

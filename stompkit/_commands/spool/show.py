@@ -1,0 +1,116 @@
+"""The messages of a spool, as ``stompkit spool show`` prints them and ``verify`` reads them."""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stompkit._commands.shared.formatting import amount, shown
+from stompkit._commands.spool.options import SpoolUsage
+from stompkit.spool import BrokenSpool, Record, SpoolReader
+
+__all__ = ["show", "verify"]
+
+#: How many octets of a body that is no text are shown.
+_SHOWN: Final = 64
+#: Messages between two tellings of how many were read.
+_TELL_EVERY: Final = 100_000
+
+
+def show(
+    directory: str, partition: int | None, start: int | None, end: int | None, *, as_json: bool
+) -> int:
+    """Print messages, of one partition or all; without a range all that are there.
+
+    Raises :class:`SpoolUsage` and :class:`~stompkit.spool.SpoolProblem`.
+    """
+    reader = SpoolReader(Path(directory))
+    if partition is not None and not 0 <= partition < reader.partitions:
+        raise SpoolUsage(f"--partition: there are {amount(reader.partitions, 'partition')}, from 0")
+    for number in range(reader.partitions) if partition is None else [partition]:
+        floor, head = reader.floor()[number], reader.head()[number]
+        first = floor if start is None else start
+        last = head if end is None else min(end, head)
+        for ordinal, record in _records(reader, number, first, last):
+            line = _as_json if as_json else _as_text
+            print(line(number, ordinal, record))
+    return 0
+
+
+def _records(
+    reader: SpoolReader, partition: int, start: int, end: int
+) -> Iterator[tuple[int, Record]]:
+    for block in reader.blocks(partition, start, end):
+        yield from enumerate(block.records(), block.first)
+
+
+def _as_text(partition: int, ordinal: int, record: Record) -> str:
+    received = datetime.fromtimestamp(record.received_us / 1e6, UTC)
+    name = record.event_id or record.message_id
+    lines = [
+        f"{partition}:{ordinal}  {received.isoformat(' ', 'milliseconds')[:-6]}"
+        f"  {shown(record.destination)}  {shown(name)}"
+    ]
+    lines += (f"  {shown(each)}:{shown(value)}" for each, value in record.headers)
+    try:
+        body = shown(record.body.decode())
+    except UnicodeDecodeError:
+        more = "..." if len(record.body) > _SHOWN else ""
+        body = f"{amount(len(record.body), 'octet')}: {record.body[:_SHOWN].hex(' ', 4)}{more}"
+    return "\n".join([*lines, f"  {body}", ""])
+
+
+def _as_json(partition: int, ordinal: int, record: Record) -> str:
+    told = {
+        "partition": partition,
+        "ordinal": ordinal,
+        "received": datetime.fromtimestamp(record.received_us / 1e6, UTC),
+        "destination": record.destination,
+        "message_id": record.message_id,
+        "event_id": record.event_id,
+        "content_type": record.content_type,
+        "headers": dict(record.headers),
+    }
+    try:
+        told["body"] = record.body.decode()
+    except UnicodeDecodeError:
+        told["body_base64"] = b64encode(record.body).decode()
+    return msgspec.json.encode(told).decode()
+
+
+def verify(directory: str) -> int:
+    """Read everything, so that each checksum is looked at; gives 1 where there is damage.
+
+    Raises :class:`~stompkit.spool.SpoolProblem` where there is no spool.
+    """
+    reader = SpoolReader(Path(directory))
+    faults = 0
+    total = 0
+    for partition in range(reader.partitions):
+        floor, head = reader.floor()[partition], reader.head()[partition]
+        try:
+            for block in reader.blocks(partition, floor, head):
+                if total // _TELL_EVERY < (total + block.count) // _TELL_EVERY:
+                    _progress(total)
+                total += block.count
+        except BrokenSpool as error:
+            _progress(None)
+            print(f"partition {partition}: {error}")
+            faults += 1
+    _progress(None)
+    if not faults:
+        print(f"{directory}: {amount(total, 'message')}: OK")
+    return 1 if faults else 0
+
+
+def _progress(total: int | None) -> None:
+    """Say on a terminal how many messages were read; nothing more at the end."""
+    if sys.stderr.isatty():
+        text = "" if total is None else f"{total:,} messages"
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

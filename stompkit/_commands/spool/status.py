@@ -1,0 +1,179 @@
+"""What is in a spool and who reads it, as ``stompkit spool status`` and ``readers`` tell it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from stompkit._commands.shared.formatting import aligned, amount, duration, when
+from stompkit._commands.spool.options import SpoolUsage
+from stompkit.spool import DataLost, SpoolReader, is_in_use
+from stompkit.spool.readers import Reader, forget, listed
+
+__all__ = [
+    "PartitionTold",
+    "ReaderTold",
+    "forget_reader",
+    "partitions_of",
+    "print_readers",
+    "print_status",
+    "readers_of",
+]
+
+_MIB: Final = 1 << 20
+
+
+class ReaderTold(msgspec.Struct, frozen=True):
+    """How far somebody is."""
+
+    name: str
+    positions: Sequence[int]
+    updated_s: float
+    lag_messages: int
+    lag_s: float
+    """Since when the oldest message is there that it lacks."""
+    lost_messages: int
+    """That it lacks, and that are not there any more."""
+
+
+class PartitionTold(msgspec.Struct, frozen=True):
+    """What a partition has."""
+
+    floor: int
+    head: int
+    octets: int
+    oldest_s: float | None
+    """When the oldest message was received, in seconds since 1970."""
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """A spool."""
+
+    id: str
+    is_receiving: bool
+    messages: int
+    octets: int
+    partitions: list[PartitionTold]
+    readers: list[ReaderTold]
+
+
+def print_status(directory: str, *, as_json: bool) -> int:
+    """Tell what is there; raises :class:`~stompkit.spool.SpoolProblem`."""
+    reader = SpoolReader(Path(directory))
+    partitions = partitions_of(reader)
+    told = _Told(
+        id=reader.id,
+        is_receiving=is_in_use(directory),
+        messages=sum(each.head - each.floor for each in partitions),
+        octets=sum(each.octets for each in partitions),
+        partitions=partitions,
+        readers=readers_of(Path(directory), reader),
+    )
+    if as_json:
+        print(_json(told))
+        return 0
+    state = "a process receives" if told.is_receiving else "nobody receives"
+    print(f"{directory}  {told.id}  {state}")
+    print(f"  {amount(told.messages, 'message')}, {told.octets / _MIB:,.1f} MiB")
+    rows = [("partition", "floor", "head", "MiB", "oldest")]
+    rows += (
+        (
+            str(number),
+            f"{each.floor:,}",
+            f"{each.head:,}",
+            f"{each.octets / _MIB:,.1f}",
+            "" if each.oldest_s is None else f"{duration(time.time() - each.oldest_s)} ago",
+        )
+        for number, each in enumerate(told.partitions)
+    )
+    _print_table(rows, right=(1, 2, 3))
+    _print_readers(told.readers)
+    return 0
+
+
+def print_readers(directory: str, *, as_json: bool) -> int:
+    """Tell who has registered; raises :class:`~stompkit.spool.SpoolProblem`."""
+    found = readers_of(Path(directory), SpoolReader(Path(directory)))
+    if as_json:
+        print(_json(found))
+    else:
+        _print_readers(found)
+    return 0
+
+
+def forget_reader(directory: str, name: str) -> int:
+    """Keep nothing for somebody any more; raises as :func:`print_readers`, and SpoolUsage."""
+    SpoolReader(Path(directory))
+    there = sorted(listed(Path(directory)))
+    if name not in there:
+        raise SpoolUsage(f"no reader is called {name}; there are: {', '.join(there) or 'none'}")
+    forget(Path(directory), name)
+    print(f"{name}: forgotten")
+    return 0
+
+
+def partitions_of(reader: SpoolReader) -> list[PartitionTold]:
+    """What the partitions of a spool have."""
+    return [
+        PartitionTold(
+            floor=floor,
+            head=head,
+            octets=reader.size(number, floor, head),
+            oldest_s=_received_s(reader, number, floor, head),
+        )
+        for number, (floor, head) in enumerate(zip(reader.floor(), reader.head(), strict=True))
+    ]
+
+
+def readers_of(directory: Path, reader: SpoolReader) -> list[ReaderTold]:
+    """How far those are who have registered; ``reader`` is of the same spool."""
+    return [_told_of(reader, name, found) for name, found in sorted(listed(directory).items())]
+
+
+def _told_of(reader: SpoolReader, name: str, found: Reader) -> ReaderTold:
+    now = time.time()
+    lag = lost = 0
+    oldest_s = now
+    for number, (position, floor, head) in enumerate(
+        zip(found.positions, reader.floor(), reader.head(), strict=True)
+    ):
+        lag += max(head - position, 0)
+        lost += max(floor - position, 0)
+        received_s = _received_s(reader, number, max(position, floor), head)
+        oldest_s = min(oldest_s, now if received_s is None else received_s)
+    return ReaderTold(name, found.positions, found.updated_s, lag, now - oldest_s, lost)
+
+
+def _received_s(reader: SpoolReader, partition: int, ordinal: int, head: int) -> float | None:
+    """When a message was received; nothing where it is not there yet, or any more."""
+    with suppress(DataLost):
+        for block in reader.blocks(partition, ordinal, min(ordinal + 1, head)):
+            return block.received[0] / 1e6
+    return None
+
+
+def _print_readers(found: Sequence[ReaderTold]) -> None:
+    if not found:
+        print("  no reader is registered: what is read is not kept for anybody")
+        return
+    rows = [("reader", "behind", "for", "seen")]
+    for each in found:
+        lost = f", {each.lost_messages:,} lost" if each.lost_messages else ""
+        behind = f"{amount(each.lag_messages, 'message')}{lost}"
+        since = duration(each.lag_s) if each.lag_messages else ""
+        rows.append((each.name, behind, since, when(each.updated_s)))
+    _print_table(rows)
+
+
+def _print_table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    for line in aligned(rows, right):
+        print(f"  {line}")
+
+
+def _json(told: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(told), indent=1).decode()

@@ -1,0 +1,1 @@
+"""Tools for those who test, watch or measure a broker."""

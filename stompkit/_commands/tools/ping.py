@@ -1,0 +1,278 @@
+"""``stompkit ping``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from stompkit._common.secrets import resolve
+from stompkit.frames import Frame, ProtocolError, Role, Session
+from stompkit.link import BrokerUrl
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+A broker whose port is open may be stuck all the same; one that answers CONNECT is not. With
+--round-trip it has to deliver a message, too: to a temporary queue of this command's own, or to the
+destination that is named, which should be nobody else's.
+
+  stompkit ping
+  stompkit ping mq.example:61613 --round-trip
+  stompkit ping stomps://monitor@mq.example:61614?ca=/etc/stompkit/authorities
+  stompkit ping --wait 30 && ./what-needs-the-broker
+
+Of several hosts, HOST:PORT,HOST:PORT, one has to answer: a standby does not. With env:NAME the
+target is the value of that variable, with file:PATH the first line of that file. The passcode can
+be in STOMPKIT_PASSCODE, where others on the machine don't see it.
+
+exit status: 0 it answers; 1 it does not, or not as it should; 2 the command line is wrong
+"""
+
+_TARGET: Final = "localhost:61613"
+#: Where `stompkit run` says which broker it has started.
+_VARIABLE: Final = "STOMPKIT_URL"
+_TEMPORARY: Final = "/temp-queue/stompkit-ping"
+#: Seconds between two tries of --wait.
+_PAUSE_S: Final = 0.2
+
+
+class _Unwell(Exception):
+    """What is wrong with a broker."""
+
+
+class _Answer(NamedTuple):
+    """What a broker has said, and how long that took."""
+
+    server: str
+    version: str
+    connected_s: float
+    round_trip_s: float | None
+
+
+def main(arguments: list[str]) -> int:
+    """Ask a broker."""
+    own = parser()
+    options = own.parse_args(arguments)
+    if options.timeout <= 0 or options.wait < 0:
+        own.error("--timeout and --wait take seconds, --timeout more than 0")
+    try:
+        url = _url(options.target or os.environ.get(_VARIABLE) or _TARGET)
+    except (ValueError, OSError) as error:
+        own.error(str(error))
+    deadline = time.monotonic() + options.wait
+    while True:
+        problems = []
+        for host in url.hosts:
+            try:
+                answer = _ask(host, url, options)
+            except _Unwell as error:
+                problems.append((host, str(error)))
+            else:
+                _tell(host, answer, options)
+                return 0
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_PAUSE_S)
+    for host, problem in problems:
+        if options.json:
+            print(json.dumps({"host": host, "answers": False, "problem": problem}))
+        else:
+            print(f"stompkit ping: {host}: {problem}", file=sys.stderr)
+    return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit ping",
+        description="Ask a broker, any that speaks STOMP, whether it works.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "target",
+        nargs="?",
+        metavar="TARGET",
+        help=f"HOST:PORT, or stomp://LOGIN@HOST:PORT, stomps:// for TLS (default:"
+        f" ${_VARIABLE}, else {_TARGET})",
+    )
+    parser.add_argument(
+        "--round-trip",
+        nargs="?",
+        const=_TEMPORARY,
+        metavar="DESTINATION",
+        help="send a message and wait for it",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="seconds that all of it may take (default: 5)",
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="ask again for so many seconds while it does not answer (default: 0)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing where all is well")
+    return parser
+
+
+def _url(target: str) -> BrokerUrl:
+    target = resolve(target)
+    return BrokerUrl.parse(target if "://" in target else f"stomp://{target}")
+
+
+def _tell(host: str, answer: _Answer, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps({"host": host, "answers": True, **answer._asdict()}))
+    elif not options.quiet:
+        text = f"{host}: {answer.server or 'a broker'}, STOMP {answer.version}"
+        text += f", CONNECTED after {answer.connected_s * 1_000:.1f} ms"
+        if answer.round_trip_s is not None:
+            text += f", a message there and back in {answer.round_trip_s * 1_000:.1f} ms"
+        print(text)
+
+
+def _ask(host: str, url: BrokerUrl, options: argparse.Namespace) -> _Answer:
+    begin = time.monotonic()
+    name, _, port = host.rpartition(":")
+    try:
+        with _connected(name.strip("[]"), int(port), url, begin + options.timeout) as peer:
+            vhost = url.virtual_host or os.environ.get("STOMPKIT_VHOST")
+            headers = {"accept-version": "1.0,1.1,1.2", "host": vhost or name}
+            said = os.environ.get("STOMPKIT_LOGIN") or None
+            login, passcode = url.login or said, url.passcode
+            if passcode is None and said in (None, login):
+                # The passcode of somebody else is of no use.
+                passcode = os.environ.get("STOMPKIT_PASSCODE") or None
+            if login is not None:
+                headers["login"] = login
+                if passcode is not None:
+                    headers["passcode"] = passcode
+            peer.connect(headers)
+            connected = peer.expect("CONNECTED")
+            connected_s = time.monotonic() - begin
+            destination = options.round_trip
+            round_trip_s = None if destination is None else _round_trip(peer, destination)
+            peer.request("DISCONNECT", {})
+    except (OSError, ProtocolError) as error:
+        raise _Unwell(_said(error)) from error
+    server = connected.headers.get("server", "")
+    return _Answer(server, str(peer.session.version), connected_s, round_trip_s)
+
+
+def _said(error: OSError | ProtocolError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    return str(error)
+
+
+def _round_trip(peer: _Peer, destination: str) -> float:
+    """Seconds from a SEND to its MESSAGE."""
+    token = secrets.token_hex(16)
+    peer.request("SUBSCRIBE", {"id": "ping", "destination": destination, "ack": "auto"})
+    begin = time.monotonic()
+    headers = {"destination": destination, "content-type": "text/plain"}
+    peer.send(Frame("SEND", headers, token.encode()))
+    # What others have sent to a destination of theirs is not ours.
+    while peer.expect("MESSAGE").body != token.encode():
+        pass
+    return time.monotonic() - begin
+
+
+class _Peer:
+    """A session with a broker, with a time by which all has to be done."""
+
+    def __init__(self, stream: socket.socket, deadline: float) -> None:
+        self.session = Session(Role.CLIENT)
+        self._stream = stream
+        self._deadline = deadline
+        self._frames: list[Frame] = []
+        self._count = 0
+
+    def connect(self, headers: dict[str, str]) -> None:
+        """Send CONNECT."""
+        self._write(self.session.connect(headers, time.monotonic()))
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame."""
+        self._write(self.session.send(frame, time.monotonic()))
+
+    def request(self, command: str, headers: dict[str, str]) -> None:
+        """Send a frame and wait until it was done; messages that come meanwhile are nobody's."""
+        self._count += 1
+        receipt = f"ping-{self._count}"
+        self.send(Frame(command, {**headers, "receipt": receipt}))
+        while (frame := self.expect("RECEIPT", "MESSAGE")).command != "RECEIPT":
+            pass
+        if frame.headers.get("receipt-id") != receipt:
+            raise _Unwell(f"a RECEIPT for something else than {command}")
+
+    def expect(self, *commands: str) -> Frame:
+        """The next frame, which has to be one of those; an ERROR is told."""
+        frame = self._receive()
+        if frame.command in commands:
+            return frame
+        if frame.command == "ERROR":
+            code = frame.headers.get("stompkit-code")
+            words = frame.headers.get("message") or frame.body.decode(errors="replace")
+            raise _Unwell(f"ERROR: {words[:500]}" + (f" ({code})" if code else ""))
+        raise _Unwell(f"{frame.command} in place of {commands[0]}")
+
+    def _receive(self) -> Frame:
+        while not self._frames:
+            self._set_timeout()
+            data = self._stream.recv(65_536)
+            if not data:
+                raise _Unwell("the connection was closed before it had answered")
+            while frames := self.session.receive(data, time.monotonic()):
+                self._frames += frames
+                data = b""
+        return self._frames.pop(0)
+
+    def _write(self, data: bytes) -> None:
+        self._set_timeout()
+        self._stream.sendall(data)
+
+    def _set_timeout(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._stream.settimeout(left)
+
+
+@contextmanager
+def _connected(name: str, port: int, url: BrokerUrl, deadline: float) -> Iterator[_Peer]:
+    left = max(0.001, deadline - time.monotonic())
+    with socket.create_connection((name, port), left) as plain:
+        if not url.tls:
+            yield _Peer(plain, deadline)
+            return
+        with _trust(url.ca).wrap_socket(plain, server_hostname=name) as encrypted:
+            yield _Peer(encrypted, deadline)
+
+
+def _trust(directory: str) -> ssl.SSLContext:
+    if not directory:
+        return ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for path in sorted(Path(directory).glob("*.pem")):
+        context.load_verify_locations(path)
+    return context

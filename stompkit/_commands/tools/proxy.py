@@ -1,0 +1,260 @@
+"""``stompkit proxy``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from stompkit._commands.shared.documents import checked, frame_document, now
+from stompkit._commands.shared.text import json_line
+from stompkit._common.files import write_atomically
+from stompkit.frames import Frame
+from stompkit.testing import SeenFrame, format_address, parse_address
+from stompkit.testing.proxy import Direction, FaultScript, FaultScriptError, FrameLog, Proxy
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+The first line of output says where the proxy listens, as a URL. Then there is one for every
+connection and every fault that happens, and with --frames for every frame, as its sender sent it;
+passcodes are masked. The proxy goes on until it gets SIGINT (Ctrl-C) or SIGTERM. With --json each
+line is a JSON object: one with "listening" first, then frames, which have a "command", and what
+else happens, as a "note".
+
+  stompkit proxy --listen 127.0.0.1:61614 --to mq.example:61613 --frames
+  stompkit proxy --to localhost:61613 --script faults.toml --seed 7 --announce proxy.json
+  stompkit proxy --to localhost:61613 --frames --json | jq -c 'select(.command == "ERROR")'
+  stompkit proxy --check --script faults.toml
+
+A script, all of whose faults are in force from the start:
+
+  [[fault]]
+  do = "drop"
+  frame = "MESSAGE"
+  headers = { destination = "/queue/x" }
+  nth = 3
+
+What there is to do: delay, bandwidth, drop, duplicate, reorder, truncate, corrupt, split, hold,
+withhold_receipts, swallow_heart_beats, inject, close, reset, half_open, stop_reading, refuse. The
+keys are the keywords of the methods of stompkit.testing.proxy.Proxy.
+
+exit status: 0 ended by a signal, or --check has found nothing; 1 the script has mistakes, which are
+told, or the proxy can't listen; 2 the command line is wrong
+"""
+
+_ENDED_BY: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Output:
+    """Standard output, which begins with a certain line and lasts until nobody reads it."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        """Keep lines until the first one is there; each is to be JSON, or text."""
+        self.is_json = is_json
+        self._lock = threading.Lock()
+        self._waiting: list[str] | None = []
+        #: Whether somebody still reads it.
+        self.is_read = True
+
+    def begin(self, first: str) -> None:
+        """Print the first line, then those that have come before it."""
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+            self._print("\n".join([first, *waiting]))
+
+    def note(self, text: str) -> None:
+        """Print what has happened; called in the thread of the proxy."""
+        self.line(json.dumps({"time": now(), "note": text}) if self.is_json else text)
+
+    def line(self, line: str) -> None:
+        """Print a line; called in the thread of the proxy."""
+        with self._lock:
+            if self._waiting is None:
+                self._print(line)
+            else:
+                self._waiting.append(line)
+
+    def _print(self, text: str) -> None:
+        if not self.is_read:
+            return
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            self.is_read = False
+            # To the process, not to this thread: somebody waits for it.
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Printed(FrameLog):
+    """A log of frames that prints each of them, and keeps none."""
+
+    def __init__(self, output: _Output) -> None:
+        """Print frames to ``output``."""
+        super().__init__(max_events=1)
+        self._output = output
+        self._unreadable: set[tuple[int, Direction]] = set()
+
+    def record(self, direction: Direction, connection: int, frame: Frame) -> None:
+        """Note a frame and print it."""
+        super().record(direction, connection, frame)
+        for seen in self.all:
+            self._output.line(self._document(seen) if self._output.is_json else str(seen))
+
+    def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
+        """Say once that what follows is no STOMP."""
+        if (connection, direction) not in self._unreadable:
+            self._unreadable.add((connection, direction))
+            text = f"#{connection} {direction:<8} no STOMP from here on: it passes unread"
+            self._output.note(text)
+
+    @staticmethod
+    def _document(seen: SeenFrame) -> str:
+        frame = seen.frame
+        octets = len(frame.body) + seen.cut_bytes
+        peer, headers = f"#{seen.connection}", frame.headers.items()
+        document = frame_document(
+            now(), seen.direction, peer, frame.command, headers, frame.body, octets
+        )
+        return json_line(document)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a proxy until a signal ends it."""
+    options = _options(arguments)
+    try:
+        script = FaultScript() if options.script is None else FaultScript.load(options.script)
+    except FaultScriptError as error:
+        if options.check and options.json:
+            print(json.dumps(checked(options.script, str(error).splitlines())))
+        else:
+            print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        return _failed(error)
+    if options.check:
+        print(json.dumps(checked(options.script, [])) if options.json else f"{options.script}: OK")
+        return 0
+    try:
+        with _signals_kept():
+            _run(options, script)
+    except BrokenPipeError:
+        raise  # about that all commands do the same
+    except OSError as error:
+        return _failed(error)
+    return 0
+
+
+def _failed(error: OSError) -> int:
+    file = f"{error.filename}: " if error.filename else ""
+    print(f"stompkit proxy: {file}{error.strerror or error}", file=sys.stderr)
+    return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit proxy",
+        description="Stand before a broker, and break on purpose what clients and it say.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--listen",
+        type=_listening,
+        default=("127.0.0.1", 0),
+        metavar="HOST:PORT",
+        help="where clients connect; port 0, as in the default 127.0.0.1:0, takes a free one",
+    )
+    parser.add_argument("--to", type=_address, metavar="HOST:PORT", help="where the broker is")
+    parser.add_argument("--script", type=Path, metavar="FILE", help="the faults, TOML")
+    parser.add_argument("--check", action="store_true", help="check the script, and do nothing")
+    parser.add_argument(
+        "--seed", type=int, help="for what is random in faults; by default the script's, or 0"
+    )
+    parser.add_argument("--frames", action="store_true", help="print all frames")
+    parser.add_argument("--json", action="store_true", help="print each line as JSON")
+    parser.add_argument(
+        "--announce", type=Path, metavar="FILE", help="write process id and port to FILE, as JSON"
+    )
+    return parser
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.check and options.script is None:
+        made.error("what is to be checked? --check --script FILE")
+    if not options.check and options.to is None:
+        made.error("where is the broker? --to HOST:PORT")
+    return options
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _listening(text: str) -> tuple[str, int]:
+    """An address to listen on, whose port may be 0."""
+    if not text.endswith(":0"):
+        return _address(text)
+    host, _ = _address(f"{text}1")
+    return host, 0
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Have the signals that end the proxy wait until somebody asks for them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDED_BY)
+    try:
+        yield
+    finally:
+        while signal.sigpending() & set(_ENDED_BY):  # more than one has come
+            signal.sigwait(_ENDED_BY)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run(options: argparse.Namespace, script: FaultScript) -> None:
+    """Run the proxy; raises OSError if it can't listen, BrokenPipeError if nobody reads it."""
+    output = _Output(is_json=options.json)
+    seed = options.seed if options.seed is not None else script.seed or 0
+    host, port = options.listen
+    proxy = Proxy(
+        *options.to,
+        host=host,
+        port=port,
+        seed=seed,
+        frames=_Printed(output) if options.frames else None,
+        told=output.note,
+    )
+    script.apply(proxy)
+    with proxy:
+        to = format_address(*options.to)
+        first = {"time": now(), "listening": proxy.url, "to": to, "seed": seed}
+        text = f"{proxy.url} to {to}, seed {seed}"
+        output.begin(json.dumps(first) if options.json else text)
+        if options.announce is not None:
+            _announce(options.announce, proxy)
+        try:
+            signal.sigwait(_ENDED_BY)
+        finally:
+            if options.announce is not None:
+                options.announce.unlink(missing_ok=True)
+    if not output.is_read:
+        raise BrokenPipeError
+
+
+def _announce(path: Path, proxy: Proxy) -> None:
+    """Write where the proxy listens, so that nobody reads half of it."""
+    document = {"pid": os.getpid(), "endpoints": [{"host": proxy.host, "port": proxy.port}]}
+    write_atomically(path, json.dumps(document).encode(), mode=None, durable=False)

@@ -1,0 +1,120 @@
+"""``stompkit tap``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from stompkit._commands.shared.admin import ADMIN_HELP, Admin, add_admin_options, on_admin
+
+__all__ = ["main", "parser"]
+
+_EPILOG: Final = """\
+With --to it stands before any broker as `stompkit proxy` does: its first line says where clients
+connect, and every frame that passes is a line after that. With --admin a stompkit broker tells of
+the frames of all of its connections, and clients stay where they are; of bodies it tells the size.
+
+  stompkit tap --to mq.example:61613 --listen 127.0.0.1:61614
+  stompkit tap --to localhost:61613 --command SEND --command MESSAGE --destination /queue/orders
+  stompkit tap --admin localhost:15613 --direction sent --json
+
+  < SEND       from a client, which is --direction received: the broker receives it
+  > MESSAGE    to a client, which is --direction sent
+
+It is as in a broker's own log of frames.
+
+Passcodes are masked. Of a long body the beginning is shown, and one that is no text as hexadecimal
+numbers; --body says how many octets. It goes on until SIGINT (Ctrl-C) or SIGTERM.
+
+{admin}
+exit status: 0 ended by a signal; 1 it can't listen, or the broker's admin interface refuses or
+can't be reached; 2 the command line is wrong
+"""
+
+_BODY: Final = 120
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="stompkit tap",
+        description="Watch the frames between clients and a broker.",
+        epilog=_EPILOG.replace("{admin}", ADMIN_HELP),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--to", type=_address, metavar="HOST:PORT", help="stand before the broker that is there")
+    add(
+        "--listen",
+        type=_listening,
+        default=("127.0.0.1", 0),
+        metavar="HOST:PORT",
+        help="with --to, where clients connect; by default a free port of 127.0.0.1",
+    )
+    add(
+        "--command",
+        dest="commands",
+        action="append",
+        type=str.upper,
+        metavar="NAME",
+        help="only frames of this command; can be given several times",
+    )
+    add(
+        "--destination",
+        metavar="NAME",
+        help="only frames with this destination; with * at the end, with one that begins so",
+    )
+    add("--direction", choices=("received", "sent"), help="only what the broker receives, or sends")
+    add("--body", type=_size, default=_BODY, metavar="N", help="octets of bodies: 120")
+    add("--color", choices=("auto", "always", "never"), default="auto", help="colours: auto")
+    add("--json", action="store_true", help="print a JSON object for each frame")
+    add_admin_options(parser)
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Watch frames until a signal comes."""
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.to is not None and options.admin is not None:
+        made.error("--to is for any broker, --admin for a stompkit one: say one of them")
+    from stompkit._commands.tools.tapping import FrameLines, tap_admin, tap_proxy
+
+    lines = FrameLines(options)
+    if options.to is None:
+
+        def watch(admin: Admin) -> int:
+            return tap_admin(admin, lines)
+
+        return on_admin("tap", options, watch)
+    try:
+        return tap_proxy(options.to, options.listen, lines)
+    except BrokenPipeError:
+        raise  # about that all commands do the same
+    except OSError as error:
+        print(f"stompkit tap: {error.strerror or error}", file=sys.stderr)
+        return 1
+
+
+def _address(text: str) -> tuple[str, int]:
+    from stompkit.testing import parse_address
+
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _listening(text: str) -> tuple[str, int]:
+    """An address to listen on, whose port may be 0."""
+    if not text.endswith(":0"):
+        return _address(text)
+    host, _ = _address(f"{text}1")
+    return host, 0
+
+
+def _size(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**31):
+        raise argparse.ArgumentTypeError("this is a number of octets")
+    return int(text)

@@ -1,0 +1,208 @@
+"""Replace files as a whole, and lock files for as long as a process lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+__all__ = [
+    "GRACE_S",
+    "FileLock",
+    "LockedError",
+    "is_locked",
+    "replacing",
+    "sync_path",
+    "write_atomically",
+]
+
+#: Interval in seconds at which a lock is tried while another process holds it.
+_RETRY_S: Final = 0.05
+#: How long in seconds a process that asks whether a file is locked may be in the way.
+GRACE_S: Final = 0.5
+#: Maximum length in bytes of the line that names the holder of a lock.
+_MAX_HOLDER_BYTES: Final = 512
+
+
+# Replacing.
+
+
+@contextmanager
+def replacing(
+    path: Path, *, mode: int | None = 0o600, durable: bool = True, partial: Path | None = None
+) -> Iterator[BinaryIO]:
+    """Yield a file to write; it replaces *path* when the block ends without an exception.
+
+    Readers see the old content or all of the new one. With *durable* the content and the name are
+    on the disk when this returns. *mode* is the permission of the new file; with None the process's
+    umask decides. *partial* is the path that is written to; by default it has the process id in its
+    name, so that two processes do not write to the same one. Raises OSError, which names the file
+    even if the disk is full.
+    """
+    unfinished = partial or path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(unfinished, "wb", opener=None if mode is None else _private) as file:
+            yield file
+            file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            if durable:
+                os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException as error:
+        # Python does not name the file when the disk is full.
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(unfinished)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_path(path.parent)
+
+
+def write_atomically(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int | None = 0o600,
+    durable: bool = True,
+    partial: Path | None = None,
+) -> None:
+    """Replace the content of a file, as :func:`replacing` does."""
+    with replacing(path, mode=mode, durable=durable, partial=partial) as file:
+        file.write(content)
+
+
+def sync_path(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+# Locks.
+
+
+class LockedError(Exception):
+    """Another process holds the lock; ``holder`` names it."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        """Describe the lock at *path*."""
+        super().__init__(f"{path} is locked by {holder}")
+        self.holder = holder
+
+
+class FileLock:
+    """A lock of the operating system (``flock``) on a file that names its holder.
+
+    It ends with its process, whatever ends that. Each object excludes all others, those of the
+    same process included. The folder of the file has to exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Describe the lock; :meth:`acquire` takes it."""
+        self.path = path
+        self._descriptor: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """True if this object holds the lock."""
+        return self._descriptor is not None
+
+    def acquire(self, timeout_s: float | None = GRACE_S) -> Self:
+        """Take the lock, within *timeout_s* seconds; None waits without a limit.
+
+        By default it waits for a process that only asks, with :func:`is_locked`. Raises
+        LockedError if another process holds it, and OSError.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (descriptor := self._lock(waits=deadline is None)) is None:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise LockedError(self.path, self.holder())
+            time.sleep(_RETRY_S)
+        line = f"{os.getpid()} {socket.gethostname()}\n".encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, line[:_MAX_HOLDER_BYTES], 0)
+        self._descriptor = descriptor
+        return self
+
+    def release(self) -> None:
+        """Release the lock; without effect if it is not held."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        # Closing is not enough where the process was forked and its child still runs.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+    def holder(self) -> str:
+        """Return the process that holds the lock, as far as the file says."""
+        try:
+            words = self.path.read_text(encoding="utf-8", errors="replace").split()
+        except OSError:
+            words = []
+        if len(words) != 2 or not words[0].isdigit():
+            return "another process"
+        return f"process {words[0]} on {words[1]}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _lock(self, *, waits: bool) -> int | None:
+        """Return the descriptor of the locked file; None if another holds it."""
+        how = fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB)
+        while True:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, how)
+                if self._is_current(descriptor):
+                    return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            except BaseException:
+                os.close(descriptor)
+                raise
+            # Somebody removed the file meanwhile: others would lock another one.
+            os.close(descriptor)
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+
+def is_locked(path: Path) -> bool:
+    """Return True if a process holds the lock of that file; it is not disturbed."""
+    try:
+        with open(path, "rb") as file:
+            # A shared lock does not keep others from asking at the same time.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

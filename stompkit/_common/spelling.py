@@ -1,0 +1,20 @@
+"""Suggest what a misspelt word most likely means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+__all__ = ["closest", "suggestion"]
+
+
+def closest(word: str, words: Collection[str]) -> str | None:
+    """Return the one of *words* that *word* most likely means; None if there is none."""
+    found = get_close_matches(word, words, 1)
+    return found[0] if found else None
+
+
+def suggestion(word: str, words: Collection[str]) -> str:
+    """Return what a message about an unknown *word* advises: the closest one, or all."""
+    meant = closest(word, words)
+    return f"did you mean {meant}?" if meant is not None else f"there are {', '.join(words)}"

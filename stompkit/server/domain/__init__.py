@@ -1,0 +1,1 @@
+"""The broker without transport: hosts, destinations and what happens to frames."""

@@ -1,0 +1,1 @@
+"""Queues, and who gets their messages."""

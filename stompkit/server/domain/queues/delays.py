@@ -1,0 +1,319 @@
+"""Messages of a destination whose time has not come."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from stompkit.server.domain.deadlines import Alarm
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.sub_queue import DELAYED, Lane
+from stompkit.server.interfaces import Remove, StoredMessage, StoreError
+
+if TYPE_CHECKING:
+    from stompkit.server.domain.destinations import Destination
+
+__all__ = ["Delays"]
+
+#: Messages read at a time when a queue is opened; only their times are kept.
+_PAGE_MESSAGES: Final = 1_000
+_PAGE_OCTETS: Final = 16 * 1024 * 1024
+#: Messages that are moved at a time: more need not be in memory, nor tried again and again.
+_MOST_MOVED: Final = 100
+#: Places in the heap of what waits no more, beside those of what does.
+_FEW: Final = 64
+#: Seconds until messages that the store could not read or move are tried again.
+_RETRY_S: Final = 1.0
+#: Tells entries of delayed messages that are in memory from others.
+_IN_MEMORY: Final = Lane(DELAYED)
+
+
+class Delays:
+    """Puts messages into their queue when they are due, in the order of their times.
+
+    Those of a persistent queue are in a lane of their own in the store; only their times and
+    places are in memory. They leave it in the unit that puts them into their queue, and wait on
+    where that fails. To take one out from among many takes no longer than to put it in.
+    """
+
+    def __init__(self, queue: Destination) -> None:
+        """Begin with nothing waiting."""
+        self._queue = queue
+        #: By their places, times with messages that are not in the store, and entries whose move
+        #: failed.
+        self._waiting: dict[int, tuple[float, Message | Entry | None]] = {}
+        #: Times and places; those of what waits no more are left out when they come up.
+        self._heap: list[tuple[float, int]] = []
+        #: Places of messages that are in memory, by their identifiers.
+        self._places: dict[str, int] = {}
+        #: Octets of these messages.
+        self.octets = 0
+        #: Times and places of what is being moved, and how many are being read for that.
+        self.moving: dict[Message, tuple[float, int]] = {}
+        self._reads = 0
+        self._retry_at = 0.0
+        self._lane: Lane | None = None
+        self._alarm: Alarm | None = None
+        self._last = 0
+        #: Messages that are on their way into the store, to wait there, and those in memory that
+        #: are part of a unit that is.
+        self.incoming = 0
+        self.incoming_octets = 0
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing waits, or is on its way to do so."""
+        return not (self._waiting or self.incoming)
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        """The lane in the store, if there is one."""
+        return [] if self._lane is None else [self._lane]
+
+    def in_memory(self, after: int, most: int) -> list[tuple[int, Message]]:
+        """The first messages in memory with places above ``after``, by place."""
+        places = (
+            place
+            for place, (_, what) in self._waiting.items()
+            if place > after and isinstance(what, Message)
+        )
+        found = []
+        for place in heapq.nsmallest(most, places):
+            what = self._waiting[place][1]
+            assert isinstance(what, Message)  # others were left out
+            found.append((place, what))
+        return found
+
+    def _add(self, due: float, place: int, what: Message | Entry | None) -> None:
+        self._waiting[place] = (due, what)
+        if isinstance(what, Message):
+            self._places[what.id] = place
+            self.octets += what.size
+        heapq.heappush(self._heap, (due, place))
+
+    def _take(self, place: int) -> tuple[float, Message | Entry | None]:
+        """Have something wait no more."""
+        due, what = self._waiting.pop(place)
+        if isinstance(what, Message):
+            self._places.pop(what.id, None)
+            self.octets -= what.size
+        if len(self._heap) > 2 * len(self._waiting) + _FEW:
+            self._heap = [(due, place) for place, (due, _) in self._waiting.items()]
+            heapq.heapify(self._heap)
+        return due, what
+
+    def _first(self) -> tuple[float, int] | None:
+        """The time and place of what is due next."""
+        heap = self._heap
+        while heap:
+            if heap[0][1] in self._waiting:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
+
+    def restore(self, lane: Lane) -> None:
+        """Learn from the store, while the broker is being opened, what waits."""
+        self._lane = lane
+        store = self._queue.host.broker.store
+        assert store is not None  # it has told of the lane
+        after = 0
+        while stored := store.read(lane.number, after, _PAGE_MESSAGES, _PAGE_OCTETS):
+            for each in stored:
+                after = each.place
+                self._add(each.due_ms / 1000, each.place, None)
+        self._arm()
+
+    def put(self, message: Message) -> None:
+        """Keep a message until it is due."""
+        queue = self._queue
+        if not queue.is_persistent:
+            self._last += 1
+            self._add(message.due, self._last, message)
+            self._arm()
+            return
+        lane = self._lane
+        if lane is None:
+            lane = self._lane = Lane(DELAYED)
+        lane.last_place += 1
+        entry = Entry(message, queue, lane.last_place)
+        entry.lane = lane
+        self.incoming += 1
+        self.incoming_octets += message.size
+        queue.keep(lane, entry)
+
+    def arriving(self, message: Message) -> Entry:
+        """Return an entry for a message that will wait in memory, once :meth:`kept` is called."""
+        self._last += 1
+        entry = Entry(message, self._queue, self._last)
+        entry.lane = _IN_MEMORY
+        self.incoming += 1
+        self.incoming_octets += message.size
+        return entry
+
+    def arrived(self, size: int) -> None:
+        """Count a message no longer among those on their way into the store."""
+        self.incoming -= 1
+        self.incoming_octets -= size
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`Refused` for one that would have to wait for too long."""
+        broker = self._queue.host.broker
+        if message.due > broker.now + broker.config.max_delay_s:
+            raise Refused(
+                f"delay too long: at most {broker.config.max_delay_s:g} seconds", "bad-header"
+            )
+
+    def check_room(self, messages: int) -> None:
+        """Raise :class:`Refused` if that many more can't wait: too many do, or will."""
+        most = self._queue.host.broker.config.max_delayed
+        waiting = len(self._waiting) + self.incoming
+        if waiting + messages > most:
+            raise Refused(
+                f"{self._queue.name} has {waiting} delayed messages already: at most {most}",
+                "queue-full",
+            )
+
+    # For those who look at what waits, or want it sooner.
+
+    @property
+    def first(self) -> tuple[float, int, Message | None] | None:
+        """The time, place and, unless it is in the store, message of what is due next."""
+        first = self._first()
+        if first is None:
+            return None
+        due, place = first
+        what = self._waiting[place][1]
+        return due, place, what.message if isinstance(what, Entry) else what
+
+    def find(self, message_id: str) -> tuple[float, int, Message] | None:
+        """The time, place and message of an identifier, if it waits in memory."""
+        place = self._places.get(message_id)
+        if place is None:
+            return None
+        due, what = self._waiting[place]
+        assert isinstance(what, Message)  # only these have their places noted
+        return due, place, what
+
+    def due_at(self, place: int) -> float | None:
+        """The time of what waits at a place, if it still does."""
+        found = self._waiting.get(place)
+        return None if found is None or isinstance(found[1], Entry) else found[0]
+
+    def hurry(self, place: int, message: Message) -> None:
+        """Put what waits at a place into its queue now."""
+        due, _ = self._take(place)
+        if self._queue.is_persistent:
+            self._move(due, place, message)
+        else:
+            message.due = 0.0
+            self._queue.enqueue(message)
+        self._queue.host.broker.touch(self._queue)
+
+    def drop(self, place: int) -> None:
+        """Wait no more for what waits at a place; the queue forgets it."""
+        self._take(place)
+
+    def kept(self, entry: Entry) -> None:
+        """Wait for the time of a message that the store has, or whose unit it has."""
+        message = entry.message
+        self._add(message.due, entry.place, None if self._queue.is_persistent else message)
+        self._arm()
+
+    def put_off(self, entry: Entry, error: StoreError | None) -> bool:
+        """Note the end of a move, if it is one; says whether the message has to wait on."""
+        moving = self.moving.pop(entry.message, None)
+        if moving is None:
+            return False
+        if error is None:
+            self._arm()
+            return False
+        # A store that was cut off may have moved it all the same: to do that again, to the same
+        # place, is right in both cases.
+        self._again(*moving, entry)
+        return True
+
+    def clear(self) -> None:
+        """Forget all that waits in memory."""
+        self._waiting.clear()
+        self._places.clear()
+        self._heap.clear()
+        self.octets = 0
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _arm(self) -> None:
+        """Have the next one's time noticed."""
+        first = self._first()
+        if first is None or self._reads or self.moving:
+            return
+        if self._alarm is None:
+            self._alarm = Alarm(self._queue.host.broker, self._on_time)
+        self._alarm.set(max(first[0], self._retry_at))
+
+    def _on_time(self) -> None:
+        now = self._queue.host.broker.now
+        ripe: list[tuple[float, int, Message | Entry | None]] = []
+        # Before the ones of last time are done with, none that was to be later overtakes them.
+        if now >= self._retry_at and not (self._reads or self.moving):
+            while len(ripe) < _MOST_MOVED:
+                first = self._first()
+                if first is None or first[0] > now:
+                    break
+                ripe.append((*first, self._take(first[1])[1]))
+        for due, place, what in ripe:
+            if what is None:
+                self._fetch(due, place)
+            elif isinstance(what, Message):
+                what.due = 0.0
+                self._queue.enqueue(what)
+                self._queue.host.broker.touch(self._queue)
+            else:
+                self._move(due, place, what)
+        self._arm()
+
+    def _again(self, due: float, place: int, entry: Entry | None) -> None:
+        """Have a message wait for a store that works; those that come due meanwhile wait, too."""
+        self._add(due, place, entry)
+        self._retry_at = self._queue.host.broker.clock.seconds() + _RETRY_S
+        self._arm()
+
+    def _fetch(self, due: float, place: int) -> None:
+        lane, journal = self._lane, self._queue.host.broker.journal
+        assert lane is not None and journal is not None  # the message is in the store
+        self._reads += 1
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            self._reads -= 1
+            for each in stored:
+                if each.place == place:
+                    self._move(due, place, Message.from_store(each))
+            self._arm()
+
+        def failed(_: StoreError) -> None:
+            self._reads -= 1
+            self._again(due, place, None)
+
+        journal.read(lane.number, place - 1, 1, 1, did, failed)
+
+    def _move(self, due: float, place: int, what: Message | Entry) -> None:
+        """Put a message into its queue, in a unit that keeps no other back; an entry once more."""
+        queue, lane = self._queue, self._lane
+        journal = queue.host.broker.journal
+        assert lane is not None and journal is not None  # the message is in the store
+        journal.record(Remove(lane.number, place))
+        if isinstance(what, Message):
+            what.due = 0.0
+            self.moving[what] = (due, place)
+            queue.enqueue(what)
+        else:
+            assert what.lane is not None  # every entry of a queue has one
+            self.moving[what.message] = (due, place)
+            queue.keep(what.lane, what)
+        journal.cut()

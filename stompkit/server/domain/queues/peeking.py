@@ -1,0 +1,152 @@
+"""A look at the messages of a queue, in their order, a page at a time; it changes nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, Literal, NamedTuple
+
+from mypy_extensions import mypyc_attr
+
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.sub_queue import DELAYED, Lane
+from stompkit.server.interfaces import StoredMessage, StoreError
+
+__all__ = ["Page", "Seen", "State", "peek"]
+
+#: Octets of the store that a page has at most, but for its last message: a page is shorter then
+#: than was asked for, and yet not the last one.
+_PAGE_OCTETS: Final = 16 * 1024 * 1024
+
+State = Literal["ready", "in-flight", "delayed"]
+
+
+class Seen(NamedTuple):
+    """A message where it stands: in the part ``lane`` of its queue, at ``place``."""
+
+    lane: int
+    place: int
+    message: Message
+    deliveries: int
+    state: State
+
+
+# A native class cannot derive from a list.
+@mypyc_attr(native_class=False)
+class Page(list[Seen]):
+    """Messages in their order, and whether there may be others behind them."""
+
+    #: The end of a queue is known by this alone: a page can be short, and full ones can be last.
+    is_last = False
+
+
+def peek(
+    queue: Queue,
+    after: tuple[int, int],
+    limit: int,
+    done: Callable[[Page], None],
+    failed: Callable[[StoreError], None],
+) -> None:
+    """Call ``done`` with up to ``limit`` messages behind a lane and place, at once or later.
+
+    There are fewer if they would take too much memory. Those that are delayed come last, in the
+    order in which they were sent.
+    """
+    _Look(queue, after, limit, done, failed).go_on()
+
+
+class _Look:
+    """One page that is being put together."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        after: tuple[int, int],
+        limit: int,
+        done: Callable[[Page], None],
+        failed: Callable[[StoreError], None],
+    ) -> None:
+        self._queue = queue
+        self._limit = limit
+        self._done = done
+        self._failed = failed
+        self._found = Page()
+        self._octets_left = _PAGE_OCTETS
+        self._in_flight = _in_flight(queue)
+        self._lanes: list[tuple[Lane, int]] = []
+        for lane in [*queue.lanes, *queue.delays.lanes]:
+            if lane.index >= after[0]:
+                self._lanes.append((lane, after[1] if lane.index == after[0] else 0))
+        self._delayed_after = after[1] if after[0] == DELAYED else 0
+
+    @property
+    def _room(self) -> int:
+        return self._limit - len(self._found)
+
+    def go_on(self) -> None:
+        """Look at the next lane, until the page is full or there is none."""
+        while self._lanes and self._room:
+            lane, after = self._lanes.pop(0)
+            if lane.index == DELAYED:
+                self._read(lane, after, "delayed")
+                return
+            self._found += self._in_memory(lane, after)[: self._room]
+            if self._room and lane.stored:
+                self._read(lane, max(after, lane.seen), "ready")
+                return
+        if self._room:
+            self._found += self._delayed()
+        self._found.is_last = self._room > 0
+        self._done(self._found)
+
+    def _in_memory(self, lane: Lane, after: int) -> list[Seen]:
+        first = bisect_right(lane.ready, after, key=_place)
+        entries = list(islice(lane.ready, first, first + self._room))
+        entries += [each for each in lane.back if each.place > after]
+        seen = [
+            Seen(lane.index, each.place, each.message, each.deliveries, "ready") for each in entries
+        ]
+        seen += [
+            Seen(lane.index, each.place, each.message, each.deliveries, "in-flight")
+            for each in self._in_flight
+            if each.lane is lane and each.place > after
+        ]
+        return sorted(seen, key=lambda each: each.place)
+
+    def _read(self, lane: Lane, after: int, state: State) -> None:
+        journal = self._queue.host.broker.journal
+        assert journal is not None  # only a store has what is not in memory
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            self._found += [
+                Seen(lane.index, each.place, Message.from_store(each), each.deliveries, state)
+                for each in stored
+            ]
+            self._octets_left -= sum(each.size for each in stored)
+            if not stored or not self._room:
+                self.go_on()
+            elif self._octets_left > 0:
+                # What is read at a time has bounds of its own, and says nothing of the end.
+                self._read(lane, stored[-1].place, state)
+            else:
+                self._done(self._found)
+
+        journal.read(lane.number, after, self._room, self._octets_left, did, self._failed)
+
+    def _delayed(self) -> list[Seen]:
+        waiting = self._queue.delays.in_memory(self._delayed_after, self._room)
+        return [Seen(DELAYED, place, message, 0, "delayed") for place, message in waiting]
+
+
+def _in_flight(queue: Queue) -> list[Entry]:
+    if not queue.unsettled:
+        return []
+    connections = queue.host.broker.connections
+    return [entry for each in connections for entry in each.ledger if entry.home is queue]
+
+
+def _place(entry: Entry) -> int:
+    return entry.place

@@ -1,0 +1,91 @@
+"""Messages of a queue that somebody takes one at a time, by choice, beside its subscriptions."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.interfaces import Mark
+
+if TYPE_CHECKING:
+    from stompkit.server.domain.queues.queue import Queue
+
+__all__ = ["Puller", "drop", "find", "front", "is_loading", "take"]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Puller:
+    """Somebody who waits for messages: one that is in ``Queue.pullers`` is told of them."""
+
+    def offered(self, queue: Queue) -> None:
+        """Hear, once in a turn, that the queue may have messages now; :func:`take` takes one.
+
+        Called as well where the queue is being removed, and has forgotten who waits.
+        """
+        raise NotImplementedError
+
+
+def front(queue: Queue, most: int) -> list[Entry]:
+    """The messages that could be taken now: up to ``most`` from the front of each lane.
+
+    Of a queue with priorities only those of the highest that there is. What the store has ready
+    is read into memory if need be, and offered then.
+    """
+    now = queue.host.broker.now
+    found: list[Entry] = []
+    if queue.is_held_back:
+        return found
+    for lane in queue.lanes:
+        if lane.back:
+            lane.restore()
+        queue.refill(lane)
+        for entry in islice(lane.ready, most):
+            if not entry.message.is_expired(now):
+                found.append(entry)
+        if found and queue.policy.priority:
+            break
+    return found
+
+
+def is_loading(queue: Queue) -> bool:
+    """Whether the store has messages whose turn it is, and that are not in memory yet."""
+    return queue.is_held_back or any(
+        lane.is_loading or (lane.stored and not lane.ready) for lane in queue.lanes
+    )
+
+
+def find(queue: Queue, message_id: str) -> Entry | None:
+    """The message of that identifier, if it waits in memory."""
+    for lane in queue.lanes:
+        if lane.back:
+            lane.restore()
+        for entry in lane.ready:
+            if entry.message.id == message_id:
+                return entry
+    return None
+
+
+def take(queue: Queue, entry: Entry) -> None:
+    """Take a message that waits in memory; it is to be settled or returned as a delivered one."""
+    _take_out(queue, entry)
+    entry.deliveries += 1
+    lane, journal = entry.lane, queue.host.broker.journal
+    if lane is not None and lane.number and journal is not None:
+        journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
+
+
+def drop(queue: Queue, entry: Entry) -> None:
+    """Forget a message that waits in memory."""
+    _take_out(queue, entry)
+    queue.settled(entry)
+
+
+def _take_out(queue: Queue, entry: Entry) -> None:
+    lane = entry.lane
+    assert lane is not None  # every entry of a queue has one
+    lane.ready.remove(entry)
+    lane.window_octets -= entry.message.size
+    queue.refill(lane)

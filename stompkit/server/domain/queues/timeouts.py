@@ -1,0 +1,101 @@
+"""Consumers that keep messages for too long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stompkit._common import LOOK_S, MOST_GRACE_S
+from stompkit.server.domain.deadlines import Alarm, Deadlines
+from stompkit.server.domain.queues.references import Entry
+
+if TYPE_CHECKING:
+    from stompkit.server.domain.queues.queue import Queue
+
+__all__ = ["AckTimeouts"]
+
+#: Deliveries taken back in one turn.
+_MOST_TAKEN: Final = 100
+
+
+class AckTimeouts:
+    """Takes messages of one queue back that nobody has acknowledged in time.
+
+    A delivery keeps the deadline that it was given, whatever the setting becomes later; so
+    deadlines need not be in the order of deliveries.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        """Begin with nothing delivered."""
+        self._queue = queue
+        self._deadlines: Deadlines[Entry] | None = None
+        #: The deadlines of those that have been given more time, since input of theirs waits.
+        self._missed: dict[Entry, float] = {}
+        self._alarm: Alarm | None = None
+
+    def watch(self, entry: Entry) -> None:
+        """Begin to wait for the acknowledgement of a delivery."""
+        timeout_s = self._queue.policy.ack_timeout_s
+        if timeout_s:
+            self._wait(entry, self._queue.host.broker.now + timeout_s)
+
+    def _wait(self, entry: Entry, until: float) -> None:
+        if self._deadlines is None:
+            self._deadlines = Deadlines()
+            self._alarm = Alarm(self._queue.host.broker, self._on_time)
+        assert self._alarm is not None  # made together
+        self._deadlines.set(entry, until)
+        self._alarm.set(until)
+
+    def forget(self, entry: Entry) -> None:
+        """Wait no more: the entry has been settled, or has come back."""
+        if self._deadlines is not None:
+            self._deadlines.discard(entry)
+            if self._missed:
+                self._missed.pop(entry, None)
+
+    def clear(self) -> None:
+        """Wait for nothing any more: the queue is being removed."""
+        if self._deadlines is not None:
+            self._deadlines.clear()
+        self._missed.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _on_time(self) -> None:
+        deadlines, alarm = self._deadlines, self._alarm
+        assert deadlines is not None and alarm is not None  # who has set the alarm made both
+        now = self._queue.host.broker.now
+        for _ in range(_MOST_TAKEN):
+            first = deadlines.first()
+            if first is None or first[0] > now:
+                break
+            self._end(deadlines, first[1], first[0])
+        first = deadlines.first()
+        if first is not None:
+            alarm.set(first[0])
+
+    def _end(self, deadlines: Deadlines[Entry], entry: Entry, deadline: float) -> None:
+        broker = self._queue.host.broker
+        deadlines.discard(entry)
+        if not entry.key:
+            # Its consumer is gone, and it is about to come back.
+            self._missed.pop(entry, None)
+            return
+        if self._may_be_settled(entry, deadline):
+            deadlines.set(entry, broker.now + LOOK_S)
+            return
+        self._missed.pop(entry, None)
+        if entry.holder is None:
+            broker.take_away(entry)
+        else:
+            # What a transaction has acknowledged is as good as settled while that is open, and
+            # has its whole time again should it be aborted.
+            self.watch(entry)
+
+    def _may_be_settled(self, entry: Entry, deadline: float) -> bool:
+        """Return whether what its consumer has sent, and is not handled, may acknowledge it."""
+        subscription = entry.subscription
+        if subscription is None or not subscription.connection.has_input_waiting:
+            return False
+        missed = self._missed.setdefault(entry, deadline)
+        return self._queue.host.broker.now < missed + MOST_GRACE_S

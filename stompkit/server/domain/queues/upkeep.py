@@ -1,0 +1,319 @@
+"""What operators do with the messages of a queue: drop them, or move them elsewhere.
+
+A sweep goes over the messages that are there when it begins and that nobody has, in their order:
+those in memory first, then those that are only in the store. It goes in steps of a turn each, so
+that clients are served in between, and the operations of one step are one unit of the journal:
+where the broker dies between two of them, no message is lost or doubled.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.names import DURABLES, Kind, canonical
+from stompkit.server.domain.queues.dead_letters import DeadLetter, moved_message, read_dead_letter
+from stompkit.server.domain.queues.durables import DurableQueue
+from stompkit.server.domain.queues.queue import Queue
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.interfaces import StoredMessage, StoreError
+from stompkit.server.selectors import Selector
+
+if TYPE_CHECKING:
+    from stompkit.server.domain.hosts import VirtualHost
+    from stompkit.server.domain.queues.sub_queue import Lane
+
+__all__ = ["Outcome", "Selection", "Sweep", "drop", "move_to", "put_back"]
+
+#: Messages that one step looks at, and octets that it reads of the store.
+_STEP_MESSAGES: Final = 250
+_STEP_OCTETS: Final = 4 * 1024 * 1024
+#: Seconds until a part of a queue that is being loaded is looked at again.
+_PATIENCE_S: Final = 0.01
+
+
+class Selection(NamedTuple):
+    """Which messages are meant: all, or those that have one of ``ids``, that a selector takes."""
+
+    ids: frozenset[str] | None = None
+    selector: Selector | None = None
+    limit: int | None = None
+
+    def takes(self, message: Message) -> bool:
+        """Whether a message is meant."""
+        if self.ids is not None and message.id not in self.ids:
+            return False
+        return self.selector is None or self.selector.takes(message.headers)
+
+
+class Outcome(NamedTuple):
+    """What has become of a sweep: messages that were dealt with, and those that had to stay.
+
+    ``refused`` says why it ended early, or why one had to stay; ``failure`` that the store failed.
+    """
+
+    done: int = 0
+    left: int = 0
+    refused: Refused | None = None
+    failure: StoreError | None = None
+
+
+#: Does something with a message that leaves its queue then; False where it has to stay, and
+#: :class:`Refused` where all that follow have to.
+Act = Callable[[Message], bool]
+
+
+def drop(_: Message) -> bool:
+    """Have a message be no more."""
+    return True
+
+
+def move_to(target: Queue) -> Act:
+    """Have messages go on in another queue, whose limits hold."""
+
+    def act(message: Message) -> bool:
+        copy = moved_message(message, target.name, target.host.broker.now)
+        target.check_room(1, copy.size)
+        target.put(copy)
+        target.host.broker.touch(target)
+        return True
+
+    return act
+
+
+def put_back(host: VirtualHost) -> Act:
+    """Have dead letters go back to where they come from, as the messages that they were."""
+
+    def act(message: Message) -> bool:
+        letter = read_dead_letter(message)
+        if letter is None or letter.first.is_expired(host.broker.now):
+            return False
+        try:
+            target = _home(host, letter.source)
+            if target is None or not _belongs(letter, target):
+                return False
+            first = _as_sent(letter, target)
+            target.check_room(1, first.size)
+        except Refused:
+            return False
+        target.put(first)
+        host.broker.touch(target)
+        return True
+
+    return act
+
+
+class Sweep:
+    """Goes over the messages of one queue once."""
+
+    def __init__(
+        self, queue: Queue, selection: Selection, act: Act, told: Callable[[Outcome], None]
+    ) -> None:
+        """Do nothing yet; ``told`` hears of the end, when the store has everything."""
+        self._queue = queue
+        self._broker = queue.host.broker
+        self._selection = selection
+        self._act = act
+        self._told = told
+        self._outcome = Outcome()
+        #: The lanes that are left, each with the place up to which it is looked at.
+        self._lanes = [(lane, lane.last_place) for lane in queue.lanes]
+        self._cursor = 0
+        self._is_over = False
+        #: Whether a lane is kept from loading, since its messages are on their way elsewhere.
+        self._locked: Lane | None = None
+
+    def start(self) -> None:
+        """Begin, in a turn to come; the queue is not forgotten before the end."""
+        self._queue.holds += 1
+        self._broker.later(0.0, self._step)
+
+    def _step(self) -> None:
+        if self._is_over or not self._lanes or self._is_satisfied:
+            self._finish()
+            return
+        lane, end = self._lanes[0]
+        journal = self._broker.journal
+        if lane.is_loading:
+            if journal is not None and journal.failure is not None:
+                self._fail(journal.failure)
+                return
+            self._broker.later(_PATIENCE_S, self._step)
+            return
+        if lane.back:
+            lane.restore()
+        index = bisect_right(lane.ready, self._cursor, key=_place)
+        if index < len(lane.ready) and lane.ready[index].place <= end:
+            self._take_from_window(lane, index, end)
+        elif lane.stored and max(self._cursor, lane.seen) < end:
+            self._take_from_store(lane, end)
+        else:
+            del self._lanes[0]
+            self._cursor = 0
+            self._broker.later(0.0, self._step)
+
+    @property
+    def _is_satisfied(self) -> bool:
+        limit, ids = self._selection.limit, self._selection.ids
+        done = self._outcome.done
+        return done == limit or (ids is not None and done >= len(ids))
+
+    # Steps.
+
+    def _take_from_window(self, lane: Lane, index: int, end: int) -> None:
+        self._begin_step()
+        ready = lane.ready
+        ready.rotate(-index)
+        taken: list[Entry] = []
+        left: list[Entry] = []
+        for _ in range(min(_STEP_MESSAGES, len(ready) - index)):
+            if ready[0].place > end:
+                break
+            entry = lane.popleft()
+            self._cursor = entry.place
+            if self._deal_with(entry.message):
+                self._queue.withdraw(entry)
+                taken.append(entry)
+            else:
+                left.append(entry)
+        lane.window_octets += sum(entry.message.size for entry in left)
+        ready.extendleft(reversed(left))
+        ready.rotate(index)
+        self._commit(taken)
+
+    def _take_from_store(self, lane: Lane, end: int) -> None:
+        journal = self._broker.journal
+        assert journal is not None  # only a store has what is not in memory
+        # So that nothing is loaded that is about to leave.
+        self._locked = lane
+        lane.is_loading = True
+
+        def did(stored: Sequence[StoredMessage]) -> None:
+            self._begin_step()
+            taken: list[Entry] = []
+            for entry in self._entries(lane, stored, end):
+                if self._deal_with(entry.message):
+                    lane.take_stored(1, entry.message.size)
+                    self._queue.withdraw(entry)
+                    taken.append(entry)
+            self._commit(taken)
+
+        after = max(self._cursor, lane.seen)
+        journal.read(lane.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
+
+    def _entries(self, lane: Lane, stored: Sequence[StoredMessage], end: int) -> Iterator[Entry]:
+        self._cursor = end if not stored else min(end, stored[-1].place)
+        for each in stored:
+            if each.place <= end:
+                entry = Entry(Message.from_store(each), self._queue, each.place)
+                entry.deliveries = each.deliveries
+                entry.lane = lane
+                yield entry
+
+    def _deal_with(self, message: Message) -> bool:
+        """Act on a message, if it is meant; says whether it leaves the queue."""
+        if self._is_over or self._is_satisfied or not self._selection.takes(message):
+            return False
+        outcome = self._outcome
+        try:
+            is_done = self._act(message)
+        except Refused as refused:
+            self._is_over = True
+            self._outcome = outcome._replace(left=outcome.left + 1, refused=refused)
+            return False
+        if is_done:
+            self._outcome = outcome._replace(done=outcome.done + 1)
+        else:
+            self._outcome = outcome._replace(left=outcome.left + 1)
+        return is_done
+
+    # Units.
+
+    def _begin_step(self) -> None:
+        journal = self._broker.journal
+        if journal is not None:
+            journal.cut()
+        self._queue.host.begin_together()
+
+    def _commit(self, taken: list[Entry]) -> None:
+        journal = self._broker.journal
+        self._queue.host.end_together()
+
+        def did(error: StoreError | None) -> None:
+            if error is not None:
+                outcome = self._outcome
+                self._outcome = outcome._replace(done=outcome.done - len(taken))
+                self._fail(error)
+                return
+            self._go_on()
+
+        if journal is not None:
+            if self._act is not drop:
+                # What has been dropped stays so: the store is told again.
+                journal.take(taken)
+            if journal.cut_for(did):
+                return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._unlock()
+        self._broker.touch(self._queue)
+        self._broker.later(0.0, self._step)
+
+    def _unlock(self) -> None:
+        lane, self._locked = self._locked, None
+        if lane is not None:
+            lane.is_loading = False
+            if lane.is_purged:
+                lane.is_purged = False
+                self._queue.purge()
+
+    def _fail(self, error: StoreError) -> None:
+        self._outcome = self._outcome._replace(failure=error)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._unlock()
+        queue = self._queue
+        queue.holds -= 1
+        for lane in queue.lanes:
+            queue.refill(lane)
+        self._broker.touch(queue)
+        self._told(self._outcome)
+
+
+def _home(host: VirtualHost, name: str) -> Queue | None:
+    """The queue or durable subscription that a dead letter comes from, if it can still be."""
+    if not name.startswith(Kind.QUEUE.value):
+        return host.durable_named(name)
+    found = host.destination(name)
+    return found if isinstance(found, Queue) else None
+
+
+def _belongs(letter: DeadLetter, queue: Queue) -> bool:
+    """Whether the source is still what it was: a durable subscription can get another topic."""
+    if not isinstance(queue, DurableQueue) or _is_unknown(letter):
+        return True
+    headers = letter.first.headers
+    topic = canonical(headers["destination"], headers, queue.host.broker.config.dialect)
+    return queue.covers(topic) and queue.selects(letter.first)
+
+
+def _as_sent(letter: DeadLetter, queue: Queue) -> Message:
+    """The message that died, as far as its letter knows it."""
+    if not isinstance(queue, DurableQueue) or not _is_unknown(letter):
+        return letter.first
+    name = queue.record.topic if queue.pattern is None else queue.name
+    return letter.first.moved(name, {})
+
+
+def _is_unknown(letter: DeadLetter) -> bool:
+    """Whether the letter does not know where the message was sent to."""
+    return letter.first.destination.startswith(DURABLES)
+
+
+def _place(entry: Entry) -> int:
+    return entry.place

@@ -1,0 +1,1 @@
+"""Sessions of clients, and what their frames do."""

@@ -1,0 +1,227 @@
+"""Work on very many things is done a part at a time, and others are served in between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from stompkit.server.domain.errors import Refused
+
+if TYPE_CHECKING:
+    from stompkit.server.domain.broker import Broker
+    from stompkit.server.domain.destinations import Destination
+    from stompkit.server.domain.hosts import VirtualHost
+    from stompkit.server.domain.session.connection import Connection
+    from stompkit.server.domain.session.subscriptions import Subscription
+
+__all__ = ["CommitWork", "PatternWork", "Prepared", "Slices"]
+
+_T = TypeVar("_T")
+
+#: Seconds that this may take before others are served, and destinations between two looks at the
+#: clock.
+_TURN_S: Final = 0.003
+_STEP: Final = 32
+
+
+class _Turns:
+    """Takes one step after the other: now, as far as there is time for it, and then later."""
+
+    def __init__(self, broker: Broker, take_step: Callable[[], bool], *, steps: int) -> None:
+        """Do nothing yet; *take_step* returns True if there is more to do.
+
+        The clock is looked at after so many *steps*.
+        """
+        self._broker = broker
+        self._take_step = take_step
+        self._steps = steps
+        self._is_busy = False
+
+    def go_on(self) -> None:
+        """Take steps, unless that is going on already: a step may lead to others."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._work()
+
+    def _work(self) -> None:
+        clock = self._broker.clock
+        began = clock.seconds()
+        while True:
+            for _ in range(self._steps):
+                if not self._take_step():
+                    self._is_busy = False
+                    return
+            if clock.seconds() - began > _TURN_S:
+                self._broker.later(0.0, self._work)
+                return
+
+
+class Slices(Generic[_T]):
+    """Does one thing with each of many, in their order: now, as far as there is time for it."""
+
+    def __init__(self, broker: Broker, act: Callable[[_T], None], *, step: int = _STEP) -> None:
+        """Begin with nothing to do; the clock is looked at after each *step* things."""
+        self._act = act
+        self._left: deque[_T] = deque()
+        self._turns = _Turns(broker, self._take_step, steps=step)
+
+    def add(self, things: Iterable[_T]) -> None:
+        """Have it done with these as well."""
+        self._left.extend(things)
+        self._turns.go_on()
+
+    def finish(self) -> None:
+        """Do all that is left, however long it takes."""
+        while self._left:
+            self._act(self._left.popleft())
+
+    def clear(self) -> None:
+        """Do nothing of what is left."""
+        self._left.clear()
+
+    def _take_step(self) -> bool:
+        if self._left:
+            self._act(self._left.popleft())
+        return bool(self._left)
+
+
+class PatternWork:
+    """Adds subscriptions to all destinations that their patterns match, and removes them.
+
+    A subscription that has ended gets nothing more at once, wherever it still stands.
+    """
+
+    def __init__(self, host: VirtualHost) -> None:
+        """Begin with nothing to do."""
+        self._host = host
+        self._beginning: deque[tuple[Subscription, Callable[[None], None]]] = deque()
+        self._ending: deque[Subscription] = deque()
+        #: What the first that begins has not been added to.
+        self._left: list[Destination] | None = None
+        self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
+
+    def begin(self, subscription: Subscription, done: Callable[[None], None]) -> None:
+        """Add a subscription to all destinations that there are; ``done`` is called at the end."""
+        self._beginning.append((subscription, done))
+        self._turns.go_on()
+
+    def end(self, subscription: Subscription) -> None:
+        """Remove a subscription from all destinations."""
+        subscription.is_over = True
+        self._ending.append(subscription)
+        self._turns.go_on()
+
+    def _take_step(self) -> bool:
+        if self._ending:
+            self._remove_one(self._ending[0])
+        elif self._beginning:
+            self._add_one(*self._beginning[0])
+        return bool(self._beginning or self._ending)
+
+    def _remove_one(self, subscription: Subscription) -> None:
+        home = next(iter(reversed(subscription.homes)), None)
+        if home is None:
+            self._ending.popleft()
+            return
+        matters = home.depends_on_takers
+        home.remove(subscription)
+        if matters or home.is_idle:
+            self._host.broker.touch(home)
+
+    def _add_one(self, subscription: Subscription, done: Callable[[None], None]) -> None:
+        left = self._left
+        if left is None:
+            left = self._left = list(reversed(self._host.destinations.values()))
+        if not left or subscription.is_over:
+            self._left = None
+            self._beginning.popleft()
+            self._host.broker.begin(subscription)
+            done(None)
+            return
+        destination = left.pop()
+        pattern = subscription.pattern
+        assert pattern is not None  # no others are added here
+        if (
+            destination.owner is None
+            and destination not in subscription.homes
+            and pattern.matches(destination.name)
+            and self._host.destinations.get(destination.name) is destination
+        ):
+            destination.add(subscription)
+            destination.offer_to(subscription)
+
+
+class _Commit:
+    """A transaction that waits for the destinations that it sends to."""
+
+    __slots__ = ("done", "kept", "maker", "names")
+
+    def __init__(
+        self, names: deque[str], maker: Connection, done: Callable[[Prepared], None]
+    ) -> None:
+        """Begin with none of them."""
+        self.names = names
+        self.maker = maker
+        self.done = done
+        self.kept: list[Destination] = []
+
+
+class Prepared(NamedTuple):
+    """Destinations that stay until :meth:`CommitWork.let_go`, and what kept others from it."""
+
+    kept: list[Destination]
+    refused: Refused | None
+
+
+class CommitWork:
+    """Makes the destinations that transactions send to, and keeps them until these are over.
+
+    Transactions take turns, so that a small one does not wait for a large one.
+    """
+
+    def __init__(self, host: VirtualHost) -> None:
+        """Begin with nothing to do."""
+        self._host = host
+        self._left: deque[_Commit] = deque()
+        self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
+        self._over: Slices[Destination] = Slices(host.broker, self._let_go_one)
+
+    def begin(
+        self, names: Iterable[str], maker: Connection, done: Callable[[Prepared], None]
+    ) -> None:
+        """Have destinations there for a client; ``done`` is not called if that ends meanwhile."""
+        self._left.append(_Commit(deque(names), maker, done))
+        self._turns.go_on()
+
+    def let_go(self, kept: Iterable[Destination]) -> None:
+        """Keep destinations no longer: those that nobody needs are forgotten."""
+        self._over.add(kept)
+
+    def _let_go_one(self, destination: Destination) -> None:
+        destination.holds -= 1
+        self._host.broker.touch(destination)
+
+    def _take_step(self) -> bool:
+        work = self._left.popleft()
+        if work.maker.is_closing:
+            self.let_go(work.kept)
+            return bool(self._left)
+        refused = None
+        if work.names:
+            try:
+                self._keep(work, work.names.popleft())
+            except Refused as error:
+                refused = error
+        if work.names and refused is None:
+            self._left.append(work)
+        else:
+            work.done(Prepared(work.kept, refused))
+        return bool(self._left)
+
+    def _keep(self, work: _Commit, name: str) -> None:
+        # What is sent to a temporary destination that is gone is dropped later.
+        if not self._host.is_gone(name):
+            destination = self._host.destination(name, work.maker)
+            destination.holds += 1
+            work.kept.append(destination)

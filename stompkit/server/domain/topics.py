@@ -1,0 +1,484 @@
+"""Topics, and fan-out destinations: everybody who listens gets a copy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from stompkit.server.domain.choices import Choice
+from stompkit.server.domain.destinations import Destination
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.messages import Message
+from stompkit.server.domain.queues.delays import Delays
+from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.session.subscriptions import Subscription
+from stompkit.server.interfaces import StoreError
+from stompkit.server.settings.broker import Policy
+
+if TYPE_CHECKING:
+    from stompkit.server.domain.hosts import VirtualHost
+    from stompkit.server.domain.queues.durables import DurableQueue
+    from stompkit.server.domain.session.connection import Connection
+
+__all__ = ["Fanout", "Topic"]
+
+#: The header that says what a copy was sent to.
+_WHENCE: Final = "original-destination"
+
+
+class _Rest:
+    """A message of a topic, and who was offered it so far."""
+
+    __slots__ = (
+        "choice",
+        "durables",
+        "has_durables",
+        "index",
+        "is_gone",
+        "is_late",
+        "is_reserved",
+        "last_serial",
+        "message",
+        "place",
+        "takers",
+        "was_asked",
+    )
+
+    def __init__(
+        self, message: Message, place: int, last_serial: int, choice: Choice | None
+    ) -> None:
+        """Begin with nobody; ``last_serial`` is that of the last subscription that gets it."""
+        self.message = message
+        #: Whether durable subscriptions were asked before the message came.
+        self.was_asked = choice is not None
+        self.choice = Choice(message) if choice is None else choice
+        self.place = place
+        self.last_serial = last_serial
+        self.takers: list[Subscription] | None = None
+        self.index = 0
+        self.durables: list[DurableQueue] | None = None
+        #: Whether all durable subscriptions that take it have it.
+        self.has_durables = False
+        #: Whether it was not offered to everybody in the turn in which it came.
+        self.is_late = False
+        #: Whether the store has yet to keep what else its transaction does.
+        self.is_reserved = False
+        #: Whether the store could not do that: nobody gets it.
+        self.is_gone = False
+
+
+class Topic(Destination):
+    """Each subscriber gets a copy of what is sent while it is subscribed."""
+
+    def __init__(self, name: str, policy: Policy, host: VirtualHost) -> None:
+        """Make a topic without subscribers."""
+        super().__init__(name, policy, host)
+        self.subscriptions: dict[Subscription, None] = {}
+        #: The queues of durable subscriptions.
+        self.durables: dict[DurableQueue, None] = {}
+        self._delays = Delays(self)
+        self._last_place = 0
+        #: Subscriptions with selectors.
+        self._selectors = 0
+        #: Messages that were not yet offered to everybody, since selectors have no time left.
+        #: An empty deque takes as much as all else that a topic without messages has.
+        self._rest: deque[_Rest] | None = None
+        #: Those of them that the store has yet to keep the rest of a transaction for, by place.
+        self._reserved: dict[int, _Rest] | None = None
+        #: Connections that wait for the end of that, in the order in which they are let in.
+        self.blocked: list[Connection] = []
+
+    @property
+    def ready(self) -> int:
+        """Copies that are kept for subscribers who could not take them at once."""
+        return sum(each.home is self for taker in self.subscriptions for each in taker.backlog)
+
+    @property
+    def delayed(self) -> int:
+        """Messages whose time has not come."""
+        return len(self._delays)
+
+    @property
+    def consumers(self) -> int:
+        """Subscriptions; each durable one is a queue of its own."""
+        return len(self.subscriptions)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody listens and nothing waits for its time."""
+        is_used = self.subscriptions or self.durables or self._rest or self.blocked or self.holds
+        return not is_used and self._delays.is_empty
+
+    @property
+    def is_disposable(self) -> bool:
+        """Whether nobody listens but by patterns."""
+        return (
+            self._delays.is_empty
+            and not (self._rest or self.blocked or self.holds)
+            and all(each.pattern is not None for each in self.subscriptions)
+            and all(each.pattern is not None for each in self.durables)
+        )
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`Refused` for a message that would have to wait for too long."""
+        if message.due:
+            self._delays.check(message)
+
+    def check_delays(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` if that many more messages can't wait for their time.
+
+        They do so in memory, and have the limit of a queue there.
+        """
+        self._delays.check_room(messages)
+        most = min(self.policy.max_queue_bytes, self.policy.max_memory_queue_bytes)
+        octets = self._delays.octets + self._delays.incoming_octets
+        if octets + size > most:
+            raise Refused(
+                f"{self.name} is full: {octets} octets of delayed messages wait in it",
+                "queue-full",
+            )
+
+    def put(self, message: Message, choice: Choice | None = None) -> None:
+        """Hand a message to everybody, or when its time has come.
+
+        That is now, or, if the store has to keep it for durable subscriptions, when it does.
+        ``choice`` is what these were asked before, if they were.
+        """
+        journal = self.host.broker.journal
+        if self.durables and journal is not None:
+            was_busy = self.is_busy
+            entry = self.reserve(message, choice)
+            # Who sends more need not wait for the store: that comes after this one.
+            self.is_busy = was_busy or bool(self._rest and not self._rest[-1].has_durables)
+            if entry is not None and journal.is_recording:
+                journal.follow(entry)
+            elif entry is not None:
+                self.put_done(entry, None)
+            return
+        self.received += 1
+        ttl_s = self.policy.message_ttl_s
+        now = self.host.broker.now
+        if ttl_s and not message.expires:
+            message.expires = max(now, message.due) + ttl_s
+        if message.due > now:
+            self._delays.put(message)
+        else:
+            self.enqueue(message, choice)
+
+    def reserve(self, message: Message, choice: Choice | None = None) -> Entry | None:
+        """Take a message of a transaction, which :meth:`put_done` hands to everybody.
+
+        What comes after it waits until then. Durable subscriptions get their copies at once, as
+        part of the transaction. Returns ``None`` for a message that has expired.
+        """
+        self.received += 1
+        ttl_s = self.policy.message_ttl_s
+        broker = self.host.broker
+        if ttl_s and not message.expires:
+            message.expires = max(broker.now, message.due) + ttl_s
+        if message.due > broker.now:
+            return self._delays.arriving(message)
+        if message.is_expired(broker.now):
+            return None
+        self._last_place += 1
+        rest = _Rest(message, self._last_place, broker.last_subscription, choice)
+        rest.is_late = rest.is_reserved = True
+        # The store is to have all copies together, whatever waits for its turn.
+        self._offer_to_durables(rest)
+        if self._rest is None:
+            self._rest = deque()
+        self._rest.append(rest)
+        if self._reserved is None:
+            self._reserved = {}
+        self._reserved[rest.place] = rest
+        self.is_busy = True
+        return Entry(message, self, rest.place)
+
+    def put_done(self, entry: Entry, error: StoreError | None) -> None:
+        """Hand a message that :meth:`reserve` has taken to everybody, or forget it."""
+        if entry.lane is not None:
+            self._delays.arrived(entry.message.size)
+            if error is None:
+                self._delays.kept(entry)
+            return
+        rest = None if self._reserved is None else self._reserved.pop(entry.place, None)
+        if rest is None:
+            return
+        if not self._reserved:
+            self._reserved = None
+        rest.is_reserved = False
+        rest.is_gone = error is not None
+        rest.last_serial = self.host.broker.last_subscription
+        self.host.broker.touch(self)
+
+    def enqueue(self, message: Message, choice: Choice | None = None) -> None:
+        """Hand a message to every subscriber, or keep it for those that can't take it now."""
+        if message.is_expired(self.host.broker.now):
+            return
+        self._last_place += 1
+        if self._selectors or self.durables or self._rest:
+            self._offer_in_turn(message, choice)
+            return
+        delivered = 0
+        for subscription in list(self.subscriptions):
+            entry = Entry(message, self, self._last_place)
+            if not subscription.backlog and subscription.wants_copy():
+                subscription.deliver(entry)
+                delivered += 1
+            elif not subscription.is_over:
+                self._hold(subscription, entry)
+        self.delivered += delivered
+
+    def _offer_in_turn(self, message: Message, choice: Choice | None) -> None:
+        """Hand a message to everybody now, or after others that selectors had no time for."""
+        rest = _Rest(message, self._last_place, self.host.broker.last_subscription, choice)
+        if self._rest:
+            rest.is_late = True
+        elif self._offer(rest):
+            return
+        if self._rest is None:
+            self._rest = deque()
+        self._rest.append(rest)
+        self.is_busy = True
+
+    def pump(self) -> None:
+        """Go on with what selectors had no time for."""
+        while self._rest:
+            first = self._rest[0]
+            if first.is_reserved:
+                return
+            if not (first.is_gone or self._offer(first)):
+                self.is_busy = True
+                return
+            self._rest.popleft()
+        if self.is_busy:
+            self.is_busy = False
+            self.host.broker.has_room(self)
+
+    def let_in(self) -> None:
+        """Have those go on, in their order, who wait for the end of what was sent before."""
+        while self.blocked and not self.is_busy:
+            self.blocked.pop(0).try_again()
+
+    def _offer(self, rest: _Rest) -> bool:
+        """Hand a message to those who have not got it; says whether these were all."""
+        message = rest.message
+        takers = rest.takers
+        if takers is None:
+            takers = rest.takers = list(self.subscriptions)
+        time = self.host.broker.selector_time
+        is_timed = False
+        verdicts: dict[object, bool] = {}
+        for index in range(rest.index, len(takers)):
+            subscription = takers[index]
+            selector = subscription.selector
+            if selector is not None:
+                if not time.is_left:
+                    rest.index = index
+                    rest.is_late = True
+                    time.postpone(self, has_begun=is_timed)
+                    return False
+                if not is_timed:
+                    is_timed = True
+                    time.begin()
+                verdict = verdicts.get(selector.condition)
+                if verdict is None:
+                    verdict = verdicts[selector.condition] = selector.takes(message.headers)
+                    time.charge(subscription.connection, selector.cost)
+                if not verdict:
+                    continue
+            if rest.is_late and not self._is_for(rest, subscription):
+                continue
+            self._give(subscription, Entry(message, self, rest.place))
+        rest.index = len(takers)
+        return self._offer_to_durables(rest)
+
+    def _is_for(self, rest: _Rest, subscription: Subscription) -> bool:
+        """Return whether somebody was subscribed when a message came, and still is."""
+        return subscription.serial <= rest.last_serial and subscription in self.subscriptions
+
+    def _give(self, subscription: Subscription, entry: Entry) -> None:
+        if not subscription.backlog and subscription.wants_copy():
+            subscription.deliver(entry)
+            self.delivered += 1
+        elif not subscription.is_over:
+            self._hold(subscription, entry)
+
+    def _offer_to_durables(self, rest: _Rest) -> bool:
+        """Hand a message to all durable subscriptions that take it, once all have been asked."""
+        if rest.has_durables:
+            return True
+        durables = rest.durables
+        if durables is None:
+            durables = rest.durables = list(self.durables)
+        if not self._ask(rest, durables):
+            rest.is_late = True
+            return False
+        choice = rest.choice
+        for durable in durables:
+            if durable in self.durables and choice.takes(durable):
+                durable.offer(rest.message)
+        rest.has_durables = True
+        return True
+
+    def _ask(self, rest: _Rest, durables: Iterable[DurableQueue]) -> bool:
+        """Ask durable subscriptions which were not asked; says whether there was time for all.
+
+        Where they were asked before the message came, the few that were made since then are asked
+        at once: its sender is told that it is kept.
+        """
+        time = self.host.broker.selector_time
+        choice = rest.choice
+        unasked = choice.unasked(durables)
+        if unasked:
+            time.begin()
+        for durable in unasked:
+            if not (rest.was_asked or time.is_left):
+                time.postpone(self, has_begun=True)
+                return False
+            choice.ask(durable)
+            assert durable.selector is not None  # others are not to be asked
+            time.charge(None, durable.selector.cost)
+        return True
+
+    def _hold(self, subscription: Subscription, entry: Entry) -> None:
+        if self._is_full_for(subscription, entry.message.size):
+            self._hold_if_possible(subscription, entry)
+        else:
+            subscription.enqueue(entry)
+
+    def _is_full_for(self, subscription: Subscription, size: int) -> bool:
+        """Whether one more message of that size is too much for what waits for a subscriber."""
+        policy = self.policy
+        return (
+            len(subscription.backlog) >= policy.max_topic_backlog
+            or subscription.backlog_bytes + size > policy.max_topic_backlog_bytes
+            or subscription.connection.backlog >= self.host.broker.config.max_connection_backlog
+        )
+
+    def _hold_if_possible(self, subscription: Subscription, entry: Entry) -> None:
+        """Hold a message for a subscriber for whom too much waits, as the policy says."""
+        size = entry.message.size
+        # It may take some of that by now, and what has expired does not count.
+        subscription.catch_up(self.host.broker.now)
+        if not subscription.backlog and subscription.wants_copy():
+            subscription.deliver(entry)
+            self.delivered += 1
+            return
+        policy = self.policy
+        if policy.slow_reader == "drop-oldest" and size <= policy.max_topic_backlog_bytes:
+            while subscription.backlog and self._is_full_for(subscription, size):
+                subscription.drop_oldest()
+            if self._is_full_for(subscription, size):
+                # It is the connection for which too much waits.
+                subscription.connection.drop_from_longest_backlog()
+        if not self._is_full_for(subscription, size):
+            subscription.enqueue(entry)
+            return
+        # No other message is lost for one that can't be held.
+        subscription.lose(entry)
+        if policy.slow_reader == "disconnect":
+            self.host.broker.disconnect(
+                subscription.connection,
+                f"too slow: {len(subscription.backlog)} messages of {self.name} wait for it",
+                "slow-reader",
+            )
+
+    def add(self, subscription: Subscription) -> None:
+        """Begin to deliver to a subscription."""
+        subscription.homes[self] = None
+        self.subscriptions[subscription] = None
+        self._selectors += subscription.selector is not None
+
+    def remove(self, subscription: Subscription) -> None:
+        """Deliver no more to a subscription."""
+        subscription.homes.pop(self, None)
+        if subscription in self.subscriptions:
+            del self.subscriptions[subscription]
+            self._selectors -= subscription.selector is not None
+
+    def clear(self) -> None:
+        """Let go of who is subscribed, and forget what waits for its time."""
+        for subscription in list(self.subscriptions):
+            self.remove(subscription)
+        self.durables.clear()
+        self._delays.clear()
+        self._rest = self._reserved = None
+        self.is_busy = False
+        if self.blocked:
+            self.host.broker.has_room(self)
+
+
+class Fanout(Destination):
+    """Copies what it gets to its child queues, and keeps nothing itself."""
+
+    def __init__(self, name: str, policy: Policy, host: VirtualHost, children: list[str]) -> None:
+        """Make a destination with the children that the configuration names."""
+        super().__init__(name, policy, host)
+        self.children = dict.fromkeys(children)
+        #: Seconds that copies live in the children that one was made for, 0 for as they say.
+        self._ttls: dict[str, float] = {}
+
+    def configure(self, policy: Policy) -> None:
+        """Go by other settings from now on."""
+        super().configure(policy)
+        self._ttls.clear()
+
+    def _ttl_s(self, child: str) -> float:
+        """The shorter of what is set for the fan-out and for a child; 0 if the fan-out has none."""
+        found = self._ttls.get(child)
+        if found is None:
+            own = self.host.own_ttl_s(self.name)
+            found = self._ttls[child] = min(own, self.host.own_ttl_s(child) or own)
+        return found
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no children that it would have to remember."""
+        return not self.children
+
+    def check(self, message: Message) -> None:
+        """Raise :class:`Refused` for a message that is not for one of the children."""
+        for queue in self._queues():
+            queue.check(message)
+
+    def shares(self, message: Message) -> Iterable[tuple[Destination, int]]:
+        """The children, each with a copy that says whence it comes."""
+        more = len(_WHENCE) + len(self.name)
+        return [(queue, message.size + more + len(queue.name)) for queue in self._queues()]
+
+    def check_room(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` unless every child has room."""
+        more = len(_WHENCE) + len(self.name)
+        for queue in self._queues():
+            queue.check_room(messages, size + messages * (more + len(queue.name)))
+
+    def check_delays(self, messages: int, size: int) -> None:
+        """Raise :class:`Refused` if they can't wait for their time in one of the children."""
+        for queue in self._queues():
+            queue.check_delays(messages, size)
+
+    def put(self, message: Message) -> None:
+        """Put a copy into each child, or, where the store can't keep one, into none."""
+        self.received += 1
+        self.host.together(lambda: self._put_copies(message))
+
+    def _put_copies(self, message: Message) -> None:
+        for queue in self._queues():
+            copy = message.moved(queue.name, {_WHENCE: self.name})
+            copy.expires, copy.due = message.expires, message.due
+            ttl_s = self._ttl_s(queue.name)
+            if ttl_s and not copy.expires:
+                copy.expires = max(self.host.broker.now, copy.due) + ttl_s
+            queue.put(copy)
+            self.delivered += 1
+
+    def _queues(self) -> list[Destination]:
+        queues = []
+        for child in self.children:
+            queue = self.host.destination(child)
+            # So that it is neither forgotten meanwhile nor left behind empty.
+            self.host.broker.touch(queue)
+            queues.append(queue)
+        return queues

@@ -1,0 +1,1 @@
+"""Transports: endpoints, TLS, the PROXY protocol and fair scheduling."""

@@ -1,0 +1,189 @@
+"""Where a broker listens: its endpoints, by what is spoken there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.interfaces import (
+    IListeningPort,
+    IProtocolFactory,
+    IReactorCore,
+    IReactorTime,
+)
+from twisted.logger import Logger
+
+from stompkit.server.listen.endpoints import PROXIED, accept_few, endpoint_of
+from stompkit.server.listen.fair_poller import share_turns
+from stompkit.server.listen.protocol import BrokerFactory
+from stompkit.server.settings.beanstalk import BeanstalkSettings
+from stompkit.server.settings.process import Endpoint, Settings
+
+if TYPE_CHECKING:
+    from stompkit.server.beanstalk import BeanstalkFactory
+
+__all__ = ["CantListen", "Listeners", "addresses"]
+
+_log: Final = Logger()
+
+#: What is spoken: the name that the announce file has for it, and what the log says.
+_STOMP: Final = ("endpoints", "listening on {address}")
+_WEBSOCKET: Final = ("websocket", "listening for WebSockets on {address}")
+_BEANSTALK: Final = ("beanstalk", "listening on {address} for beanstalk")
+
+
+class CantListen(Exception):
+    """An endpoint can't be listened on; the message says which one, and why."""
+
+
+class _Listener(NamedTuple):
+    """One endpoint that is listened on."""
+
+    spoken: tuple[str, str]
+    where: Endpoint
+    port: IListeningPort
+
+
+class Listeners:
+    """All endpoints of a broker for clients, of whatever protocol."""
+
+    def __init__(
+        self, settings: Settings, factory: BrokerFactory, clock: IReactorTime, reactor: IReactorTime
+    ) -> None:
+        """Listen nowhere yet; clients' deadlines go by ``clock``, ends of WebSockets do not."""
+        self._settings = settings
+        self._factory = factory
+        self._clock = clock
+        self._reactor = reactor
+        self._listeners: list[_Listener] = []
+        self._beanstalk: BeanstalkFactory | None = None
+        self._is_stopped = False
+
+    async def listen(self) -> bool:
+        """Listen everywhere; says whether that was done before it was stopped.
+
+        Raises :class:`CantListen`.
+        """
+        reactor = cast("IReactorCore", self._reactor)
+        share_turns(reactor)
+        for spoken, where, factory in self._wanted():
+            try:
+                port = await endpoint_of(reactor, where.endpoint, where.proxies).listen(factory)
+            except Exception as error:
+                raise CantListen(f"can't listen on {where.endpoint}: {_why(error)}") from error
+            accept_few(port)
+            self._listeners.append(_Listener(spoken, where, port))
+            if self._is_stopped:
+                await self.stop()
+                return False
+        for listener in self._listeners:
+            self._tell(listener)
+        return True
+
+    def _wanted(self) -> Iterator[tuple[tuple[str, str], Endpoint, IProtocolFactory]]:
+        """What to speak, where, and who does."""
+        settings = self._settings
+        for where in settings.listening:
+            yield _STOMP, where, self._factory
+        for each in settings.websockets:
+            # Not before it is wanted: wsproto is an extra.
+            from stompkit.server.websocket import WebSocketFactory
+
+            factory = WebSocketFactory(
+                self._factory, each, self._clock, closing_clock=self._reactor
+            )
+            yield _WEBSOCKET, Endpoint(endpoint=each.endpoint), factory
+        beanstalk = settings.beanstalk
+        if beanstalk.endpoints:
+            # Not before it is wanted: most brokers are without.
+            from stompkit.server.beanstalk import BeanstalkFactory
+
+            self._beanstalk = BeanstalkFactory(self._factory.broker, beanstalk, self._clock)
+            for description in beanstalk.endpoints:
+                yield _BEANSTALK, Endpoint(endpoint=description), self._beanstalk
+
+    def change_beanstalk(self, new: BeanstalkSettings) -> None:
+        """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
+        if self._beanstalk is not None:
+            self._beanstalk.hub.configure(new)
+            self._factory.broker.flush()
+
+    def announcement(self) -> dict[str, object]:
+        """Where it listens, by what is spoken; ``endpoints`` has those for STOMP by TCP."""
+        said: dict[str, object] = {"endpoints": []}
+        for spoken in (_STOMP, _WEBSOCKET, _BEANSTALK):
+            if ports := self._ports(spoken):
+                said[spoken[0]] = addresses(ports)
+        return said
+
+    def __str__(self) -> str:
+        """Where it listens for STOMP by TCP, on one line."""
+        places = addresses(self._ports(_STOMP))
+        return ", ".join(":".join(str(part) for part in each.values()) for each in places)
+
+    def _ports(self, spoken: tuple[str, str]) -> list[IListeningPort]:
+        return [each.port for each in self._listeners if each.spoken is spoken]
+
+    async def stop(self) -> None:
+        """Listen no more, and not later either."""
+        self._is_stopped = True
+        listeners, self._listeners = self._listeners, []
+        for each in listeners:
+            stopped = each.port.stopListening()
+            if stopped is not None:
+                await stopped
+
+    # What is said about it.
+
+    def _tell(self, listener: _Listener) -> None:
+        address = listener.port.getHost()
+        _log.info(listener.spoken[1], address=address)
+        if not _is_reachable(address):
+            return
+        auth, where = self._settings.auth, listener.where
+        if listener.spoken is not _BEANSTALK and not (auth.is_checked or auth.anonymous):
+            _log.warn(
+                "anybody who can reach port {port} from elsewhere is let in, and may do"
+                " everything: add --auth, or --anonymous if that is meant",
+                port=address.port,
+            )
+        # Only these can say whom they believe.
+        is_believing = where.endpoint.startswith(PROXIED) and not where.proxies
+        if listener.spoken is _STOMP and is_believing:
+            _log.warn(
+                "anybody who can reach port {port} from elsewhere can say that he is at another"
+                " address: list the load balancers in proxies, in [[listen]]",
+                port=address.port,
+            )
+
+
+def _why(error: Exception) -> str:
+    """The reason in words that say what to do, where that is known."""
+    reason = getattr(error, "socketError", None)
+    if getattr(reason, "errno", None) != errno.EADDRINUSE:
+        return str(error)
+    return (
+        "the address is in use. Stop the process that listens there, or choose another address"
+        " with --endpoint or in the file of --config."
+    )
+
+
+def addresses(ports: Sequence[IListeningPort]) -> list[dict[str, object]]:
+    """Where ports are: host and port, or the path of a socket in the file system."""
+    return [
+        {"host": host.host, "port": host.port}
+        if isinstance(host, IPv4Address | IPv6Address)
+        else {"path": os.fsdecode(getattr(host, "name", b"") or b"")}
+        for host in (port.getHost() for port in ports)
+    ]
+
+
+def _is_reachable(address: object) -> TypeGuard[IPv4Address | IPv6Address]:
+    """Whether others than this machine may connect there."""
+    if not isinstance(address, IPv4Address | IPv6Address):
+        return False
+    return not ip_address(address.host.partition("%")[0]).is_loopback

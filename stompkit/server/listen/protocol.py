@@ -1,0 +1,416 @@
+"""The broker's Twisted shell: transports and clocks around the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol as TypingProtocol
+from typing import cast
+
+from twisted.internet.interfaces import (
+    IAddress,
+    IHalfCloseableDescriptor,
+    IHalfCloseableProtocol,
+    IPushProducer,
+    IReactorTime,
+    ISSLTransport,
+    ITCPTransport,
+)
+from twisted.internet.protocol import Factory, Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from stompkit._common import PeerDeadline, can_write, has_unread
+from stompkit.frames import RemoteProtocolError
+from stompkit.server.domain.broker import Broker
+from stompkit.server.domain.session.connection import Connection
+from stompkit.server.interfaces import (
+    Authenticator,
+    Authoriser,
+    Clock,
+    MessageStore,
+    StoreError,
+    StoreRunner,
+    Timer,
+)
+from stompkit.server.listen.fair_poller import ANONYMOUS
+from stompkit.server.listen.paced_timers import OneByOne
+from stompkit.server.listen.tls import diagnose_plain, diagnose_tls_failure, peer_certificate
+from stompkit.server.process.rate_limited_log import SparseLog
+from stompkit.server.settings.broker import BrokerConfig
+
+__all__ = ["BrokerFactory", "BrokerProtocol", "StreamTransport"]
+
+
+class StreamTransport(TypingProtocol):
+    """What the protocol uses of a stream transport, TCP or TLS."""
+
+    def write(self, data: bytes) -> None:
+        """Send octets."""
+
+    def loseConnection(self) -> None:
+        """Close, when everything is sent."""
+
+    def abortConnection(self) -> None:
+        """Close at once."""
+
+    def loseWriteConnection(self) -> None:
+        """Close the sending half."""
+
+    def pauseProducing(self) -> None:
+        """Stop reading."""
+
+    def resumeProducing(self) -> None:
+        """Read again."""
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:  # noqa: FBT001 (Twisted's)
+        """Say who is to be paused when the buffer is full."""
+
+    def unregisterProducer(self) -> None:
+        """End what a producer began."""
+
+    def getPeer(self) -> IAddress:
+        """Return the address of the peer."""
+
+
+@implementer(IPushProducer, IHalfCloseableProtocol)
+class BrokerProtocol(Protocol):
+    """One client's transport, as the outlet of a :class:`Connection`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        clock: IReactorTime,
+        peer: str = "",
+        *,
+        connection: type[Connection] = Connection,
+        closing_clock: Clock | None = None,
+        login_clock: Clock | None = None,
+    ) -> None:
+        """Wait for the transport; ``peer`` is the address that the client is counted under.
+
+        ``connection`` and ``closing_clock`` are as in :class:`BrokerFactory`; ``login_clock`` is
+        what the deadline for CONNECT goes by, ``clock`` if not given.
+        """
+        self._broker = broker
+        self._clock = clock
+        given = cast("Clock", clock)
+        self._closing_clock = given if closing_clock is None else closing_clock
+        self._login_clock = given if login_clock is None else login_clock
+        self.peer = peer
+        #: The user's name, empty for a stranger: see :mod:`stompkit.server.listen.fair_poller`.
+        self.who = ""
+        self._connection = connection(broker, self, clock.seconds())
+        self._timer: Timer | PeerDeadline | None = None
+        self._paused = False
+        self._closing = False
+        self._backlog_bytes = 0
+        #: Why nothing is read now: the connection has to wait, or its replies pile up.
+        self._is_suspended = False
+        self._is_choked = False
+        self._read_ended = False
+        self._half_closed = False
+        self._is_new = True
+
+    @property
+    def _stream(self) -> StreamTransport:
+        return cast("StreamTransport", self.transport)
+
+    def limit_writes(self, limit_bytes: int) -> None:
+        """Write several frames at once only if they have at most this many bytes together."""
+        self._connection.limit_writes(limit_bytes)
+
+    # What Twisted calls.
+
+    def connectionMade(self) -> None:
+        """Begin, with a deadline for CONNECT."""
+        if ITCPTransport.providedBy(self.transport):
+            # One write holds all of a turn; waiting for more could only delay it.
+            self.transport.setTcpNoDelay(True)
+        self._stream.registerProducer(self, True)
+        self._connection.opened()
+        if not self._closing:
+            self._give_time(
+                self._login_clock,
+                self._broker.config.login_timeout_s,
+                lambda: self.has_unread,
+                self._login_timeout,
+            )
+        self._broker.flush()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Hand a chunk to the connection, and end the broker's turn."""
+        connection = self._connection
+        if self._is_new:
+            self._is_new = False
+            mistake = diagnose_plain(data)
+            if mistake is not None:
+                connection.fail(mistake, "wrong-protocol")
+        connection.receive(data, self._clock.seconds())
+        self._broker.flush()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Give back what the client had."""
+        mistake = None if reason is None else diagnose_tls_failure(reason)
+        if mistake is not None:
+            self.refusals.info(
+                "{peer} lost: {mistake}", peer=self._stream.getPeer(), mistake=mistake
+            )
+        self._closing = True
+        self._cancel()
+        self._connection.lost()
+        self._broker.flush()
+
+    def readConnectionLost(self) -> None:
+        """Answer what the client has sent before it closed its end, then close ours."""
+        self._read_ended = True
+        if self._half_closed:
+            # Ours was closed first. Twisted leaves it to the protocol to see that nothing is left.
+            self._stream.loseConnection()
+            return
+        self._connection.ended(self._clock.seconds())
+        self._broker.flush()
+
+    def writeConnectionLost(self) -> None:
+        """Do nothing: this end was closed by :meth:`close`."""
+
+    def pauseProducing(self) -> None:
+        """Let messages wait in their queues: the transport's buffer is full."""
+        self._paused = True
+        self._connection.set_writable(False, self._clock.seconds())
+
+    def resumeProducing(self) -> None:
+        """Go on: the transport's buffer is empty."""
+        if self._is_choked:
+            self._is_choked = False
+            self._read_or_not()
+        self._paused = False
+        self._backlog_bytes = 0
+        if self._closing:
+            self._cancel()
+            self._close_stream()
+            return
+        self._connection.set_writable(True, self._clock.seconds())
+        self._broker.flush()
+
+    def stopProducing(self) -> None:
+        """Do nothing: ``connectionLost`` follows."""
+
+    # What a transport calls that knows more of the client than a stream does.
+
+    @property
+    def refusals(self) -> SparseLog:
+        """What is said of clients that are turned away."""
+        return self._broker.refusals
+
+    @property
+    def failure(self) -> RemoteProtocolError | None:
+        """Why the connection was closed with an ERROR, once it has been."""
+        return self._connection.failure
+
+    def fail(self, message: str, code: str) -> None:
+        """Send ERROR and close."""
+        self._connection.fail(message, code)
+        self._broker.flush()
+
+    # What the connection calls: the Outlet.
+
+    def write(self, data: bytes) -> None:
+        """Send octets; a client that lets too many replies pile up is not read any more."""
+        if self._paused:
+            self._backlog_bytes += len(data)
+            over = self._backlog_bytes > self._broker.config.max_reply_backlog_bytes
+            if over and not self._is_choked:
+                self._is_choked = True
+                self._read_or_not()
+        self._stream.write(data)
+
+    def logged_in(self) -> None:
+        """Have the deadline for CONNECT give way to those of heart-beats."""
+        self.who = self._connection.user.name or ANONYMOUS
+        self._schedule()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the client's octets are read as they come."""
+        return not (self._is_suspended or self._is_choked)
+
+    @property
+    def has_unread(self) -> bool:
+        """Return whether octets of the client wait in the kernel."""
+        return has_unread(self.transport)
+
+    def pause(self) -> None:
+        """Read no more from the client, until :meth:`resume`."""
+        self._is_suspended = True
+        self._read_or_not()
+
+    def resume(self) -> None:
+        """Read from the client again."""
+        self._is_suspended = False
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._read_ended:
+            return
+        if self.is_reading:
+            self._stream.resumeProducing()
+        else:
+            self._stream.pauseProducing()
+
+    def certificate(self) -> bytes | None:
+        """The client's verified TLS certificate as DER, if it has shown one."""
+        return peer_certificate(self.transport)
+
+    def close(self) -> None:
+        """Close after what was written, and linger until the client has had time to read it."""
+        if self._closing:
+            return
+        self._closing = True
+        self._cancel()
+        if self._is_suspended:
+            # Unread octets would reset the connection, and nobody waits for them any more.
+            self.resume()
+        stream = self._stream
+        failure = self._connection.failure
+        if failure is not None:
+            self.refusals.info(
+                "{peer} refused: {code}: {reason}",
+                peer=stream.getPeer(),
+                code=failure.code,
+                reason=failure.message,
+            )
+        if self._paused:
+            # The last frame waits behind others; resumeProducing tells when they are gone.
+            self._give_time(
+                self._closing_clock,
+                self._broker.config.drain_timeout_s,
+                lambda: can_write(stream),
+                stream.abortConnection,
+            )
+        else:
+            self._close_stream()
+
+    def _close_stream(self) -> None:
+        stream = self._stream
+        stream.unregisterProducer()
+        half_closes = IHalfCloseableDescriptor.providedBy(stream) and not self._read_ended
+        if half_closes and not ISSLTransport.providedBy(stream):
+            # Closing at once would reset the connection where octets of the client are still
+            # unread, and the reset would overtake the last frame. TLS can't be half closed: its
+            # transport offers what that of TCP beneath it can do.
+            self._half_closed = True
+            stream.loseWriteConnection()
+        else:
+            stream.loseConnection()
+        linger_s = self._broker.config.linger_s
+        self._timer = self._closing_clock.callLater(linger_s, stream.abortConnection)
+
+    # Deadlines.
+
+    def _give_time(
+        self,
+        clock: Clock,
+        delay_s: float,
+        has_moved: Callable[[], bool],
+        end: Callable[[], object],
+    ) -> None:
+        """Have the client's time limited; ``has_moved`` says whether it has to be looked at."""
+        self._timer = deadline = PeerDeadline(clock, has_moved, end)
+        deadline.start(delay_s)
+
+    def _login_timeout(self) -> None:
+        self._timer = None
+        seconds = self._broker.config.login_timeout_s
+        self._connection.fail(f"no CONNECT within {seconds:g} seconds", "login-timeout")
+        self._broker.flush()
+
+    def _schedule(self) -> None:
+        """Set the timer for the next heart-beat deadline."""
+        self._cancel()
+        deadline = self._connection.next_deadline()
+        if deadline is not None:
+            delay = max(0.0, deadline - self._clock.seconds())
+            clock = cast("Clock", self._clock)
+            self._timer = clock.callLater(delay, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        self._connection.on_deadline(self._clock.seconds())
+        self._broker.flush()
+        if not self._closing:
+            self._schedule()
+
+    def _cancel(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+
+class BrokerFactory(Factory):
+    """Makes a :class:`BrokerProtocol` for each client; give it to a Twisted endpoint."""
+
+    noisy = False
+
+    def __init__(
+        self,
+        config: BrokerConfig | None = None,
+        clock: IReactorTime | None = None,
+        *,
+        store: MessageStore | None = None,
+        runner: StoreRunner | None = None,
+        sync_interval_s: float | None = None,
+        authenticator: Authenticator | None = None,
+        authoriser: Authoriser | None = None,
+        connection: type[Connection] = Connection,
+        closing_clock: IReactorTime | None = None,
+    ) -> None:
+        """Make a broker; ``clock`` is the reactor if not given.
+
+        ``connection`` is what answers a client: a subclass can do some of it in another way.
+        ``closing_clock`` is what tells how long a connection that is being closed may take to
+        get its last frame to the client, ``clock`` if not given. The rest is as in
+        :class:`Broker`.
+        """
+        if clock is None:
+            from twisted.internet import reactor
+
+            clock = cast("IReactorTime", reactor)
+        self.broker = Broker(
+            config,
+            cast("Clock", clock),
+            store=store,
+            runner=runner,
+            sync_interval_s=sync_interval_s,
+            authenticator=authenticator,
+            authoriser=authoriser,
+        )
+        self._clock = clock
+        # Strangers who come by the thousand also go by the thousand.
+        self._login_clock = OneByOne(cast("Clock", clock))
+        self._closing_clock = OneByOne(
+            cast("Clock", clock if closing_clock is None else closing_clock)
+        )
+        self._connection = connection
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol:
+        """Make the protocol of one client."""
+        protocol = BrokerProtocol(
+            self.broker,
+            self._clock,
+            getattr(addr, "host", ""),
+            connection=self._connection,
+            closing_clock=self._closing_clock,
+            login_clock=self._login_clock,
+        )
+        protocol.factory = self
+        return protocol
+
+    def disconnect_all(self, message: str, code: str) -> None:
+        """Close every connection with an ERROR."""
+        for connection in list(self.broker.connections):
+            connection.fail(message, code)
+        self.broker.flush()
+
+    def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
+        """Have the broker be as new, as :meth:`Broker.reset` says."""
+        self.broker.reset(done)

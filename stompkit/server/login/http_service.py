@@ -1,0 +1,257 @@
+"""Asking a service over HTTP or HTTPS: one question, one answer, both JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, Literal, cast
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
+from twisted.internet.interfaces import IConsumer, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    Agent,
+    BrowserLikePolicyForHTTPS,
+    HTTPConnectionPool,
+    RequestTransmissionFailed,
+    ResponseDone,
+    ResponseNeverReceived,
+)
+from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IBodyProducer, IPolicyForHTTPS, IResponse
+from zope.interface import implementer
+
+from stompkit.server.settings.http_service import HttpService, Seconds
+
+__all__ = ["Answer", "ServiceClient"]
+
+_log: Final = Logger()
+
+_OK: Final = 200
+#: What a server that has just closed an idle connection makes of a question sent on it.
+_UNHEARD: Final = (RequestTransmissionFailed, ResponseNeverReceived)
+
+
+class Answer(Struct, frozen=True):
+    """What the service answers; what else it says is not looked at."""
+
+    allow: bool | Literal["yes", "no"]
+    user: str | None = None
+    groups: tuple[str, ...] = ()
+    body: str | None = None
+    body_base64: bytes | None = None
+    max_age: Seconds | None = None
+
+    @property
+    def is_yes(self) -> bool:
+        """Whether it is allowed."""
+        return self.allow in (True, "yes")
+
+
+class ServiceClient:
+    """Asks a service. Whatever goes wrong is a no; the log says what, at its first occurrence."""
+
+    def __init__(self, service: HttpService, reactor: object, clock: IReactorTime) -> None:
+        """Check the settings: ValueError or OSError says what is wrong.
+
+        ``reactor`` does the input and output, ``clock`` the timeouts.
+        """
+        scheme = _checked_scheme(service)
+        self._url = service.url.encode("ascii")
+        self._service = service
+        self._clock = clock
+        self._pool = HTTPConnectionPool(reactor)  # type: ignore[no-untyped-call]  # Twisted's
+        self._pool.maxPersistentPerHost = service.max_concurrent
+        self._pool.retryAutomatically = False
+        self._agent = Agent(  # type: ignore[no-untyped-call]  # Twisted's
+            reactor,
+            _policy(service, scheme),
+            connectTimeout=service.timeout_s,
+            pool=self._pool,
+        )
+        self._headers = Headers({"content-type": ["application/json"]})
+        if service.token_file is not None:
+            token = Path(service.token_file).read_text(encoding="ascii").strip()
+            self._headers.setRawHeaders("authorization", [f"Bearer {token}"])
+        self._slots = DeferredSemaphore(service.max_concurrent)
+        self._trouble: str | None = None
+        self._refused = 0
+
+    def ask(self, question: Mapping[str, object], answer: Callable[[Answer | None], None]) -> None:
+        """Call ``answer``, later, with what the service says, ``None`` where it says nothing."""
+        try:
+            octets = msgspec.json.encode(question)
+        except UnicodeEncodeError:
+            _log.warn(
+                "a question has octets that are no UTF-8, which JSON has no room for: refused"
+            )
+            answer(None)
+            return
+        asking = Deferred.fromCoroutine(self._slot_and_exchange(octets))
+        asking.addTimeout(self._service.timeout_s, self._clock)
+        asking.addCallbacks(self._well, self._ill)
+        asking.addCallback(answer)
+        asking.addErrback(lambda failure: _log.failure("after an answer", failure))
+
+    def close(self) -> Deferred[None]:
+        """Close the connections that wait for the next question."""
+        closed: Deferred[None] = self._pool.closeCachedConnections()  # type: ignore[no-untyped-call]  # Twisted's
+        return closed
+
+    async def _slot_and_exchange(self, question: bytes) -> Answer:
+        await self._slots.acquire()
+        try:
+            try:
+                return await self._exchange(question)
+            except _UNHEARD as error:
+                if any(isinstance(reason.value, CancelledError) for reason in error.reasons):
+                    raise
+            # A question changes nothing, so that it can be asked twice.
+            return await self._exchange(question)
+        finally:
+            self._slots.release()
+
+    async def _exchange(self, question: bytes) -> Answer:
+        response = await self._agent.request(b"POST", self._url, self._headers, _Body(question))
+        body = await _read(response, self._service.max_answer_bytes)
+        if response.code != _OK:
+            raise _Unusable(f"status {response.code}")
+        try:
+            return msgspec.json.decode(body, type=Answer)
+        except msgspec.MsgspecError as error:
+            raise _Unusable(f"an answer that is none: {error}") from None
+
+    def _well(self, answer: Answer) -> Answer:
+        if self._trouble is not None:
+            _log.info("{url} answers again; {n} refused", url=self._service.url, n=self._refused)
+            self._trouble = None
+        self._refused = 0
+        return answer
+
+    def _ill(self, failure: Failure) -> None:
+        self._refused += 1
+        value = failure.value
+        reasons = getattr(value, "reasons", None)
+        if reasons:
+            value = reasons[0].value
+        trouble = f"{type(value).__name__.lstrip('_')}: {value}"
+        if trouble != self._trouble:
+            self._trouble = trouble
+            _log.error(
+                "{url} gives no answer, so that all is refused it is asked about: {trouble}",
+                url=self._service.url,
+                trouble=trouble,
+            )
+
+
+class _Unusable(Exception):
+    """An answer that came, and that nothing can be made of."""
+
+
+@implementer(IBodyProducer)
+class _Body:
+    """A question on its way out."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.length = len(data)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._data)
+        return succeed(None)
+
+    def stopProducing(self) -> None:
+        """Do nothing: all of it was written at once."""
+
+    pauseProducing = resumeProducing = stopProducing
+
+
+def _read(response: IResponse, limit: int) -> Deferred[bytes]:
+    reader = _Reader(limit)
+    response.deliverBody(reader)  # type: ignore[no-untyped-call]  # Twisted's
+    return reader.done
+
+
+class _Reader(Protocol):
+    """Collects the body of an answer, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.done: Deferred[bytes] = Deferred(lambda _: self._stop())
+        self._limit = limit
+        self._data = bytearray()
+        self._ended = False
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._data += data
+        if len(self._data) > self._limit:
+            self._ended = True
+            self._stop()
+            self.done.errback(_Unusable(f"more than {self._limit} octets"))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        # Without a length an answer ends with the connection; half of one is no JSON.
+        if isinstance(reason.value, ResponseDone | PotentialDataLoss):
+            self.done.callback(bytes(self._data))
+        else:
+            self.done.errback(reason)
+
+    def _stop(self) -> None:
+        # Ends the connection at once, where loseConnection would wait for the other side's TLS.
+        cast("IPushProducer", self.transport).stopProducing()
+
+
+def _checked_scheme(service: HttpService) -> str:
+    """Whether it is http or https, if questions can be sent there."""
+    try:
+        parts = urlsplit(service.url)
+        host, _ = parts.hostname, parts.port
+        service.url.encode("ascii")
+    except ValueError as error:
+        raise ValueError(f"the URL of the service can't be read: {error}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError(f"{service.url!a} is no http or https URL")
+    if parts.username is not None or parts.fragment:
+        raise ValueError("the URL of the service may have no user and no fragment")
+    if parts.scheme == "http" and not (service.allow_plain_text or _is_loopback(host)):
+        raise ValueError(
+            f"passcodes and messages would go to {host} in clear: use https, or allow_plain_text"
+        )
+    return parts.scheme
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _policy(service: HttpService, scheme: str) -> IPolicyForHTTPS:
+    trust = None
+    if scheme == "https":
+        try:
+            from twisted.internet.ssl import trustRootFromCertificates
+
+            from stompkit.server.listen.tls_endpoint import certificates_in
+        except ImportError:
+            raise ValueError("https needs OpenSSL: pip install 'stompkit[tls]'") from None
+        if service.ca_file is not None:
+            trust = trustRootFromCertificates(  # type: ignore[no-untyped-call]  # Twisted's
+                certificates_in(Path(service.ca_file))
+            )
+    policy = BrowserLikePolicyForHTTPS(trust)  # type: ignore[no-untyped-call]  # Twisted's
+    return cast("IPolicyForHTTPS", policy)

@@ -1,0 +1,379 @@
+"""The life of a broker's process: lock, store, sockets, clients, and all of it back again."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IReactorCore,
+    IReactorFromThreads,
+    IReactorTime,
+)
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from stompkit.server.interfaces import Clock, StoreError
+from stompkit.server.listen.listeners import CantListen, Listeners, addresses
+from stompkit.server.listen.protocol import BrokerFactory
+from stompkit.server.process.assembly import Access, MakeFactory, access, factory
+from stompkit.server.process.lock import DirectoryLock
+from stompkit.server.process.logs import log_frame
+from stompkit.server.process.notify import Notifier
+from stompkit.server.settings.beanstalk import BeanstalkSettings
+from stompkit.server.settings.process import Settings
+
+if TYPE_CHECKING:
+    from stompkit.server.admin import Admin
+
+__all__ = ["Lifecycle"]
+
+_log: Final = Logger()
+
+#: Seconds between two looks whether the last client is gone.
+_PAUSE_S: Final = 0.02
+#: Seconds for the system to tell of connections that have been cut.
+_MARGIN_S: Final = 1.0
+#: Descriptors that a broker has besides those of clients.
+_MORE_DESCRIPTORS: Final = 64
+#: Descriptors for which there is room from the beginning: that takes half a megabyte.
+_MOST_DESCRIPTORS: Final = 65_535
+
+
+class _StartError(Exception):
+    """What keeps a broker from its work."""
+
+
+class Lifecycle:
+    """One broker, from its start to its end; it can't be started a second time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        announce: Path | None = None,
+        *,
+        clock: IReactorTime | None = None,
+        make: MakeFactory = BrokerFactory,
+    ) -> None:
+        """Make the broker; ``announce`` is the file to write once it listens.
+
+        What clients and messages wait for goes by ``clock``, the reactor's if not given; ``make``
+        is called as :class:`BrokerFactory` is. Raises ValueError or OSError for what can't be
+        made of the settings.
+        """
+        from twisted.internet import reactor
+
+        self._reactor = cast("IReactorTime", reactor)
+        self.settings = settings
+        clock = self._reactor if clock is None else clock
+        #: What clients and messages wait for goes by it.
+        self.clock = cast("Clock", clock)
+        self.access = access(settings, self.clock)
+        self.factory = factory(settings, self.access, self._reactor, clock, make)
+        self._announce = announce
+        self.notifier = Notifier(self._reactor)
+        path = settings.store.path
+        self._lock = None if path is None else DirectoryLock(Path(path).absolute())
+        self._is_started = False
+        self._is_stopping = False
+        self._lock_timeout: IDelayedCall | None = None
+        self._listeners = Listeners(settings, self.factory, clock, self._reactor)
+        self._is_listening = False
+        self._admin = self._make_admin()
+        #: Called once it listens, if somebody wants to know.
+        self.when_listening: Callable[[], None] | None = None
+
+    def _make_admin(self) -> Admin | None:
+        if not self.settings.admin.endpoints:
+            return None
+        # Not before it is wanted: HTTP takes long to import.
+        from stompkit.server.admin import Admin
+
+        broker, settings = self.factory.broker, self.settings
+        return Admin(broker, settings, lambda: self.trouble, self._reactor)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why clients can't work with the broker now; ``None`` while they can."""
+        if self._is_stopping:
+            return "it is shutting down"
+        if not self._is_listening:
+            if self._lock is not None and not self._lock.is_held:
+                return "it stands by: another broker works on its data"
+            return "it does not listen yet"
+        journal = self.factory.broker.journal
+        if journal is not None and journal.failure is not None:
+            return f"its store has failed: {journal.failure}"
+        return None
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it works with files of its own, which have to belong to the right user."""
+        return self.settings.store.has_store or self._lock is not None
+
+    # The start.
+
+    def start(self) -> None:
+        """Begin to work, as soon as no other broker works on the same data; once.
+
+        Raises SystemExit with the reason where that fails at once; what fails later ends the
+        process.
+        """
+        if self._is_started:
+            return
+        self._is_started = True
+        try:
+            self._at_once(self._start_admin())
+            if self._may_begin():
+                self._begin()
+        except _StartError as error:
+            self.notifier.status(str(error))
+            self._give_back()
+            raise SystemExit(f"stompkit: {error}") from error
+
+    def _may_begin(self) -> bool:
+        lock, timeout_s = self._lock, self.settings.store.lock_timeout_s
+        if lock is None:
+            return True
+        try:
+            if lock.try_acquire():
+                return True
+        except OSError as error:
+            reason = error.strerror
+            if lock.path.parent.is_file():
+                reason = f"{lock.path.parent} is a file, and no directory"
+            raise _StartError(f"can't lock {lock.path}: {reason}") from error
+        who = lock.holder()
+        if timeout_s == 0:
+            raise _StartError(f"{lock.path.parent} is in use: {lock.path} is held by {who}")
+        _log.info("waiting for {path}: held by {who}", path=lock.path, who=who)
+        self.notifier.status(f"standing by: {lock.path} is held by {who}")
+        from_thread = cast("IReactorFromThreads", self._reactor).callFromThread
+        lock.wait(
+            lambda: from_thread(self._took_over),
+            lambda error: from_thread(self._failed_to_lock, error),
+        )
+        if timeout_s is not None:
+            self._lock_timeout = self._reactor.callLater(timeout_s, self._waited_enough)
+        return False
+
+    def _took_over(self) -> None:
+        if self._is_stopping:
+            return
+        self._stop_waiting()
+        assert self._lock is not None  # it is what was waited for
+        _log.info("{path} is free: taking over", path=self._lock.path)
+        try:
+            self._begin()
+        except _StartError as error:
+            self._end_process(error)
+
+    def _failed_to_lock(self, error: OSError) -> None:
+        if not self._is_stopping:
+            self._end_process(f"can't lock: {error.strerror}")
+
+    def _waited_enough(self) -> None:
+        self._lock_timeout = None
+        assert self._lock is not None  # it is what was waited for
+        self._end_process(
+            f"{self._lock.path} is still held by {self._lock.holder()} after"
+            f" {self.settings.store.lock_timeout_s:g} seconds"
+        )
+
+    def _stop_waiting(self) -> None:
+        if self._lock_timeout is not None:
+            self._lock_timeout.cancel()
+            self._lock_timeout = None
+
+    def _begin(self) -> None:
+        """Open the store and listen; raises what fails at once, and ends the process later."""
+        store = self.settings.store
+        _make_room_for_descriptors(self.factory.broker.config.max_connections)
+        if not store.has_store:
+            _log.info("without --data or [store] all messages are in memory, and end with it")
+        try:
+            self.factory.broker.open()
+        except StoreError as error:
+            raise _StartError(f"can't open the store: {error}") from error
+        self.log_frames(wanted=self.settings.log.frames)
+        self._at_once(self._listen())
+
+    def _at_once(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
+        """Raise what fails at once; what fails later ends the process."""
+        failures: list[BaseException] = []
+        is_at_once = True
+
+        def failed(failure: Failure) -> None:
+            assert failure.value is not None
+            failures.append(failure.value)
+            if not is_at_once:
+                self._end_process(failure.value)
+
+        # It ends at once for all endpoints but systemd's and plug-ins'.
+        Deferred.fromCoroutine(work).addErrback(failed)
+        is_at_once = False
+        if failures:
+            raise failures[0]
+
+    async def _start_admin(self) -> None:
+        if self._admin is None:
+            return
+        try:
+            await self._admin.start()
+        except Exception as error:
+            raise _StartError(f"can't serve the admin's HTTP: {error}") from error
+
+    async def _listen(self) -> None:
+        try:
+            if not await self._listeners.listen():
+                return
+        except CantListen as error:
+            raise _StartError(str(error)) from error
+        self._is_listening = True
+        if self._announce is not None:
+            self._prepare_announcement(_partial(self._announce))
+        # In a turn of the reactor: who hears of it may send a signal, which ends the process in
+        # good order by then.
+        self._reactor.callLater(0, self._tell)
+
+    def _prepare_announcement(self, partial: Path) -> None:
+        try:
+            partial.write_text(json.dumps(self.announcement()) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _StartError(f"can't write the announce file: {error}") from error
+
+    def _tell(self) -> None:
+        """Tell whoever wants to know that it listens."""
+        if self._is_stopping:
+            return
+        if self._announce is not None:
+            try:
+                # Nobody ever reads half of it.
+                _partial(self._announce).replace(self._announce)
+            except OSError as error:
+                self._end_process(f"can't write the announce file: {error}")
+                return
+        self.notifier.ready(self.state)
+        if self.when_listening is not None:
+            self.when_listening()
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether clients can connect."""
+        return self._is_listening and not self._is_stopping
+
+    @property
+    def state(self) -> str:
+        """A line that says what it does: where it listens."""
+        return f"listening on {self._listeners}"
+
+    def change_beanstalk(self, new: BeanstalkSettings) -> None:
+        """Have other settings for clients of beanstalkd from now on; its endpoints stay."""
+        self._listeners.change_beanstalk(new)
+
+    def change_access(self, new: Access) -> None:
+        """Have others decide on logins and rights from now on."""
+        old, self.access = self.access, new
+        self.factory.broker.authenticator = new.authenticator
+        self.factory.broker.authoriser = new.authoriser
+        Deferred.fromCoroutine(old.close()).addErrback(_log_failure)
+
+    def log_frames(self, *, wanted: bool) -> None:
+        """Have the frames of clients that connect from now on logged, or not."""
+        self.factory.broker.frame_log = log_frame if wanted else None
+
+    def announcement(self) -> dict[str, object]:
+        """What the announce file says: process id, and host and port or path of each endpoint.
+
+        Other listeners, where there are any, are apart: ``websocket``, ``beanstalk``, ``admin``.
+        """
+        said = {"pid": os.getpid(), **self._listeners.announcement()}
+        if self._admin is not None:
+            said["admin"] = addresses(self._admin.ports)
+        return said
+
+    # The end.
+
+    def _end_process(self, reason: object) -> None:
+        _log.critical("{reason}", reason=reason)
+        self.notifier.status(str(reason))
+        # Neither twist nor twistd has a way to say that the end was not a good one.
+        atexit.register(_exit_with_failure)
+        cast("IReactorCore", self._reactor).stop()
+
+    async def stop(self) -> None:
+        """Say goodbye to the clients, bring the data to the disk, let go of everything.
+
+        Harmless before the start and after the end.
+        """
+        if not self._is_started or self._is_stopping:
+            return
+        self._is_stopping = True
+        self.notifier.stopping()
+        self._stop_waiting()
+        if self._announce is not None:
+            self._announce.unlink(missing_ok=True)
+            _partial(self._announce).unlink(missing_ok=True)
+        await self._listeners.stop()
+        await self._disconnect()
+        await self.access.close()
+        if self._admin is not None:
+            await self._admin.stop()
+        self._give_back()
+        self.notifier.close()
+
+    def _give_back(self) -> None:
+        """Let go of the data."""
+        if self._lock is None or self._lock.is_held:
+            self.factory.broker.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    async def _disconnect(self) -> None:
+        broker = self.factory.broker
+        self.factory.disconnect_all("the broker is shutting down", "shutting-down")
+        config = broker.config
+        patience_s = config.drain_timeout_s + config.linger_s + _MARGIN_S
+        deadline = self._reactor.seconds() + patience_s
+        while broker.connections and self._reactor.seconds() < deadline:
+            await deferLater(self._reactor, _PAUSE_S)
+
+
+def _log_failure(failure: Failure) -> None:
+    _log.failure("while letting go of a service", failure)
+
+
+def _make_room_for_descriptors(connections: int) -> None:
+    """Have the kernel make its table of descriptors as long as it may have to be.
+
+    Later, when there are threads, each doubling of it has the whole process wait until all
+    processors have taken notice of it, which takes some hundredths of a second.
+    """
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = min(connections + _MORE_DESCRIPTORS, _MOST_DESCRIPTORS)
+    if most != resource.RLIM_INFINITY:
+        last = min(last, most - 1)
+    with suppress(OSError), open(os.devnull, "rb") as file:
+        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, last))
+
+
+def _exit_with_failure() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(1)
+
+
+def _partial(path: Path) -> Path:
+    """Return the name of a file while it is not what its readers may see."""
+    return path.with_name(f".{path.name}.{os.getpid()}")

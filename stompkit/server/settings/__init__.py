@@ -1,0 +1,1 @@
+"""Settings of a broker: data, reading and checks."""

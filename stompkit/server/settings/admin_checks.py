@@ -1,0 +1,78 @@
+"""What has to be right among the settings of the admin's HTTP."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stompkit.server.settings.admin import AdminSettings
+    from stompkit.server.settings.toml import Document
+
+__all__ = ["check_admin", "is_local", "is_loopback", "read_token"]
+
+_SHORTEST_TOKEN: Final = 16
+_COLON: Final = re.compile(r"(?<!\\):")
+
+
+def check_admin(admin: AdminSettings, document: Document) -> None:
+    """Note in the document what is wrong."""
+    # Both import each other's settings.
+    from stompkit.server.settings.checks import check_endpoint
+
+    for number, description in enumerate(admin.endpoints, 1):
+        try:
+            check_endpoint(description)
+        except ValueError as error:
+            document.add(("admin", "endpoints"), f"item {number}: {error}")
+            continue
+        if admin.token_file is None and not is_local(description):
+            document.add(
+                ("admin", "endpoints"),
+                f"item {number}: {description} can be reached from elsewhere, and whoever gets in"
+                " may do everything: set token_file, or add :interface=127.0.0.1",
+            )
+    if admin.token_file is not None:
+        try:
+            read_token(admin.token_file)
+        except OSError as error:
+            document.add(("admin", "token_file"), f"{error.filename}: {error.strerror}")
+        except ValueError as error:
+            document.add(("admin", "token_file"), str(error))
+
+
+def is_local(description: str) -> bool:
+    """Whether only this machine can reach an endpoint, as far as its description says so."""
+    kind, *arguments = [part.replace("\\", "") for part in _COLON.split(description)]
+    if kind == "unix":
+        return True
+    if kind not in ("tcp", "tcp6", "ssl", "stomps"):
+        return False
+    named = dict(each.split("=", 1) for each in arguments if "=" in each)
+    return is_loopback(named.get("interface", ""))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is that of this machine and cannot be another's."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(path: str) -> bytes:
+    """The token in a file; OSError, or ValueError for one that would be easy to guess."""
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: a token is of ASCII characters") from None
+    if len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token:
+        raise ValueError(
+            f"{path}: a token has {_SHORTEST_TOKEN} printable characters or more, as"
+            " `openssl rand -hex 32` makes one"
+        )
+    return token.encode("ascii")

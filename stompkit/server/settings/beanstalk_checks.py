@@ -1,0 +1,66 @@
+"""What has to be right about the beanstalkd front end, whose clients have no login."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from stompkit.server.domain.errors import Refused
+from stompkit.server.domain.names import Kind, Pattern
+from stompkit.server.listen.endpoints import arguments_of
+from stompkit.server.settings.toml import Document
+
+if TYPE_CHECKING:
+    from stompkit.server.settings.process import Settings
+
+__all__ = ["check_beanstalk", "is_local"]
+
+
+def check_beanstalk(settings: Settings, document: Document) -> None:
+    """Note in the document what is wrong."""
+    # Here, since that module asks for this one.
+    from stompkit.server.settings.checks import check_endpoint
+
+    beanstalk, table = settings.beanstalk, "beanstalk"
+    for number, description in enumerate(beanstalk.endpoints, 1):
+        try:
+            check_endpoint(description)
+        except ValueError as error:
+            document.add((table, "endpoints"), f"item {number}: {error}")
+            continue
+        if not (beanstalk.allow_remote or is_local(description)):
+            document.add(
+                (table, "endpoints"),
+                f"item {number}: {description} can be reached from other machines, and clients of"
+                " beanstalkd have no login: add :interface=127.0.0.1, or allow_remote = true to"
+                " [beanstalk] if that is meant",
+            )
+    for name in beanstalk.tubes:
+        try:
+            Pattern(Kind.QUEUE.value + name)
+        except Refused as refused:
+            document.add((table, "tubes"), refused.message)
+    if (
+        beanstalk.endpoints
+        and not beanstalk.tubes
+        and (settings.rights or settings.auth.is_checked)
+    ):
+        document.add(
+            (table, "endpoints"),
+            "clients of beanstalkd have no login, and no right is asked for what they do: list the"
+            ' tubes that they may use, tubes = ["jobs.>"], say',
+        )
+
+
+def is_local(description: str) -> bool:
+    """Whether an endpoint can be told to be reachable from this machine only."""
+    kind, arguments = arguments_of(description)
+    if kind == "unix":
+        return True
+    if kind not in ("tcp", "tcp6"):
+        return False
+    interface = arguments.get("interface", "")
+    try:
+        return interface == "localhost" or ip_address(interface).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,252 @@
+"""The settings of a broker process: one TOML file, with what the command line says over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from stompkit.server.login.rights import Rights
+from stompkit.server.settings.admin import AdminSettings
+from stompkit.server.settings.beanstalk import BeanstalkSettings
+from stompkit.server.settings.broker import BrokerConfig, DestinationConfig
+from stompkit.server.settings.checks import check
+from stompkit.server.settings.decoding import Decoder
+from stompkit.server.settings.http_service import HttpService
+from stompkit.server.settings.login_limiter import ThrottleSettings
+from stompkit.server.settings.schema import fields, table_of, tables_of
+from stompkit.server.settings.toml import Document, Place, SettingsError, nested, parse
+from stompkit.server.settings.websocket import WebSocketListener
+
+__all__ = [
+    "DEFAULT_ENDPOINT",
+    "AuthSettings",
+    "Endpoint",
+    "LogSettings",
+    "Settings",
+    "SettingsError",
+    "StoreSettings",
+    "merged",
+    "parse_settings",
+    "read_settings",
+]
+
+#: Where a broker listens that has not been told: nobody but this machine gets in there.
+DEFAULT_ENDPOINT: Final = "tcp:61613:interface=127.0.0.1"
+
+StoreKind = Literal["lmdb", "sqlalchemy", "none"]
+LogFormat = Literal["text", "json"]
+
+
+class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where messages are kept, so that they survive the process."""
+
+    kind: StoreKind | None = None
+    """``lmdb`` for a directory of the broker's own, ``sqlalchemy`` for an SQL database, ``none``
+    to keep everything in memory only. Where it is not said it follows from ``path`` and ``url``;
+    with neither of them nothing is kept."""
+    path: str | None = None
+    """The directory for the data, made if need be; only one broker at a time works on it, and
+    another one that is started waits until the first has ended. With ``sqlalchemy`` it holds
+    nothing but the lock that sees to that."""
+    url: str | None = None
+    """The database, as SQLAlchemy has it: ``sqlite:////var/lib/stompkit/messages.sqlite``. It may
+    hold a password; let nobody else read the file then."""
+    sync: str = "always"
+    """What a receipt promises. ``always``: the message is on the disk, and survives a loss of
+    power. ``interval:MS``: it survives the end of the process at once, and a loss of power after
+    that many milliseconds. ``never``: as before, but after whatever time the operating system
+    takes."""
+    max_octets: Annotated[int, Meta(ge=1024 * 1024)] = 64 * 1024 * 1024 * 1024
+    """Octets that the file of ``lmdb`` may grow to; then it is full, and persistent messages are
+    refused until others have been consumed."""
+    lock_timeout_s: Annotated[float, Meta(ge=0)] | None = None
+    """Seconds to wait for a directory that another broker works on before this one gives up; 0
+    for not at all. Where it is not said, it stands by for as long as it takes."""
+
+    @property
+    def has_store(self) -> bool:
+        """Whether messages are kept anywhere but in memory."""
+        return self.effective_kind != "none"
+
+    @property
+    def effective_kind(self) -> StoreKind:
+        """The kind, also where it is not said."""
+        if self.kind is not None:
+            return self.kind
+        return "sqlalchemy" if self.url is not None else "lmdb" if self.path is not None else "none"
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether a commit is on the disk before its receipt."""
+        return self.sync == "always"
+
+    @property
+    def sync_interval_s(self) -> float | None:
+        """Seconds between two calls that bring everything to the disk, if there are any."""
+        word, _, milliseconds = self.sync.partition(":")
+        return int(milliseconds) / 1000 if word == "interval" else None
+
+
+class Endpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to listen. Without any: port 61613 of the loopback interface."""
+
+    endpoint: str
+    """What Twisted calls a server endpoint description: ``tcp:61613``,
+    ``tcp:61613:interface=127.0.0.1``, ``unix:/run/stompkit.sock``, or ``stomps:61614`` with
+    ``:certificate=FILE`` for TLS. ``:backlog=100`` says how many connections may wait to be
+    accepted: 4096 where it is left out, and never more than the kernel's ``somaxconn``.
+    ``haproxy:`` in front of any of these is for clients that come by a load balancer: each
+    connection has to begin with a header of the PROXY protocol."""
+    proxies: tuple[str, ...] = ()
+    """The load balancers in front of a ``haproxy:`` endpoint, as addresses or networks,
+    ``"10.0.0.0/24"``. Nobody else is let in there. Without any, everybody who can connect is
+    believed."""
+
+
+class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is let in. Without checkers, certificates and service: everybody, without a name."""
+
+    checkers: tuple[str, ...] = ()
+    """What logins and passcodes are checked by, one after the other: ``stompkit:FILE`` for a file
+    that ``stompkit passwd`` makes, or any other that ``twistd stompkit --help-auth`` lists."""
+    anonymous: bool | None = None
+    """Whether clients that send no login are let in, as nobody. Where nobody's login is checked,
+    ``true`` says that this is meant, and is not warned of."""
+    certificate_users: bool = False
+    """Whether a client that has shown a TLS certificate, and sends no login, is the user that the
+    certificate names: its common name."""
+    groups: dict[str, tuple[str, ...]] = {}
+    """Groups, for ``[[rights]]``: the users in each."""
+    http: HttpService | None = None
+    """A service that is asked about logins, and about what users do."""
+    throttle: ThrottleSettings = field(default_factory=ThrottleSettings)
+    """How often passcodes, and tokens of the admin's HTTP, may be wrong; past that, logins are
+    refused without a look at the passcode, with the same ERROR, after a while."""
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether anybody is asked who he is."""
+        return bool(self.checkers) or self.certificate_users or self.http is not None
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is logged. Where to is up to ``twistd`` and ``twist``, unless there is a file."""
+
+    format: LogFormat | None = None
+    """``text``, or ``json`` for one object in each line. Where it is not said, the log looks as
+    ``twistd`` or ``twist`` has it by default; to change it from or to that takes a restart."""
+    file: Annotated[str, Meta(min_length=1)] | None = None
+    """A file that the log is appended to, in place of where ``twistd`` or ``twist`` write it. It is
+    never rotated by the broker, and opened anew at SIGUSR1, as ``logrotate`` needs it. To change
+    it takes a restart."""
+    frames: bool = False
+    """Whether each frame is logged, passcodes masked and bodies left out. Meant for looking into
+    a problem: it slows the broker down."""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be said about a broker process."""
+
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    destinations: tuple[DestinationConfig, ...] = field(default=(), name="destination")
+    store: StoreSettings = field(default_factory=StoreSettings)
+    endpoints: tuple[Endpoint, ...] = field(default=(), name="listen")
+    websockets: tuple[WebSocketListener, ...] = field(default=(), name="websocket")
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    rights: tuple[Rights, ...] = ()
+    log: LogSettings = field(default_factory=LogSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
+    beanstalk: BeanstalkSettings = field(default_factory=BeanstalkSettings)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings of the broker itself, those of single destinations included."""
+        return self.broker.changed(destinations=self.destinations)
+
+    @property
+    def listening(self) -> tuple[Endpoint, ...]:
+        """All endpoints to listen on."""
+        return self.endpoints or (Endpoint(endpoint=DEFAULT_ENDPOINT),)
+
+    @property
+    def descriptions(self) -> list[str]:
+        """The descriptions of all endpoints to listen on."""
+        return [each.endpoint for each in self.listening]
+
+
+def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read a file; ``overrides`` are tables like those of the file, and stand over them.
+
+    Raises :class:`SettingsError` with all that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError([f"{path}: can't be read: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise SettingsError([f"{path}: not UTF-8, as TOML has to be"]) from None
+    return parse_settings(text, str(path), overrides)
+
+
+def parse_settings(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read a file's text, as :func:`read_settings` does; ``name`` is that of the file."""
+    document = parse(text, name)
+    try:
+        document.tables = merged(document.tables, overrides or {})
+        settings = _decoded(document)
+        if settings is not None:
+            check(settings, document)
+        problems = document.problems
+    except RecursionError:
+        raise nested(name) from None
+    if problems:
+        raise SettingsError(problems)
+    assert settings is not None  # or there were problems
+    return settings
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables with what others say of the same keys over it."""
+    both = dict(below)
+    for key, value in above.items():
+        known = both.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            both[key] = merged(known, value)
+        else:
+            both[key] = value
+    return both
+
+
+def _decoded(document: Document) -> Settings | None:
+    decoder = Decoder(document, owners=_owners(), elsewhere=_ELSEWHERE)
+    settings: Settings | None = decoder.table(Settings)
+    return settings
+
+
+#: What the structs have, and the file says elsewhere.
+_ELSEWHERE: Final[dict[Place, str]] = {
+    ("broker", "destinations"): "write a [[destination]] table for each"
+}
+
+
+def _owners() -> dict[str, list[str]]:
+    """The keys of every table, by how its header is written."""
+    keys: dict[str, list[str]] = {}
+
+    def add(cls: type, name: str, header: str) -> None:
+        keys[header] = [each.name for each in fields(cls)]
+        for each in fields(cls):
+            inner = table_of(each.hint)
+            if inner is not None:
+                add(inner, f"{name}.{each.name}", f"[{name}.{each.name}]")
+
+    for table in fields(Settings):
+        single, several = table_of(table.hint), tables_of(table.hint)
+        if single is not None:
+            add(single, table.name, f"[{table.name}]")
+        elif several is not None:
+            add(several, table.name, f"[[{table.name}]]")
+    return keys

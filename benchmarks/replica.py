@@ -39,16 +39,16 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sess
 from benchmarks._client import Client
 from benchmarks._process import MIB, Watch, memory, start
 from benchmarks._report import Bound, Figure, broken, make_parser, positive, progress, report
+from stompkit.replica import Replica, Rules
+from stompkit.replica.applier import Applier, Incoming
+from stompkit.replica.clock import HybridClock
+from stompkit.replica.data.sql import SqlData
+from stompkit.replica.signed import SignedChangeset
+from stompkit.replica.store import Store
 from stompkit.replication.events import Changeset, Revision, RowChange, Source
-from stompkit.replication.replica import Replica, Rules
-from stompkit.replication.replica.applier import Applier, Incoming
-from stompkit.replication.replica.clock import HybridClock
-from stompkit.replication.replica.data.sql import SqlData
-from stompkit.replication.replica.signed import SignedChangeset
-from stompkit.replication.replica.store import Store
 from stompkit.replication.values import Value
 from stompkit.testing import RunningBroker
-from tests.replication.replica.notes import make_engine, sqlite_url
+from tests.replica.notes import make_engine, sqlite_url
 
 #: How much more a changeset may cost on top of a history than without one.
 MORE: Final = 1.5

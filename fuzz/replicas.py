@@ -6,9 +6,9 @@ import base64
 from typing import Final
 
 from fuzz._driver import main
+from stompkit.replica.messages import Message, MessageProblem, Unpacker, pack
+from stompkit.replica.signed import SignedChangeset
 from stompkit.replication.events import EventProblem
-from stompkit.replication.replica.messages import Message, MessageProblem, Unpacker, pack
-from stompkit.replication.replica.signed import SignedChangeset
 from stompkit.replication.values import ValueProblem
 
 __all__ = ["SEEDS", "check"]

@@ -22,7 +22,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from stompkit._commands import main
-from stompkit.replication.replica import Replica, Rules, TableRules, counter
+from stompkit.replica import Replica, Rules, TableRules, counter
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
 from tests.ports import free_ports
@@ -500,7 +500,7 @@ def test_rules_can_be_those_of_a_program(
 ) -> None:
     module = f"rules_called_{name.lower()}"
     (tmp_path / f"{module}.py").write_text(
-        "from stompkit.replication.replica import Rules, custom\n"
+        "from stompkit.replica import Rules, custom\n"
         "def longest(found):\n"
         "    return max((each.value for each in found), key=len)\n"
         "RULES = Rules(custom('longest', longest))\n"

@@ -27,7 +27,7 @@ from stompkit._commands.shared.formatting import (
     shown_value,
     when,
 )
-from stompkit.replication.replica.engine import PeerStatus, Status
+from stompkit.replica.engine import PeerStatus, Status
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.floats(-9, 9),

@@ -29,7 +29,7 @@ PARTS: Final = {
     "kombu": "stompkit/kombu/",
     "spool": "stompkit/spool/",
     "bridge": "stompkit/bridge/",
-    "replica": "stompkit/replication/replica/",
+    "replica": "stompkit/replica/",
     "replication": "stompkit/replication/",
     "spark": "stompkit/spark/",
     "testing": "stompkit/testing/",

@@ -60,6 +60,6 @@ def test_each_is_found_where_it_was_drawn() -> None:
 def test_parts() -> None:
     assert part_of("stompkit/server/stores/log.py") == "stores"
     assert part_of("stompkit/server/domain/queues/queue.py") == "server"
-    assert part_of("stompkit/replication/replica/clock.py") == "replica"
+    assert part_of("stompkit/replica/clock.py") == "replica"
     assert part_of("stompkit/replication/events.py") == "replication"
     assert part_of("stompkit/_pure.py") == "rest"

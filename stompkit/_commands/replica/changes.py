@@ -23,8 +23,8 @@ from stompkit._commands.shared.formatting import (
     shown_value,
     when,
 )
+from stompkit.replica.history import Entry, Shown
 from stompkit.replication.events import RowChange
-from stompkit.replication.replica.history import Entry, Shown
 from stompkit.replication.values import Value, row_to_json
 
 __all__ = [

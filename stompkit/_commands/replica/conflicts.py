@@ -14,10 +14,10 @@ from stompkit._commands.shared.formatting import (
     shown_value,
     when,
 )
-from stompkit.replication.replica.clock import seconds_of
-from stompkit.replication.replica.rows import Conflict
-from stompkit.replication.replica.rules import Candidate
-from stompkit.replication.replica.vectors import dot_text
+from stompkit.replica.clock import seconds_of
+from stompkit.replica.rows import Conflict
+from stompkit.replica.rules import Candidate
+from stompkit.replica.vectors import dot_text
 from stompkit.replication.values import Value, row_to_json, to_json
 
 __all__ = ["RowInConflict", "conflict_lines", "conflicts_as_json"]

@@ -18,7 +18,7 @@ from stompkit._commands.replica.writing import (
     tell_changeset,
     writable,
 )
-from stompkit.replication.replica import Replica, RevisionProblem
+from stompkit.replica import Replica, RevisionProblem
 
 __all__ = ["DECIDING"]
 

@@ -1,7 +1,7 @@
 """Documents among the rows of a replica, as ``stompkit replica`` reads and prints them.
 
 A collection is the table ``doc.<collection>``, and the members of a document are its columns; see
-:mod:`stompkit.replication.replica.data.documents`.
+:mod:`stompkit.replica.data.documents`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from stompkit._commands.shared.formatting import parse_value, shown_value
-from stompkit.replication.replica.data.documents import members_of, values_of
+from stompkit.replica.data.documents import members_of, values_of
 from stompkit.replication.values import Value
 
 __all__ = [

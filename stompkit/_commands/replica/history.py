@@ -21,8 +21,8 @@ from stompkit._commands.replica.changes import (
 from stompkit._commands.replica.options import Command, UsageProblem, add_json, count, opened
 from stompkit._commands.replica.rows import key_of
 from stompkit._commands.replica.status import as_json, print_lines
-from stompkit.replication.replica import Replica
-from stompkit.replication.replica.history import Entry, Shown
+from stompkit.replica import Replica
+from stompkit.replica.history import Entry, Shown
 from stompkit.replication.values import Value
 
 __all__ = ["PAST"]

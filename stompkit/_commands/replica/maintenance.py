@@ -10,8 +10,8 @@ from typing import Final
 from stompkit._commands.replica.options import Command, opened
 from stompkit._commands.replica.writing import writable
 from stompkit._commands.shared.formatting import amount, shown
-from stompkit.replication.replica import generate_key
-from stompkit.replication.replica.signing import Signer
+from stompkit.replica import generate_key
+from stompkit.replica.signing import Signer
 
 __all__ = ["CARE"]
 

@@ -15,11 +15,11 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from stompkit._commands.replica.rules import rules_of
 from stompkit._common.secrets import SecretError, mask, mask_url, resolve
 from stompkit._common.settings import ConfigurationError, read_toml
-from stompkit.replication.replica.nodes import Node, known_node
-from stompkit.replication.replica.replica import Replica
-from stompkit.replication.replica.rules import Rules
-from stompkit.replication.replica.settings import ReplicaSettings
-from stompkit.replication.replica.store import Store
+from stompkit.replica.nodes import Node, known_node
+from stompkit.replica.replica import Replica
+from stompkit.replica.rules import Rules
+from stompkit.replica.settings import ReplicaSettings
+from stompkit.replica.store import Store
 
 __all__ = [
     "Command",

@@ -13,9 +13,9 @@ import msgspec
 from stompkit._commands.replica.options import Command, UsageProblem, add_json, count, opened
 from stompkit._commands.replica.status import as_json, peer_lines, print_lines, status_lines
 from stompkit._commands.shared.formatting import shown, shown_key
-from stompkit.replication.replica.engine import Status
-from stompkit.replication.replica.metrics import health
-from stompkit.replication.replica.pictures import (
+from stompkit.replica.engine import Status
+from stompkit.replica.metrics import health
+from stompkit.replica.pictures import (
     history_dot,
     history_svg,
     topology_dot,

@@ -9,7 +9,7 @@ from sqlalchemy.types import String
 from stompkit._commands.replica.documents import is_document
 from stompkit._commands.replica.options import UsageProblem
 from stompkit._commands.shared.formatting import parse_key
-from stompkit.replication.replica import Replica
+from stompkit.replica import Replica
 from stompkit.replication.values import Value
 
 __all__ = ["key_of"]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from stompkit.replication.replica.rules import (
+from stompkit.replica.rules import (
     Rule,
     RuleProblem,
     Rules,

@@ -14,9 +14,9 @@ from typing import Final
 from stompkit._commands.replica.options import Command, Setup, UsageProblem, hide, opened
 from stompkit._commands.shared.formatting import amount, shown
 from stompkit._commands.shared.signals import ended_by_signals
-from stompkit.replication.replica import Replica, StoreProblem
-from stompkit.replication.replica.engine import Status
-from stompkit.replication.replica.metrics import health, prometheus_replica
+from stompkit.replica import Replica, StoreProblem
+from stompkit.replica.engine import Status
+from stompkit.replica.metrics import health, prometheus_replica
 
 __all__ = ["RUNNING"]
 

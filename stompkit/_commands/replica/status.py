@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from stompkit._commands.shared.formatting import aligned, amount, duration, shown, shown_key
-from stompkit.replication.replica.engine import PeerStatus, Status
-from stompkit.replication.replica.vectors import dot_text
+from stompkit.replica.engine import PeerStatus, Status
+from stompkit.replica.vectors import dot_text
 
 __all__ = ["as_json", "peer_lines", "print_lines", "status_lines"]
 

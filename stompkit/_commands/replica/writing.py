@@ -11,9 +11,9 @@ from typing import Final
 from stompkit._commands.replica.documents import document_text, parse_document
 from stompkit._commands.replica.options import Command, Setup, UsageProblem, opened
 from stompkit._commands.shared.formatting import amount, parse_assignment, shown, shown_value
-from stompkit.replication.replica import Replica
-from stompkit.replication.replica.signed import SignedChangeset
-from stompkit.replication.replica.vectors import dot_text
+from stompkit.replica import Replica
+from stompkit.replica.signed import SignedChangeset
+from stompkit.replica.vectors import dot_text
 from stompkit.replication.values import Value
 
 __all__ = ["WRITING", "add_author", "add_values", "assigned", "tell_changeset", "writable"]

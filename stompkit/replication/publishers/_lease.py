@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Engine, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from stompkit.replication.publishers._outbox_tables import OutboxTables, database_clock
+from stompkit.replication.publishers.outbox_tables import OutboxTables, database_clock
 
 __all__ = ["Lease", "LeaseLost", "OutboxProblem", "State"]
 

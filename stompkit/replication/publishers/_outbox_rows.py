@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, delete, func, select, update
 
 from stompkit.replication.events import Changeset, decode
 from stompkit.replication.publishers._lease import Lease, State
-from stompkit.replication.publishers._outbox_tables import OutboxTables, database_clock
+from stompkit.replication.publishers.outbox_tables import OutboxTables, database_clock
 
 __all__ = ["OutboxRows"]
 

@@ -18,10 +18,10 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session
 
 from stompkit.replication.events import RowChange, Source, encode, make_changeset
-from stompkit.replication.publishers._outbox_tables import OutboxTables, database_clock
-from stompkit.replication.publishers.session._recording import Bulk, Recording
+from stompkit.replication.publishers.outbox_tables import OutboxTables, database_clock
 from stompkit.replication.publishers.session._statements import UnseenChange
-from stompkit.replication.publishers.session._watch import SessionFactory, Watch
+from stompkit.replication.publishers.session.recording import Bulk, Recording
+from stompkit.replication.publishers.session.watch import SessionFactory, Watch
 
 if TYPE_CHECKING:
     # It needs a library that only those have who use it.

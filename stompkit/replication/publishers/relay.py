@@ -25,7 +25,7 @@ from stompkit._common.retry import Backoff
 from stompkit.replication.events import Changeset
 from stompkit.replication.publishers._lease import Lease, LeaseLost, OutboxProblem
 from stompkit.replication.publishers._outbox_rows import OutboxRows
-from stompkit.replication.publishers._outbox_tables import OutboxTables, database_clock
+from stompkit.replication.publishers.outbox_tables import OutboxTables, database_clock
 
 __all__ = ["OutboxProblem", "OutboxRelay", "Publish", "RelayStatus"]
 

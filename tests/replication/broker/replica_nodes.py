@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from stompkit.replication.replica.vectors import merged
+from stompkit.replica.vectors import merged
 from stompkit.testing import RunningBroker
+from tests.replica.notes import sqlite_url
 from tests.replication.broker.place import LONG_S, until
 from tests.replication.broker.replica_process import Order
 from tests.replication.brokers import Address, broker_url
-from tests.replication.replica.notes import sqlite_url
 
 __all__ = ["NodeProcess", "NodeProcesses", "all_equal"]
 

@@ -22,9 +22,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
 
+from stompkit.replica import Refuse, Replica, Rules, StoreBusy, TableRules, counter
 from stompkit.replication.events import Changeset
-from stompkit.replication.replica import Refuse, Replica, Rules, StoreBusy, TableRules, counter
-from tests.replication.replica.notes import make_engine
+from tests.replica.notes import make_engine
 
 __all__ = ["Order"]
 

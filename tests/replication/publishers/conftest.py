@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, inspect, make_url, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from stompkit.replication.publishers._outbox_tables import OutboxTables
+from stompkit.replication.publishers.outbox_tables import OutboxTables
 from stompkit.replication.publishers.session import sqlalchemy_pub
 from tests.replication.publishers.heard import Heard
 from tests.replication.publishers.models import Base

@@ -38,10 +38,10 @@ from sqlalchemy.orm import Session
 
 from stompkit.replication.events import RowChange
 from stompkit.replication.publication import Publication
-from stompkit.replication.publishers.session._recording import Bulk, Recording
 from stompkit.replication.publishers.session._statements import UnseenChange
-from stompkit.replication.publishers.session._values import Converters
-from stompkit.replication.publishers.session._watch import SessionFactory, Watch, table_names
+from stompkit.replication.publishers.session.recording import Bulk, Recording
+from stompkit.replication.publishers.session.values import Converters
+from stompkit.replication.publishers.session.watch import SessionFactory, Watch, table_names
 from stompkit.replication.signals import CHANGESET
 
 __all__ = ["SESSION_ID", "Callback", "Converters", "UnseenChange", "sqlalchemy_pub"]

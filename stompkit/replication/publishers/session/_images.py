@@ -12,7 +12,7 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql import ClauseElement
 
-from stompkit.replication.publishers.session._values import UNKNOWN, Converters, name_of
+from stompkit.replication.publishers.session.values import UNKNOWN, Converters, name_of
 from stompkit.replication.values import Value
 
 __all__ = ["Image", "Images", "row_id"]

@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import Engine, Table, UniqueConstraint
 
 from stompkit.replication.events import RowChange
-from stompkit.replication.publishers.session._values import name_of
+from stompkit.replication.publishers.session.values import name_of
 
 __all__ = ["NetChanges", "Recorded"]
 

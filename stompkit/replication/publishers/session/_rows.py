@@ -17,7 +17,7 @@ from stompkit.replication.publishers.session._statements import (
     bound_values,
     rows_by_keys,
 )
-from stompkit.replication.publishers.session._values import UNKNOWN, Converters, name_of
+from stompkit.replication.publishers.session.values import UNKNOWN, Converters, name_of
 from stompkit.replication.values import Value
 
 __all__ = ["Plan", "Row", "Rows", "complete"]

@@ -21,6 +21,7 @@ from stompkit.replication.sinks.sql._tables import (
     TargetColumn,
     TargetTable,
     groups_of,
+    quote,
     table_options,
 )
 from stompkit.replication.sinks.sql._values import CannotStore, adapter
@@ -47,6 +48,7 @@ __all__ = [
     "groups_of",
     "make_columns",
     "make_table",
+    "quote",
     "rename_columns",
     "table_options",
 ]

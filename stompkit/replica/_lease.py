@@ -1,0 +1,154 @@
+"""Which process runs the replica of a database: one at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from sqlalchemy import select
+
+from stompkit.replica.store import Store, Tx
+from stompkit.replication.publishers.outbox_tables import database_clock
+
+__all__ = ["Lease", "LeaseLost", "ReplicaInUse"]
+
+_NAME: Final = "lease"
+#: Those of this process that somebody has.
+_HELD: Final[set[str]] = set()
+#: Where in ``/proc/PID/stat``, behind the name of the program, the state is, and when it has begun.
+_STATE, _BEGUN = 0, 19
+
+
+class ReplicaInUse(Exception):
+    """Another process runs the replica of this database, or another object of this one does."""
+
+
+class LeaseLost(Exception):
+    """Another process has taken over the replica of this database."""
+
+
+class Lease:
+    """The right to run a replica, for some seconds from when it was taken or renewed.
+
+    By the clock of the database. One whose process is known to have died is free at once.
+    """
+
+    def __init__(self, store: Store, seconds: float) -> None:
+        """Own nothing yet."""
+        self._store = store
+        self._seconds = seconds
+        self._clock = select(database_clock(store.engine.dialect.name))
+        self._token: Final = uuid4().hex
+        self._owner: dict[str, Any] = {"token": self._token, **_this_process()}
+        #: By our own clock: not later than by that of the database.
+        self._expires_s = 0.0
+
+    @property
+    def due_s(self) -> float:
+        """When it is to be renewed, in monotonic seconds."""
+        return self._expires_s - self._seconds * 2 / 3
+
+    def acquire(self) -> None:
+        """Take it; raises :class:`ReplicaInUse`, and as :meth:`Store.transaction` does."""
+        begun = time.monotonic()
+        with self._store.transaction() as tx:
+            found: dict[str, Any] | None = tx.meta(_NAME)
+            now_s = self._now(tx)
+            if found is not None and not self._is_free(found, now_s):
+                until = datetime.fromtimestamp(found["expires"], UTC).astimezone()
+                raise ReplicaInUse(
+                    f"the replica of this database is run by the process {found['pid']} on"
+                    f" {found['host']}: stop that one. If it is gone, the database is free after"
+                    f" {until:%H:%M:%S}"
+                )
+            self._write(tx, now_s)
+        self._expires_s = begun + self._seconds
+        _HELD.add(self._token)
+
+    def renew(self) -> None:
+        """Keep it; raises :class:`LeaseLost`, and as :meth:`Store.transaction` does."""
+        begun = time.monotonic()
+        with self._store.transaction() as tx:
+            found: dict[str, Any] | None = tx.meta(_NAME)
+            if found is None or found["token"] != self._token:
+                who = "another process"
+                if found is not None:
+                    who = f"the process {found['pid']} on {found['host']}"
+                raise LeaseLost(
+                    f"{who} has taken over the replica of this database, which was not heard of for"
+                    " too long"
+                )
+            self._write(tx, self._now(tx))
+        self._expires_s = begun + self._seconds
+
+    def release(self) -> None:
+        """Give it back, if it is ours; raises as :meth:`Store.transaction` does."""
+        _HELD.discard(self._token)
+        with self._store.transaction() as tx:
+            found: dict[str, Any] | None = tx.meta(_NAME)
+            if found is not None and found["token"] == self._token:
+                tx.set_meta(_NAME, None)
+
+    def _now(self, tx: Tx) -> float:
+        return float(tx.connection.execute(self._clock).scalar_one())
+
+    def _write(self, tx: Tx, now_s: float) -> None:
+        tx.set_meta(_NAME, {**self._owner, "expires": now_s + self._seconds})
+
+    def _is_free(self, found: dict[str, Any], now_s: float) -> bool:
+        return found["expires"] <= now_s or _is_dead(found)
+
+
+def _this_process() -> dict[str, Any]:
+    pid = os.getpid()
+    return {
+        "host": socket.gethostname(),
+        "pid": pid,
+        "machine": _machine(),
+        "begun": _stat(pid, _BEGUN),
+    }
+
+
+def _machine() -> str:
+    """What tells apart machines, each time that they are started, and containers; empty if unknown.
+
+    A process can be looked for only where its number means the same.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _stat(pid: int, field: int) -> str:
+    """A field of what the kernel says of a process; empty where it does not say."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    # The name of a program can have anything in it.
+    return text.rpartition(")")[2].split()[field]
+
+
+def _is_dead(found: dict[str, Any]) -> bool:
+    """Whether who has a lease is surely gone."""
+    if not found["machine"] or found["machine"] != _machine():
+        return False
+    pid = found["pid"]
+    if pid == os.getpid() and found["begun"] == _stat(pid, _BEGUN):
+        return found["token"] not in _HELD
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # it is there, and another user's
+    begun = _stat(pid, _BEGUN)
+    # Another one can have the number by now; and one that nobody has waited for is still there.
+    return bool(begun) and (begun != found["begun"] or _stat(pid, _STATE) in ("Z", "X"))

@@ -1,0 +1,269 @@
+"""What a replica is made of, and which of its parts does what is asked of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from sqlalchemy import URL, Engine, MetaData, Table, create_engine, inspect
+from sqlalchemy.schema import sort_tables
+
+from stompkit.replica._chores import Chores
+from stompkit.replica._patience import within
+from stompkit.replica._port import SettingsProblem
+from stompkit.replica._resting import Resting
+from stompkit.replica.applier import Applier, Bounds, Hooks, Outcome
+from stompkit.replica.capture import ReadOnlyReplica
+from stompkit.replica.data.combined import CombinedData
+from stompkit.replica.data.documents import DocumentData
+from stompkit.replica.data.sql import RowFilter, SqlData
+from stompkit.replica.engine import Engine as ReplicaEngine
+from stompkit.replica.engine import Status
+from stompkit.replica.nodes import identify
+from stompkit.replica.rules import Rules
+from stompkit.replica.runner import ReplicaStopped, Runner
+from stompkit.replica.settings import ReplicaSettings
+from stompkit.replica.signing import Signer, Verifier
+from stompkit.replica.store import Store, Tx
+
+__all__ = ["Parts"]
+
+_Given = TypeVar("_Given")
+
+#: How long a program waits for a store that others use, and for the engine's thread, in seconds.
+_BUSY_S: Final = 30.0
+_ANSWER_S: Final = 60.0
+#: How long the store waits for locks at a time. Whoever holds one may be a session that waits for
+#: the store, and databases look for that only after a second.
+_LOCK_WAIT_S: Final = 0.2
+
+
+class Parts:
+    """The parts of a replica; those that run come and go."""
+
+    def __init__(
+        self,
+        engine: Engine | URL | str,
+        tables: Iterable[Table] | MetaData | None,
+        settings: ReplicaSettings,
+        *,
+        rules: Rules,
+        hooks: Hooks,
+        filters: Mapping[str, RowFilter],
+        prefix: str,
+    ) -> None:
+        """Make them; raises as :class:`~stompkit.replica.replica.Replica` does."""
+        self.settings: Final = settings
+        self._signer, self._verifier = _keys(settings)
+        self.owns_engine: Final = not isinstance(engine, Engine)
+        self.engine: Final = engine if isinstance(engine, Engine) else create_engine(engine)
+        self._tables = _listed(tables)
+        self.filters: Final = filters
+        self.store: Final = Store(self.engine, prefix, lock_wait_s=_LOCK_WAIT_S)
+        self.sql: Final = SqlData(self.engine, self._tables, settings.selection, filters)
+        self.documents: Final = DocumentData(prefix)
+        self.applier: Final = Applier(
+            CombinedData(self.sql, self.documents),
+            rules,
+            wall=time.time,
+            wants=_wants(settings),
+            hooks=hooks,
+            signer=self._signer,
+            verifier=self._verifier,
+            save_history=settings.save_history,
+            bounds=Bounds(settings.hold_max, settings.hold_max_bytes),
+            max_ahead_s=settings.max_ahead_s,
+        )
+        self._runner: Runner | None = None
+        self._chores: Chores | None = None
+        #: When it was started last, in seconds since 1970.
+        self.started_at = 0.0
+        self._turned = threading.Condition()
+        self._turns = 0
+
+    @property
+    def sorted_tables(self) -> list[str]:
+        """Names of tables of SQL, those that others refer to first."""
+        if self._tables is None:
+            found = inspect(self.engine).get_sorted_table_and_fkc_names()
+            ordered = [name for name, _ in found if name is not None]
+        else:
+            ordered = [_name(table) for table in sort_tables(self._tables)]
+        places = {name: place for place, name in enumerate(ordered)}
+        return sorted(self.sql.names, key=lambda name: (places.get(name, len(places)), name))
+
+    # Life.
+
+    def create(self) -> None:
+        """Make tables and identity where they are missing; raises IdentityProblem."""
+        self.store.create()
+        self.applier.data.create(self.engine)
+        self.in_store(self._identify)
+
+    def _identify(self, tx: Tx) -> object:
+        # Whoever runs the engine asks for the same.
+        terms = {
+            "rules": self.applier.rules.fingerprint,
+            "selection of tables": self.settings.for_engine().selection,
+        }
+        settings = self.settings
+        chance = self.applier.chance
+        return identify(tx, settings.branch_id, settings.trunk_id, terms=terms, chance=chance)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is an engine in this process."""
+        return self._runner is not None and self._runner.is_running
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the engine's thread has ended with, if it has failed."""
+        return None if self._runner is None else self._runner.error
+
+    def start(self, chore: Callable[[], object]) -> None:
+        """Run an engine, and ``chore`` now and then."""
+        if self.is_running:
+            raise RuntimeError("the replica runs already")
+        if self._chores is not None:
+            # What has run before has failed, which was told.
+            self._chores.stop()
+        self.create()
+        self.started_at = time.time()
+        settings = self.settings
+        runner = Runner(
+            self.store,
+            self.applier,
+            settings.for_engine(),
+            settings.ports,
+            signer=self._signer,
+            verifier=self._verifier,
+            poll_s=settings.poll_s,
+            lease_s=settings.lease_s,
+            on_turn=self._turn,
+        )
+        runner.start()
+        self._runner = runner
+        self._chores = Chores(chore, settings.compact_interval_s)
+
+    def stop(self) -> None:
+        """Run nothing any more; raises what the engine's thread has failed with."""
+        chores, self._chores = self._chores, None
+        runner, self._runner = self._runner, None
+        if chores is not None:
+            chores.stop()
+        if runner is not None:
+            runner.stop()
+
+    # Who does what.
+
+    def in_store(self, function: Callable[[Tx], _Given]) -> _Given:
+        """Do something in one transaction, as soon as the store is free."""
+
+        def work() -> _Given:
+            with self.store.transaction() as tx:
+                return function(tx)
+
+        return within(_BUSY_S, work)
+
+    def writing(self, function: Callable[[Tx], _Given]) -> _Given:
+        """The same, for changes of this node; raises ReadOnlyReplica where there can't be any."""
+        self.refuse_if_read_only()
+        made = self.in_store(function)
+        self.wake()
+        return made
+
+    def refuse_if_read_only(self) -> None:
+        """Raise ReadOnlyReplica where this node makes no changes."""
+        if self.settings.is_read_only:
+            raise ReadOnlyReplica("this replica takes the changes of others only")
+
+    def told(self, outcome: Outcome) -> Outcome:
+        """Have hooks and the engine know what was applied beside it."""
+        outcome.tell(self.applier.hooks)
+        self.wake()
+        return outcome
+
+    def ask(self, function: Callable[[ReplicaEngine | Resting], _Given]) -> _Given:
+        """Have something done by the engine, if there is one, else with what is in the store."""
+        runner = self._runner
+        if runner is None:
+            return function(self._resting())
+        return runner.call(function).result(_ANSWER_S)
+
+    def status(self) -> Status:
+        """How things are."""
+        runner = self._runner
+        if runner is None:
+            return self._resting().status()
+        try:
+            status, problems = runner.call(
+                lambda engine: (engine.status(), runner.problems)
+            ).result(_ANSWER_S)
+        except ReplicaStopped:
+            status = self._resting().status()
+            problems = [f"the replica has stopped: {runner.error or 'it was told to'}"]
+        status.warnings += problems
+        return status
+
+    def _resting(self) -> Resting:
+        return Resting(self.store, self.applier, self.settings.for_engine())
+
+    # Who waits for what.
+
+    def wake(self) -> None:
+        """Something was committed."""
+        if self._runner is not None:
+            self._runner.wake()
+
+    @property
+    def turns(self) -> int:
+        """How often the engine has done something."""
+        return self._turns
+
+    def wait_for_turn(self, turns: int, timeout_s: float) -> None:
+        """Wait until that number is another one."""
+        with self._turned:
+            self._turned.wait_for(lambda: self._turns != turns, timeout_s)
+
+    def _turn(self) -> None:
+        with self._turned:
+            self._turns += 1
+            self._turned.notify_all()
+
+
+def _keys(settings: ReplicaSettings) -> tuple[Signer | None, Verifier]:
+    """The key of this node, and those of all, this one included: it hears itself."""
+    signer = None if settings.signing_key is None else Signer.load(settings.signing_key)
+    trusted: dict[str, str | Sequence[str]] = dict(settings.trusted_keys or {})
+    branch = settings.branch_id
+    if trusted and signer is not None and branch is not None:
+        own = trusted.setdefault(branch, signer.public)
+        if signer.public not in ([own] if isinstance(own, str) else own):
+            raise SettingsProblem(
+                f"the signing_key is not the one that trusted_keys has for {branch!r}, this node"
+            )
+    return signer, Verifier(trusted)
+
+
+def _wants(settings: ReplicaSettings) -> Callable[[str], bool]:
+    """Which tables are replicated here, by their names."""
+    selection = settings.selection
+
+    def wants(name: str) -> bool:
+        schema, _, table = name.rpartition(".")
+        return selection.wants(schema, table)
+
+    return wants
+
+
+def _listed(tables: Iterable[Table] | MetaData | None) -> list[Table] | None:
+    if isinstance(tables, MetaData):
+        return list(tables.tables.values())
+    return None if tables is None else list(tables)
+
+
+def _name(table: Table) -> str:
+    """As changes name it."""
+    return f"{table.schema}.{table.name}" if table.schema else table.name

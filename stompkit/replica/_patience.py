@@ -1,0 +1,32 @@
+"""Waiting for a store that others use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from stompkit._common.retry import Backoff
+from stompkit.replica.store import StoreBusy
+
+__all__ = ["BUSY_S", "within"]
+
+_Given = TypeVar("_Given")
+
+#: The first wait, in seconds; each further one is twice as long, up to the second.
+BUSY_S: Final = 0.02
+_BUSY_MOST_S: Final = 1.0
+
+
+def within(seconds: float, function: Callable[[], _Given]) -> _Given:
+    """Call a function until the store is free, but for so many seconds only; raises StoreBusy."""
+    until_s = time.monotonic() + seconds
+    backoff = Backoff(BUSY_S, _BUSY_MOST_S)
+    while True:
+        pause_s = backoff.fail()
+        try:
+            return function()
+        except StoreBusy:
+            if time.monotonic() + pause_s > until_s:
+                raise
+        time.sleep(pause_s)

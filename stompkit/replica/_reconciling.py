@@ -1,0 +1,149 @@
+"""The application's tables beside what a replica believes that they have.
+
+They are the same, but for rows that were there before, for changes that nobody has seen, such as
+SQL as text in another program, and for rows that the database has refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from stompkit.replica.applier import Applier
+from stompkit.replica.data.sql import RowFilter
+from stompkit.replica.store import Reader, Store, Tx, row_id
+from stompkit.replication.events import RowChange
+from stompkit.replication.values import Json, Value, same_document, to_json
+
+__all__ = ["Difference", "differences", "import_rows"]
+
+#: Rows that are looked at together; those that are imported are one changeset.
+_PAGE: Final = 500
+
+
+class Difference(NamedTuple):
+    """A row that is not in a table as the replica believes."""
+
+    table: str
+    key: dict[str, Value]
+    #: ``unknown``: the replica does not know that there is such a row. ``missing``: there is none.
+    kind: Literal["unknown", "missing", "changed"]
+    #: Those that differ.
+    columns: tuple[str, ...] = ()
+
+
+def differences(
+    store: Store, applier: Applier, filters: Mapping[str, RowFilter]
+) -> Iterator[Difference]:
+    """What differs, by table, at one moment; rows that the database refuses are left out."""
+    with store.reading() as reader:
+        for table in applier.data.tables(reader.connection):
+            if not applier.wants(table):
+                continue
+            seen: set[bytes] = set()
+            for page in _pages(reader, applier, table):
+                seen.update(row_id(table, key) for key, _ in page)
+                for difference, _ in _unlike(reader, applier, table, page):
+                    yield difference
+            yield from _missing(reader, applier, table, seen, filters.get(table))
+
+
+def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, comment: str) -> int:
+    """Record rows that the replica does not know so, as changes of this node; gives how many.
+
+    ``tables`` are in an order in which rows come before those that refer to them.
+    """
+    count = 0
+    for table in tables:
+        after: dict[str, Value] | None = None
+        while True:
+            with store.transaction() as tx:
+                page = applier.data.read(tx.connection, table, after, _PAGE)
+                if not page:
+                    break
+                after = page[-1][0]
+                changes = [
+                    change
+                    for difference, told in _unlike(tx, applier, table, page)
+                    if (change := _without_nulls(difference, told)) is not None
+                ]
+                applier.record(tx, changes, comment=comment)
+                count += len(changes)
+    return count
+
+
+def _without_nulls(difference: Difference, change: RowChange) -> RowChange | None:
+    """A change without columns that are NULL and are known to have a value; ``None`` for nothing.
+
+    Such a column may be new in the table, and have its value at the other nodes.
+    """
+    if difference.kind != "changed":
+        return change
+    after = change.after or {}
+    empty = {name for name in difference.columns if after[name] is None}
+    if empty >= set(difference.columns):
+        return None
+    kept = {name: value for name, value in after.items() if name not in empty}
+    return msgspec.structs.replace(change, after=kept)
+
+
+_Page = list[tuple[dict[str, Value], dict[str, Value]]]
+
+
+def _pages(reader: Reader, applier: Applier, table: str) -> Iterator[_Page]:
+    after: dict[str, Value] | None = None
+    while page := applier.data.read(reader.connection, table, after, _PAGE):
+        yield page
+        after = page[-1][0]
+
+
+def _unlike(
+    reader: Reader | Tx, applier: Applier, table: str, page: _Page
+) -> Iterator[tuple[Difference, RowChange]]:
+    """Rows of a page that are not as they are known, each with how they have become so."""
+    rules = applier.rules.of(table)
+    schema, _, name = table.rpartition(".")
+    records = reader.rows([row_id(table, key) for key, _ in page])
+    for key, values in page:
+        record = records.get(row_id(table, key))
+        if record is not None and record.problem:
+            # It is known that the table does not have it so.
+            continue
+        visible = None if record is None else record.state.visible(rules)
+        change = RowChange(schema=schema, table=name, action="write", key=key, after=values)
+        if visible is None:
+            yield Difference(table, key, "unknown"), change
+            continue
+        columns = tuple(
+            column
+            for column, value in values.items()
+            if column in visible and not _are_equal(value, visible[column])
+        )
+        if columns:
+            yield Difference(table, key, "changed", columns), change
+
+
+def _missing(
+    reader: Reader, applier: Applier, table: str, seen: set[bytes], wants: RowFilter | None
+) -> Iterator[Difference]:
+    rules = applier.rules.of(table)
+    after: bytes | None = None
+    while records := reader.rows_of(table, after, _PAGE):
+        after = records[-1].id
+        for record in records:
+            if not record.is_live or record.problem or record.id in seen:
+                continue
+            visible = record.state.visible(rules) or {}
+            if wants is None or wants({**record.key, **visible}):
+                yield Difference(table, record.key, "missing")
+
+
+def _are_equal(one: Value, other: Value) -> bool:
+    """Whether a value that was read is one that is known."""
+    if type(one) is Json:
+        # Databases write the same document in several ways; older versions have noted those that
+        # are no objects or lists without their type.
+        return same_document(one, other)
+    return bool(one == other) or to_json(one) == to_json(other)

@@ -1,0 +1,268 @@
+"""One port of a replica: the link to its broker, and what is subscribed to there."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, NamedTuple
+
+from stompkit._common.retry import Backoff
+from stompkit.link import Delivery, Inbox, Link, LinkClosed, durable_subscription
+from stompkit.replica._mailbox import Mailbox
+from stompkit.replica._port import Port
+from stompkit.replication.frames import Packet
+
+__all__ = ["Arrival", "Station"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Messages that the broker sends ahead of their acknowledgements.
+_PREFETCH: Final = 1000
+#: The first wait before a broker that has refused something is asked again, in seconds; each
+#: further one is twice as long, up to the second.
+_AGAIN_S: Final = 1.0
+_AGAIN_MOST_S: Final = 60.0
+#: The engine's thread never waits for a broker: how much it sends is bounded before.
+_UNBOUNDED: Final = 2**62
+
+
+class Arrival(NamedTuple):
+    """A message, and where it has come."""
+
+    station: Station
+    inbox: Inbox
+    delivery: Delivery
+
+
+class _Pump:
+    """A thread that reads one subscription."""
+
+    def __init__(self, station: Station, link: Link, destination: str) -> None:
+        """Start it."""
+        self.destination: Final = destination
+        self.is_ready = False
+        self._station = station
+        self._link = link
+        self._inbox: Inbox | None = None
+        self._is_left = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"stompkit-replica {destination}", daemon=True
+        )
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Have it end; what has come and was not taken is left to the broker."""
+        self._is_left.set()
+        if self._inbox is not None:
+            self._inbox.close(timeout_s=0)
+
+    def join(self) -> None:
+        """Wait for its end, when it was left or its link is closed."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        station = self._station
+        try:
+            self._inbox = inbox = self._link.subscribe(
+                self.destination,
+                ack=station.port.send_stomp_ack,
+                prefetch=_PREFETCH,
+                headers=station.headers(self.destination),
+                timeout_s=None,
+                stop=self._is_left.is_set,
+            )
+            station.mailbox.call(partial(station.subscribed, self))
+            while not self._is_left.is_set():
+                delivery = inbox.get()
+                if delivery is not None:
+                    arrival = Arrival(station, inbox, delivery)
+                    if not station.mailbox.deliver(arrival, len(delivery.body)):
+                        return
+            inbox.close(timeout_s=0)
+        except Exception as error:
+            station.mailbox.call(partial(station.ended, self, error))
+
+
+class Station:
+    """A port; all but what says otherwise is called by the engine's thread."""
+
+    def __init__(
+        self,
+        number: int,
+        port: Port,
+        mailbox: Mailbox[Arrival],
+        on_change: Callable[[int, bool], object],
+    ) -> None:
+        """Connect to nothing yet; ``on_change`` is told whether the port can be used now."""
+        self.number: Final = number
+        self.port: Final = port
+        self.mailbox: Final = mailbox
+        #: Why it can't be used, as far as that is known.
+        self.problem = ""
+        #: Octets that were sent, and that no broker has confirmed.
+        self.unconfirmed = 0
+        self._on_change = on_change
+        self._client = ""
+        self._destinations: Sequence[str] = ()
+        self._link: Link | None = None
+        self._is_connected = False
+        self._is_up = False
+        self._pumps: dict[str, _Pump] = {}
+        self._backoff = Backoff(_AGAIN_S, _AGAIN_MOST_S)
+        #: When something is tried again, in monotonic seconds.
+        self.due_s: float | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is connected, and all is subscribed."""
+        return self._is_up
+
+    def headers(self, destination: str) -> dict[str, str]:
+        """Further headers of SUBSCRIBE; from any thread."""
+        if not self.port.durable or destination != self.port.destination:
+            return {}
+        return durable_subscription(f"{self._client}-{_word(destination)}")
+
+    # What the runner does.
+
+    def open(self, destinations: Sequence[str], origin: str) -> None:
+        """Connect, and subscribe to these; ``origin`` is the node's."""
+        self._destinations = destinations
+        self._client = _word(origin)
+        self._connect()
+
+    def subscribe(self, destinations: Sequence[str]) -> None:
+        """Subscribe to these in place of those that there were."""
+        self._destinations = destinations
+        for destination in self._pumps.keys() - set(destinations):
+            self._pumps.pop(destination).leave()
+        self._subscribe()
+        self._look()
+
+    def send(self, destination: str, packets: list[Packet]) -> None:
+        """Send frames, and wait for nothing: what gets lost is asked for by who lacks it."""
+        link = self._link
+        if link is None:
+            return
+        size = sum(len(packet.body) for packet in packets)
+        try:
+            future = link.send(destination, packets)
+        except LinkClosed:
+            return
+        self.unconfirmed += size
+        future.add_done_callback(
+            lambda done: self.mailbox.call(partial(self._confirmed, link, size, done))
+        )
+
+    def retry(self, now_s: float) -> None:
+        """Do again what the broker has refused, if it is time."""
+        if self.due_s is None or now_s < self.due_s:
+            return
+        self.due_s = None
+        if self._link is None:
+            self._connect()
+        else:
+            self._subscribe()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Wait for what was sent, and disconnect; the mailbox has to be closed before."""
+        for pump in self._disconnect(timeout_s):
+            pump.join()
+
+    # What it is told.
+
+    def subscribed(self, pump: _Pump) -> None:
+        """A subscription is there."""
+        pump.is_ready = True
+        self._look()
+
+    def ended(self, pump: _Pump, error: Exception) -> None:
+        """A subscription is refused, or has ended: it is made again later."""
+        if self._pumps.get(pump.destination) is not pump:
+            return
+        del self._pumps[pump.destination]
+        reason = error.__cause__ or error
+        self.problem = f"{pump.destination}: {reason}"
+        again_s = self._backoff.fail()
+        _log.error("%r: %s; trying again in %.0f s", self._link, self.problem, again_s)
+        if self._link is not None and self._link.closed.done():
+            # It has given up, as for a login that was refused.
+            self._disconnect(timeout_s=0)
+        self.due_s = time.monotonic() + again_s * (1 + random.random() / 4)
+        self._look()
+
+    def _told(self, link: Link, *, is_connected: bool) -> None:
+        """A connection is there, or lost."""
+        if link is self._link:
+            self._is_connected = is_connected
+            self._look()
+
+    def _confirmed(self, link: Link, size: int, done: Future[None]) -> None:
+        if link is not self._link:
+            return
+        self.unconfirmed -= size
+        error = done.exception()
+        if error is not None:
+            _log.warning("%r: a message was not taken: %s", link, error)
+
+    # Inside.
+
+    def _connect(self) -> None:
+        holder: list[Link] = []
+
+        def told(*, is_connected: bool) -> None:
+            # In the link's thread, perhaps before there is a link; the call comes when there is.
+            self.mailbox.call(lambda: self._told(holder[0], is_connected=is_connected))
+
+        self.unconfirmed = 0
+        link = self.port.link(
+            connect_headers={"client-id": self._client} if self.port.durable else None,
+            max_messages=_UNBOUNDED,
+            max_bytes=_UNBOUNDED,
+            on_connected=lambda: told(is_connected=True),
+            on_disconnected=lambda _: told(is_connected=False),
+        )
+        holder.append(link)
+        self._link = link
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        if self._link is not None:
+            for destination in self._destinations:
+                if destination not in self._pumps:
+                    self._pumps[destination] = _Pump(self, self._link, destination)
+
+    def _disconnect(self, timeout_s: float) -> list[_Pump]:
+        """Close the link; gives the pumps, which end."""
+        link, self._link = self._link, None
+        pumps = list(self._pumps.values())
+        self._pumps.clear()
+        self._is_connected = False
+        if link is not None:
+            link.close(timeout_s)
+        for pump in pumps:
+            pump.leave()
+        return pumps
+
+    def _look(self) -> None:
+        """Say so where the port can be used now, or can't any more."""
+        is_up = self._is_connected and all(
+            each in self._pumps and self._pumps[each].is_ready for each in self._destinations
+        )
+        if is_up:
+            self.problem = ""
+            self._backoff.reset()
+        if is_up != self._is_up:
+            self._is_up = is_up
+            self._on_change(self.number, is_up)
+
+
+def _word(text: str) -> str:
+    """A name that brokers take as one."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-")

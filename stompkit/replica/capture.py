@@ -1,0 +1,256 @@
+"""What sessions commit becomes changesets of this node, in the transactions that it is about.
+
+The session's changes are recorded as :mod:`~stompkit.replication.publishers.session` does. They are
+numbered and stored at the last moment, when the database is about to be told to commit: nothing can
+be flushed after that, so that a transaction is one changeset, and the lock that puts all changes of
+a replica in order is held no longer than it has to be.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import escape
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+from sqlalchemy import Connection, Engine, Pool, event, inspect
+from sqlalchemy.orm import Session
+
+from stompkit.replica.applier import Applier
+from stompkit.replica.nodes import known_node
+from stompkit.replica.store import Store
+from stompkit.replication.events import RowChange
+from stompkit.replication.publishers.session import Converters, UnseenChange
+from stompkit.replication.publishers.session.recording import Bulk, Recording
+from stompkit.replication.publishers.session.watch import SessionFactory, Watch
+
+__all__ = ["AUTHOR", "COMMENT", "Capture", "ReadOnlyReplica"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Where, in the ``info`` of a session, the author and the comment of its changesets are.
+AUTHOR: Final = "stompkit.author"
+COMMENT: Final = "stompkit.comment"
+
+
+class ReadOnlyReplica(Exception):
+    """A local change of a replica that takes changes of others only (``direction="receive"``)."""
+
+
+class Capture:
+    """Watches sessions, and records what they commit to the database of a replica."""
+
+    def __init__(
+        self,
+        session_factory: SessionFactory,
+        store: Store,
+        applier: Applier,
+        tables: Iterable[str],
+        *,
+        engine: Engine,
+        is_read_only: bool = False,
+        bulk: Bulk = "expand",
+        on_commit: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Watch what makes sessions, as the session publisher does.
+
+        ``tables`` are names as of :attr:`~stompkit.replication.events.RowChange.name`, ``engine``
+        is that of the store. Sessions may use other databases beside, and other engines of this
+        one. ``on_commit`` is called after each commit of changes. Raises TypeError and ValueError,
+        as there.
+        """
+        self._store = store
+        self._applier = applier
+        self._names = frozenset(tables)
+        self._engine = engine
+        self._is_read_only = is_read_only
+        self._on_commit = on_commit
+        #: By pools: engines with other options share theirs.
+        self._is_ours: WeakKeyDictionary[Pool, bool] = WeakKeyDictionary({engine.pool: True})
+        self._transactions: WeakKeyDictionary[Recording, _Transaction] = WeakKeyDictionary()
+        # Values are such that all nodes have them, whatever their databases are.
+        converters = Converters(of_programs=True)
+        self._watch = Watch(session_factory, map(escape, self._names), bulk, self, converters)
+
+    def close(self) -> None:
+        """Watch no longer; harmless if it was closed before."""
+        self._watch.close()
+
+    # What the watch tells.
+
+    def prepared(self, session: Session, recording: Recording) -> None:
+        """Something may be committed; raises :class:`ReadOnlyReplica`."""
+        if self._is_read_only:
+            self._gather(session, recording)
+        elif recording.is_committing:
+            self._prepare(session, recording)
+
+    def reduced(self, session: Session, recording: Recording) -> None:
+        """Less may be committed than was said before."""
+        if recording.is_committing:
+            self._prepare(session, recording)
+
+    def committing(self, session: Session, recording: Recording) -> None:
+        """Look at what there is, now and at each further flush: hooks may still change it."""
+        recording.is_committing = True
+        self._prepare(session, recording)
+
+    def committed(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """Say so."""
+        if self._forget(recording):
+            self._on_commit()
+
+    def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
+        """Nothing was recorded, or the database has forgotten it, too."""
+        self._forget(recording)
+
+    # Inside.
+
+    def _gather(self, session: Session, recording: Recording) -> dict[Connection, list[RowChange]]:
+        """What is to be recorded of a transaction, by its connections."""
+        changes: dict[Engine | None, list[RowChange]] = {}
+        for each in recording.pending:
+            if each.change.name in self._names:
+                changes.setdefault(each.engine, []).append(_written(each.change))
+        found = {
+            connection: changes[connection.engine]
+            for connection in recording.connections
+            if connection.engine in changes and self._belongs(connection, recording)
+        }
+        if found and self._is_read_only:
+            raise ReadOnlyReplica(
+                "this replica takes the changes of others only, and a session changes"
+                f" {next(iter(found.values()))[0].name}: direction='both' lets it"
+            )
+        return found
+
+    def _belongs(self, connection: Connection, recording: Recording) -> bool:
+        """Whether a connection is to the database of the replica."""
+        pool = connection.engine.pool
+        if pool not in self._is_ours:
+            with recording.quietly():
+                self._is_ours[pool] = self._is_same_store(connection)
+            if not self._is_ours[pool]:
+                _log.warning(
+                    "sessions change replicated tables in %r, which is not the database of the"
+                    " replica: these changes are not replicated",
+                    connection.engine,
+                )
+        return self._is_ours[pool]
+
+    def _is_same_store(self, connection: Connection) -> bool:
+        """Another engine may lead to the same database."""
+        names = set(inspect(connection).get_table_names())
+        if not {table.name for table in self._store.metadata.sorted_tables} <= names:
+            return False
+        with self._store.reading() as reader:
+            return known_node(self._store.join(connection)) == known_node(reader)
+
+    def _prepare(self, session: Session, recording: Recording) -> None:
+        """Note what is to be recorded when the connections are committed."""
+        found = self._gather(session, recording)
+        transaction = self._transactions.get(recording)
+        if transaction is None and found:
+            transaction = _Transaction(session, recording, self._record)
+            self._transactions[recording] = transaction
+        if transaction is not None:
+            transaction.prepare(found)
+
+    def _record(
+        self, session: Session, connection: Connection, changes: Sequence[RowChange]
+    ) -> None:
+        tx = self._store.join(connection)
+        author, comment = (str(session.info.get(name, "")) for name in (AUTHOR, COMMENT))
+        self._applier.record(tx, changes, author=author, comment=comment)
+
+    def _forget(self, recording: Recording) -> bool:
+        """Drop what was noted; gives whether there was anything."""
+        transaction = self._transactions.pop(recording, None)
+        if transaction is not None:
+            transaction.close()
+        return transaction is not None
+
+
+class _Transaction:
+    """What a session is about to commit, by its connections; each is recorded once."""
+
+    def __init__(
+        self,
+        session: Session,
+        recording: Recording,
+        record: Callable[[Session, Connection, Sequence[RowChange]], None],
+    ) -> None:
+        """Begin with nothing."""
+        self._session = session
+        self._recording = recording
+        self._record = record
+        self._changes: dict[Connection, Sequence[RowChange]] = {}
+        self._recorded: set[Connection] = set()
+        event.listen(session, "after_commit", self._session_committed)
+
+    def close(self) -> None:
+        """Record nothing more."""
+        self._changes.clear()
+        event.remove(self._session, "after_commit", self._session_committed)
+
+    def prepare(self, found: Mapping[Connection, Sequence[RowChange]]) -> None:
+        """Note what is to be recorded, in place of what was; raises UnseenChange when it was."""
+        if self._recorded:
+            for connection in self._recorded:
+                _roll_back(connection)
+            raise UnseenChange(
+                "a session has changed rows when its transaction was recorded already: it has to do"
+                " so before its connection is committed"
+            )
+        for connection in found.keys() - self._changes.keys():
+            event.listen(connection, "commit", self._connection_commits)
+            event.listen(connection, "prepare_twophase", self._connection_commits)
+        # A connection that has no changes any more is listened to all the same.
+        self._changes = {connection: () for connection in self._changes} | dict(found)
+
+    def _connection_commits(self, connection: Connection, *_: object) -> None:
+        try:
+            self._end(connection)
+        except BaseException:
+            _roll_back(connection)
+            raise
+
+    def _session_committed(self, session: Session) -> None:
+        """Record what was not, because the session has joined a transaction that goes on."""
+        if not session.in_nested_transaction():
+            for connection in list(self._changes):
+                self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        changes = self._changes.get(connection)
+        if changes and connection not in self._recorded:
+            self._recorded.add(connection)
+            with self._recording.quietly():
+                self._record(self._session, connection, changes)
+
+
+def _roll_back(connection: Connection) -> None:
+    """Undo what a connection was about to commit.
+
+    SQLAlchemy does not where it has failed to commit: the next to use the connection would find the
+    transaction open, and commit it.
+    """
+    connection.dialect.do_rollback(connection.connection)
+
+
+def _written(change: RowChange) -> RowChange:
+    """An update with the columns that it has written, and no others that the session had loaded.
+
+    Those may be older than what other nodes have changed since.
+    """
+    before, after = change.before, change.after
+    if change.action != "update" or not before or not after:
+        return change
+    kept = {
+        name: value
+        for name, value in after.items()
+        if name in change.key or name not in before or before[name] != value
+    }
+    return msgspec.structs.replace(change, after=kept)

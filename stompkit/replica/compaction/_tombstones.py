@@ -1,0 +1,90 @@
+"""Forgetting rows that were deleted, when nobody can have written them without knowing that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stompkit.replica.history import Base, context_of
+from stompkit.replica.store import Reader, Store
+from stompkit.replica.vectors import Vector, least, merged, settled
+
+__all__ = ["bury", "sweep"]
+
+#: How many rows one transaction looks at.
+_ROWS: Final = 500
+#: How many rows of the base are looked through at a time; where that has stopped is kept.
+_SWEPT: Final = 10_000
+_SWEEP: Final = "compaction.sweep"
+
+
+def bury(store: Store, stable: Vector) -> int:
+    """Forget rows that were deleted; gives how many."""
+    count = 0
+    after: bytes | None = None
+    while True:
+        with store.transaction() as tx:
+            page = tx.tombstones(after, _ROWS)
+            if not page:
+                return count
+            known = _known_to_all(tx, stable)
+            gone = [
+                record.id
+                for record in page
+                # What is ahead of the vector has to be told from what comes yet.
+                if record.page is None and record.state.is_collectable(known)
+            ]
+            tx.delete_rows(gone)
+        count += len(gone)
+        after = page[-1].id
+
+
+def _known_to_all(reader: Reader, stable: Vector) -> dict[str, int]:
+    """What is in the past of every changeset that can still come.
+
+    That a node has something does not mean that its changesets were made with it: one that is on
+    its way may be older.
+    """
+    peers = reader.peers()
+    origins = reader.origins()
+    clocks = {name: origins[name].clock if name in origins else {} for name in peers}
+    heard = [(name, peer.vector) for name, peer in peers.items()]
+    return least(stable, settled(reader.vector(), clocks, heard))
+
+
+def sweep(store: Store, stable: Vector) -> None:
+    """Look through some of the base for rows that were deleted, and forget them there, too."""
+    with store.reading() as reader:
+        if not reader.base_vector():
+            return
+        place: str = reader.meta(_SWEEP, "")
+    after = bytes.fromhex(place) if place else None
+    for _ in range(_SWEPT // _ROWS):
+        with store.transaction() as tx:
+            page = tx.base_page(after, limit=_ROWS)
+            known = _known_to_all_kept(tx, stable)
+            gone = [
+                record.id
+                for record in page
+                if not record.is_live and record.state.is_collectable(known)
+            ]
+            if gone:
+                tx.delete_base_rows(gone)
+        after = page[-1].id if len(page) == _ROWS else None
+        if after is None:
+            break
+    if (after or b"").hex() != place:
+        with store.transaction() as tx:
+            tx.set_meta(_SWEEP, (after or b"").hex())
+
+
+def _known_to_all_kept(reader: Reader, stable: Vector) -> dict[str, int]:
+    """What is in the past of every changeset behind the base, here or still to come."""
+    base = Base.load(reader)
+    clocks = []
+    for origin, last in reader.vector().items():
+        begun = base.vector.get(origin, 0)
+        if begun < last:
+            first = reader.changeset(origin, begun + 1)
+            context = {} if first is None or first.body is None else context_of(first)
+            clocks.append(merged(base.clocks.get(origin, {}), context))
+    return least(_known_to_all(reader, stable), *clocks)

@@ -1,0 +1,33 @@
+"""Rows of one table that refer to each other: in an order in which they can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stompkit.replica.data._links import Link, parents_first
+from stompkit.replica.data._many import Values
+from stompkit.replica.data._plan import Batch
+
+__all__ = ["children_last"]
+
+
+def children_last(
+    batch: Batch, links: Sequence[Link], fetch: Callable[[Link], list[Values | None]]
+) -> Batch:
+    """Rows behind those that they refer to by links from their table to itself.
+
+    ``fetch`` gives what the rows of the table refer to now, one for each in the batch: that is what
+    counts where they are deleted, and then they come before.
+    """
+    parents: dict[int, list[int]] = {place: [] for place in range(len(batch))}
+    is_delete = batch.shape.kind == "delete"
+    for link in links:
+        own = (batch.told(row, link.referred)[1] for row in batch.rows)
+        places = {values: place for place, values in enumerate(own) if values is not None}
+        told = (batch.told(row, link.columns)[1] for row in batch.rows)
+        for place, values in enumerate(fetch(link) if is_delete else told):
+            parent = None if values is None else places.get(values)
+            if parent is not None and parent != place:
+                parents[place].append(parent)
+    order = parents_first(parents)
+    return batch.ordered(reversed(order) if is_delete else order)

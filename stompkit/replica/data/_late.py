@@ -1,0 +1,92 @@
+"""Foreign keys that a database looks at when a transaction ends: looked at before, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from stompkit.replica.data._links import Link, Links
+from stompkit.replica.data._many import Values
+from stompkit.replica.data._plan import Batch, Columns
+from stompkit.replica.data._runner import Runner
+from stompkit.replication.sinks.sql.parts import TargetTable
+
+__all__ = ["LateLinks"]
+
+
+class LateLinks:
+    """The late foreign keys of the tables of some batches, and those that lead to them."""
+
+    def __init__(self, runner: Runner, links: Links, batches: Sequence[Batch]) -> None:
+        """Remember what rows can be referred to by, before that is changed."""
+        self._runner = runner
+        self._links = links
+        self._batches = batches
+        self._before: dict[tuple[Link, bytes], Values | None] = {}
+        for batch, id, row in self._rows(()):
+            table, key = batch.shape.target.table, batch.shape.key
+            for link in self._to(batch):
+                referred = _columns(table, link.referred)
+                self._before[link, id] = runner.find(table, referred, key, row[: len(key)])
+
+    def broken(self, refused: Collection[bytes]) -> set[bytes]:
+        """Rows that a commit would be refused for, where ``refused`` were not written.
+
+        Of two that can't both be, it is the one that is referred to: without it the other is right.
+        But first come those that are wrong whatever becomes of others.
+        """
+        left = dict(self._left_behind(refused))
+        orphans = list(self._orphans(refused))
+        wrong = {id for id, link, values in orphans if (link, values) not in left}
+        return wrong or set(left.values())
+
+    def _left_behind(
+        self, refused: Collection[bytes]
+    ) -> Iterator[tuple[tuple[Link, Values], bytes]]:
+        """Rows to which others still refer by what they were."""
+        for batch, id, _ in self._rows(refused):
+            for link in self._to(batch):
+                values = self._before[link, id]
+                if values is not None and self._finds(link, link.columns, values):
+                    yield (link, values), id
+
+    def _orphans(self, refused: Collection[bytes]) -> Iterator[tuple[bytes, Link, Values | None]]:
+        """Rows that refer to what is not there, and by what."""
+        for batch, id, row in self._rows(refused):
+            if batch.shape.kind == "delete":
+                continue
+            key = batch.shape.key
+            names = [column.name for column in key]
+            for link in self._links.of(batch.shape.target.identity):
+                if link.is_late and self._finds(link, names, row[: len(key)]):
+                    yield id, link, batch.told(row, link.columns)[1]
+
+    def _rows(self, refused: Collection[bytes]) -> Iterator[tuple[Batch, bytes, Values]]:
+        for batch in self._batches:
+            for id, row in zip(batch.ids, batch.rows, strict=True):
+                if id not in refused:
+                    yield batch, id, row
+
+    def _to(self, batch: Batch) -> list[Link]:
+        return [link for link in self._links.to(batch.shape.target.identity) if link.is_late]
+
+    def _finds(self, link: Link, names: Sequence[str], values: Values) -> bool:
+        """Whether there is a row with these values that refers to none."""
+        quote = self._runner.connection.dialect.identifier_preparer.quote_identifier
+        columns = [f"c.{quote(name)}" for name in link.columns]
+        same = [f"c.{quote(name)} = {self._runner.mark}" for name in names]
+        told = [f"{column} IS NOT NULL" for column in columns]
+        referred = " AND ".join(
+            f"p.{quote(name)} = {column}"
+            for name, column in zip(link.referred, columns, strict=True)
+        )
+        statement = (
+            f"SELECT 1 FROM {link.child_quoted} c WHERE {' AND '.join([*same, *told])}"
+            f" AND NOT EXISTS (SELECT 1 FROM {link.parent_quoted} p WHERE {referred})"
+        )
+        return self._runner.connection.exec_driver_sql(statement, values).first() is not None
+
+
+def _columns(table: TargetTable, names: Sequence[str]) -> Columns:
+    """Columns that a foreign key leads to, all of which there are."""
+    found = (table.column(name) for name in names)
+    return tuple(column for column in found if column is not None)

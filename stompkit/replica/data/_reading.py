@@ -1,0 +1,166 @@
+"""Reads the rows of a table, with values as changes have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Enum,
+    Interval,
+    MetaData,
+    Select,
+    String,
+    Table,
+    and_,
+    inspect,
+    literal,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from stompkit.replica.data._schema import Source
+from stompkit.replication.events import RowChange
+from stompkit.replication.publishers.session.values import Converters, name_of
+from stompkit.replication.tables import Tables
+from stompkit.replication.values import Interval as Lapse
+from stompkit.replication.values import Value
+
+__all__ = ["TableReader"]
+
+#: Rows in one statement.
+_CHUNK: Final = 100
+
+Row = tuple[dict[str, Value], dict[str, Value]]
+
+
+class TableReader:
+    """Reads one table."""
+
+    def __init__(self, connection: Connection, source: Source, select: Tables) -> None:
+        """Find out about columns, from the application's description of the table if it has one."""
+        self._source = source
+        self._select = select
+        dialect = connection.dialect
+        found = source.table
+        if found is None:
+            found = _reflected(connection, source)
+        keys = {name_of(column) for column in found.primary_key}
+        #: Without what the application makes of values.
+        self._table = Table(
+            source.name,
+            MetaData(),
+            *(
+                Column(name_of(column), _bare(column.type, dialect), quote=True)
+                for column in found.columns
+            ),
+            schema=source.schema or None,
+            quote=True,
+        )
+        self._keys = [column for column in self._table.columns if column.name in keys]
+        converters = Converters(of_programs=True)
+        self._converters = [
+            (name_of(column), name_of(column) in keys, converters.find(column.type, dialect).read)
+            for column in self._table.columns
+        ]
+        #: What is selected of each column.
+        self._columns = [
+            converters.find(column.type, dialect).expression(column)
+            for column in self._table.columns
+        ]
+
+    def page(
+        self, connection: Connection, after: Mapping[str, Value] | None, limit: int
+    ) -> list[Row]:
+        """Rows in the order of their keys, behind the one with a key."""
+        query: Select[Any] = select(*self._columns).order_by(*self._keys).limit(limit)
+        if after is not None:
+            query = query.where(self._behind(after))
+        return [self._row(values) for values in connection.execute(query)]
+
+    def find(self, connection: Connection, key: Mapping[str, Value]) -> dict[str, Value] | None:
+        """The columns of a row beside its key; ``None`` where there is no such row."""
+        same = (column == _given(column, key) for column in self._keys)
+        query: Select[Any] = select(*self._columns).where(*same)
+        found = connection.execute(query).first()
+        return None if found is None else self._row(found)[1]
+
+    def lock(self, connection: Connection, keys: Sequence[Mapping[str, Value]]) -> None:
+        """Lock those of the rows that are there, in the order of their keys."""
+        columns = tuple_(*self._keys)
+        for first in range(0, len(keys), _CHUNK):
+            chunk = [
+                tuple(_text_of(key[column.name]) for column in self._keys)
+                for key in keys[first : first + _CHUNK]
+            ]
+            query = select(literal(1)).select_from(self._table).where(columns.in_(chunk))
+            connection.execute(query.order_by(*self._keys).with_for_update())
+
+    def _behind(self, key: Mapping[str, Value]) -> ColumnElement[bool]:
+        """Whether a row's key is greater."""
+        choices = []
+        for place, column in enumerate(self._keys):
+            same = (each == _given(each, key) for each in self._keys[:place])
+            choices.append(and_(*same, column > _given(column, key)))
+        return or_(*choices)
+
+    def _row(self, values: Sequence[Any]) -> Row:
+        key = {}
+        others = {}
+        for (name, is_key, convert), value in zip(self._converters, values, strict=True):
+            if is_key:
+                key[name] = convert(value)
+            else:
+                others[name] = convert(value)
+        change = RowChange(
+            table=self._source.name,
+            schema=self._source.schema,
+            action="read",
+            key=key,
+            after=others,
+        )
+        shaped = self._select.shape(change)
+        return shaped.key, shaped.after or {}
+
+
+def _given(column: Column[Any], key: Mapping[str, Value]) -> Any:
+    """The value of a column of the key, as a statement takes it."""
+    value = key[column.name]
+    return literal(_text_of(value), column.type) if isinstance(value, Lapse) else value
+
+
+def _text_of(value: Value) -> object:
+    """A value of a key as the driver takes it."""
+    return value.in_words if isinstance(value, Lapse) else value
+
+
+def _bare(kind: TypeEngine[Any], dialect: Dialect) -> TypeEngine[Any]:
+    """The type without what an application adds, which gives what changes have."""
+    while isinstance(kind, TypeDecorator) and not isinstance(kind, Interval):
+        kind = kind.load_dialect_impl(dialect)
+    if isinstance(kind, Enum):
+        # What is stored, whether the program has a name for it or not.
+        return String() if dialect.name != "postgresql" else kind
+    return kind
+
+
+def _reflected(connection: Connection, source: Source) -> Table:
+    """The table as the database describes it."""
+    schema = source.schema or None
+    inspector = inspect(connection)
+    keys = inspector.get_pk_constraint(source.name, schema)["constrained_columns"]
+    return Table(
+        source.name,
+        MetaData(),
+        *(
+            Column(each["name"], each["type"], primary_key=each["name"] in keys)
+            for each in inspector.get_columns(source.name, schema)
+        ),
+        schema=schema,
+    )

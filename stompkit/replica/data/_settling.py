@@ -1,0 +1,116 @@
+"""Has a database take what it can of some batches, whatever stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stompkit.replica.data._families import children_last
+from stompkit.replica.data._knots import untie
+from stompkit.replica.data._late import LateLinks
+from stompkit.replica.data._links import Link
+from stompkit.replica.data._many import Values
+from stompkit.replica.data._plan import Batch
+from stompkit.replica.data._reasons import Reason, Refused
+from stompkit.replica.data._schema import Schema
+from stompkit.replica.data._writer import Writer
+
+__all__ = ["settle"]
+
+_BROKEN = Reason("reference", "FOREIGN KEY constraint")
+_AT_ONCE = "SET CONSTRAINTS ALL IMMEDIATE"
+
+
+def settle(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[bytes, Reason]:
+    """Write batches, whose order is that of their tables; gives why some rows are refused.
+
+    The transaction can be committed afterwards: what is looked at then is looked at before.
+    """
+    batches = [_in_order(writer, schema, batch) for batch in batches]
+    if not schema.is_late or not _checks_links(writer):
+        _write(writer, schema, batches)
+        return writer.reasons
+    if writer.runner.connection.dialect.name == "sqlite":
+        return _write_late(writer, schema, batches)
+    try:
+        with writer.savepoint():
+            reasons = _write_late(writer, schema, batches)
+            writer.runner.connection.exec_driver_sql(_AT_ONCE)
+        return reasons
+    except Refused:
+        # Something else is late, too: a name that has to be unique, a trigger.
+        writer.reasons.clear()
+        writer.runner.connection.exec_driver_sql(_AT_ONCE)
+        _write(writer, schema, batches)
+        return writer.reasons
+
+
+def _write(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> None:
+    refused = writer.write(batches)
+    while sum(map(len, refused)) > 1:
+        left = untie(writer, schema, refused)
+        if sum(map(len, left)) == sum(map(len, refused)):
+            return
+        refused = writer.settle(left)
+
+
+def _write_late(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[bytes, Reason]:
+    """Write what a commit will not be refused for; gives why it is not more."""
+    while True:
+        reasons = _write_some(writer, schema, batches)
+        if len(reasons) == len(_ids(batches)):
+            # One may be right by itself that was left out for what another one was to be.
+            reasons = {}
+            for batch in batches:
+                for place, id in enumerate(batch.ids):
+                    reasons.pop(id, None)
+                    reasons |= _write_some(writer, schema, [batch.ordered([place])])
+        if len(reasons) in (0, len(_ids(batches))):
+            return reasons
+        # What a row had to wait for may be there by now.
+        batches = [batch.only(reasons) for batch in batches]
+
+
+def _ids(batches: Sequence[Batch]) -> set[bytes]:
+    return {id for batch in batches for id in batch.ids}
+
+
+def _write_some(writer: Writer, schema: Schema, batches: Sequence[Batch]) -> dict[bytes, Reason]:
+    """Leave out row after row, until a commit would be possible; gives why they are."""
+    writer.reasons.clear()
+    late = LateLinks(writer.runner, schema.links, batches)
+    broken: dict[bytes, Reason] = {}
+    while True:
+        rest = [batch.only(set(batch.ids) - broken.keys()) for batch in batches]
+        more: set[bytes] = set()
+        try:
+            with writer.savepoint():
+                _write(writer, schema, [batch for batch in rest if batch.ids])
+                more = late.broken(broken.keys() | writer.reasons.keys())
+                if more:
+                    raise Refused(_BROKEN)
+        except Refused:
+            writer.reasons.clear()
+            broken |= dict.fromkeys(more, _BROKEN)
+        else:
+            return {**broken, **writer.reasons}
+
+
+def _checks_links(writer: Writer) -> bool:
+    """Whether the database looks at foreign keys at all: SQLite does if it was told to."""
+    if writer.runner.connection.dialect.name != "sqlite":
+        return True
+    return bool(writer.runner.connection.exec_driver_sql("PRAGMA foreign_keys").scalar())
+
+
+def _in_order(writer: Writer, schema: Schema, batch: Batch) -> Batch:
+    """Rows in an order in which those can be written that refer to others in their own table."""
+    target, key = batch.shape.target, batch.shape.key
+    links = [link for link in schema.links.of(target.identity) if link.parent == target.identity]
+    if not links or len(batch) == 1:
+        return batch
+
+    def fetch(link: Link) -> list[Values | None]:
+        columns = tuple(filter(None, map(target.table.column, link.columns)))
+        return [writer.runner.find(target.table, columns, key, row) for row in batch.rows]
+
+    return children_last(batch, links, fetch)

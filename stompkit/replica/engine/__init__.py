@@ -1,0 +1,474 @@
+"""How replicas find out what each of them has, and get what they lack; sans-I/O.
+
+Changesets that are new go to all who hear the channel. Each node says what it has (``have``)
+whenever that has changed and whenever it is asked; whoever sees in that what he lacks asks one node
+for it (``want``). A node goes on asking as long as another may not know what it has, ever more
+rarely, and is silent when all do. Nothing of this depends on what a broker keeps, and in which
+order or how often it delivers; what it loses is asked for again.
+
+A node with several ports is a relay: changesets and ``have`` are sent on, as they came, to the
+channels that they did not come from, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from stompkit.replica.applier import Applier, Incoming, Outcome
+from stompkit.replica.engine._announcing import Announcing
+from stompkit.replica.engine._answers import Answers, changes_message
+from stompkit.replica.engine._core import Core, destination_of
+from stompkit.replica.engine._facts import (
+    Gone,
+    Have,
+    Page,
+    PageWant,
+    Parted,
+    Sent,
+    Want,
+    read,
+)
+from stompkit.replica.engine._identity import Identity
+from stompkit.replica.engine._peers import Peers
+from stompkit.replica.engine._requests import Requests
+from stompkit.replica.engine._snapshots import Snapshots
+from stompkit.replica.engine._status import status_of
+from stompkit.replica.engine._terms import (
+    EngineSettings,
+    Outgoing,
+    PeerStatus,
+    Status,
+)
+from stompkit.replica.messages import Message, MessageProblem, Unpacker
+from stompkit.replica.signed import SignedChangeset
+from stompkit.replica.signing import Signer, Verifier
+from stompkit.replica.store import ChangesetRecord, Reader, Store
+from stompkit.replica.vectors import dot_text
+from stompkit.replication.events import EventProblem
+from stompkit.replication.frames import Packet
+
+__all__ = ["Engine", "EngineSettings", "Outgoing", "PeerStatus", "Status"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Says who has sent a message on; whoever gets it so does not hear its sender directly.
+_RELAY: Final = "stompkit-relay"
+#: Local changesets that are sent at once; more of them are asked for by who lacks them.
+_MOST_FRESH: Final = 500
+
+
+class Engine:
+    """One replica's part in the protocol; used by one thread.
+
+    Methods that use the store raise
+    :class:`~stompkit.replica.store.StoreProblem`, and have done nothing then.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        applier: Applier,
+        settings: EngineSettings,
+        *,
+        wall: Callable[[], float],
+        monotonic: Callable[[], float],
+        chance: random.Random,
+        send: Callable[[Outgoing], None],
+        signer: Signer | None = None,
+        verifier: Verifier | None = None,
+        trace: Callable[[str, dict[str, Any]], None] | None = None,
+    ) -> None:
+        """Describe it.
+
+        ``send`` is given frames for ports that are connected, and must not wait. ``trace`` is
+        called at each step with its name and facts; what it raises ends the step.
+        """
+        core = Core(
+            store,
+            applier,
+            settings,
+            wall=wall,
+            monotonic=monotonic,
+            chance=chance,
+            send=send,
+            signer=signer,
+            trace=trace or (lambda step, facts: None),
+        )
+        self._core = core
+        self._peers = Peers(core)
+        self._identity = Identity(core, self._peers)
+        self._announcing = Announcing(core, self._peers)
+        self._requests = Requests(core, self._peers)
+        self._answers = Answers(core)
+        self._snapshots = Snapshots(core, self._peers)
+        self._unpackers = [Unpacker(verifier) for _ in settings.channels]
+        self._refused: dict[str, str] = {}
+        #: The last position that was sent on, and by which port changesets came.
+        self._position = 0
+        self._came_by: dict[int, int] = {}
+        self._may_have_more = True
+        #: What was read of messages that the store could not take yet.
+        self._unfinished: tuple[object, list[tuple[int, Message, bool]]] | None = None
+
+    # Life.
+
+    def open(self) -> None:
+        """Be the node that the store is, in a new session."""
+        with self._core.store.transaction() as tx:
+            self._identity.open(tx)
+            self._announcing.reserve(tx)
+            self._peers.load(tx)
+            self._snapshots.load(tx.meta("bootstrap"), has_pages=bool(tx.page_vectors()))
+            self._position = tx.last_position()
+            self._refresh(tx)
+
+    def _refresh(self, reader: Reader) -> None:
+        """Know what the store has."""
+        self._announcing.look(reader)
+        self._requests.look(reader)
+
+    @property
+    def generation(self) -> int:
+        """Counts up when the destinations become others."""
+        return self._identity.generation
+
+    @property
+    def origin(self) -> str:
+        """The name by which this node numbers its changesets."""
+        return self._core.origin
+
+    def destinations(self, port: int) -> list[str]:
+        """What to subscribe to, for as long as ``generation`` stays."""
+        channel = destination_of(self._core.settings.channels[port])
+        return [channel, self._core.own_destination(port, self._core.origin)]
+
+    def connected(self, port: int) -> None:
+        """A port's subscriptions are there; say what this node has, and ask what others have."""
+        self._core.connected.add(port)
+        self._announcing.connected()
+
+    def disconnected(self, port: int) -> None:
+        """A port's connection is lost."""
+        self._core.connected.discard(port)
+        self._requests.disconnected(port)
+        self._snapshots.disconnected()
+        self._answers.forget(port)
+
+    # What comes.
+
+    def receive(self, port: int, frames: Sequence[tuple[Mapping[str, str], bytes]]) -> None:
+        """Take frames of a port; when this returns they can be acknowledged.
+
+        Where it raises, nothing of them was taken: give it the same list again.
+        """
+        core = self._core
+        if self._unfinished is None or self._unfinished[0] is not frames:
+            self._unfinished = (frames, self._unpack(port, frames))
+        messages = self._unfinished[1]
+        core.trace("received", {"port": port, "messages": len(messages)})
+        self._take(port, messages)
+        self._unfinished = None
+
+    def _unpack(
+        self, port: int, frames: Sequence[tuple[Mapping[str, str], bytes]]
+    ) -> list[tuple[int, Message, bool]]:
+        """The messages that frames complete; each with whether its sender is heard directly."""
+        core = self._core
+        found = []
+        for headers, body in frames:
+            core.counts["received"] += 1
+            try:
+                message = self._unpackers[port].add(headers, body)
+            except MessageProblem as problem:
+                self._refuse(str(problem))
+                continue
+            if message is None:
+                continue
+            is_own = message.sender == core.origin
+            if not is_own or message.kind == "have":
+                found.append((port, message, _RELAY not in headers))
+        return found
+
+    def _take(self, port: int, messages: list[tuple[int, Message, bool]]) -> None:
+        core = self._core
+        incoming: list[Incoming] = []
+        haves: list[tuple[Have, Message, bool]] = []
+        pages: list[tuple[Page, Message]] = []
+        later: list[tuple[Any, Message]] = []
+        for _, message, is_direct in messages:
+            try:
+                if message.kind == "changes":
+                    incoming += self._changesets(message)
+                    continue
+                facts = read(message)
+            except MessageProblem as problem:
+                self._refuse(f"{message.sender}: {problem}")
+                continue
+            if isinstance(facts, Have):
+                if message.sender == core.origin and self._identity.is_echo(
+                    facts, self._announcing.counter
+                ):
+                    continue
+                haves.append((facts, message, is_direct))
+            elif isinstance(facts, Page):
+                pages.append((facts, message))
+            elif facts is not None:
+                later.append((facts, message))
+        if incoming or haves or pages:
+            self._store(port, incoming, haves, pages)
+        for facts, message in later:
+            self._do(port, facts, message)
+
+    def _changesets(self, message: Message) -> Iterator[Incoming]:
+        """What a message carries, but for what is no changeset at all."""
+        if self._core.settings.direction == "send":
+            return
+        for item in message.items:
+            try:
+                yield Incoming(SignedChangeset.decode(item), message.sender)
+            except (MessageProblem, EventProblem) as problem:
+                self._refuse(f"{message.sender}: {problem}")
+
+    def _store(
+        self,
+        port: int,
+        incoming: list[Incoming],
+        haves: list[tuple[Have, Message, bool]],
+        pages: list[tuple[Page, Message]],
+    ) -> None:
+        """Do what changes the store, in one transaction; and then what follows."""
+        core = self._core
+        fresh: list[tuple[Have, Message, bool]] = []
+        taken: dict[str, Any] | None = None
+        is_taken = False
+        outcome = Outcome()
+        begin = core.store.transaction(core.applier.data.prepare)
+        with self._identity.unless_undone(), begin as tx:
+            for have, message, is_direct in haves:
+                if self._identity.is_other(tx, have, message.sender, port) and self._peers.note(
+                    tx, have, message.sender, {port} if is_direct else set()
+                ):
+                    fresh.append((have, message, is_direct))
+                elif have.ask and message.sender != core.origin:
+                    # It may only seem to be old, and whoever says so has to learn that.
+                    self._announcing.asked()
+            for page, message in pages:
+                if not is_taken and self._snapshots.expects(page):
+                    try:
+                        taken = self._snapshots.take(tx, page, list(message.items))
+                        is_taken = True
+                    except MessageProblem as problem:
+                        self._refuse(f"{message.sender}: {problem}")
+            if incoming or is_taken:
+                # With a snapshot, what was held back may be next.
+                outcome = core.applier.apply(tx, incoming)
+            is_cleared = self._snapshots.clear(tx)
+            core.trace("apply", {"changesets": len(outcome.records)})
+            self._refresh(tx)
+        if is_taken:
+            self._snapshots.taken(taken)
+            if taken is None:
+                self._requests.caught_up()
+        if is_cleared:
+            self._snapshots.cleared()
+        core.trace("applied", {"changesets": len(outcome.records)})
+        self._note(port, outcome, came=len(incoming))
+        for have, message, is_direct in fresh:
+            self._heard(port, have, message, is_direct=is_direct)
+
+    def _note(self, port: int, outcome: Outcome, *, came: int) -> None:
+        counts = self._core.counts
+        counts["applied"] += len(outcome.records)
+        counts["duplicates"] += outcome.duplicates
+        counts["held"] += outcome.held
+        counts["dropped"] += outcome.dropped
+        counts["conflicts"] += len(outcome.conflicts)
+        for record in outcome.records:
+            self._came_by[record.position] = port
+        for origin, sequence in {origin: number for origin, number in outcome.forks}.items():
+            self._core.warnings[f"fork {origin}"] = (
+                f"two nodes have made changesets {dot_text((origin, sequence))}: a database is in"
+                " use twice, or was put back from a backup"
+            )
+            with self._core.store.reading() as reader:
+                self._identity.tell(reader, port, origin)
+        for id, reason in outcome.refused:
+            self._refuse(f"changeset {id[:12]}: {reason}")
+        for dot, reason in outcome.quarantined:
+            _log.error("the changeset %s can't be applied: %s", dot_text(dot), reason)
+        if came:
+            self._requests.progress(came, is_of_use=bool(outcome.records or outcome.held))
+        if outcome.records:
+            self._may_have_more = True
+        outcome.tell(self._core.applier.hooks)
+
+    def _refuse(self, reason: str) -> None:
+        """What is not taken is logged, each reason once, and counted."""
+        self._core.counts["refused"] += 1
+        if reason not in self._refused and len(self._refused) < 100:
+            self._refused[reason] = reason
+            _log.warning("a message of another replica is refused: %s", reason)
+
+    # What does not change the store.
+
+    def _heard(self, port: int, have: Have, message: Message, *, is_direct: bool) -> None:
+        core = self._core
+        self._peers.heard(have, message.sender, port, is_direct=is_direct)
+        if have.forgotten.get(core.origin, -1) >= self._announcing.counter:
+            self._announcing.outnumber(have.forgotten[core.origin])
+        if have.seen.get(core.origin, -1) > self._announcing.counter:
+            self._announcing.outnumber(have.seen[core.origin])
+        if have.ask and (is_direct or not self._announcing.is_known_to(have)):
+            self._announcing.asked()
+        self._announcing.heard()
+        for other in sorted(core.connected - {port}):
+            packets = [
+                Packet({**packet.headers, _RELAY: core.origin}, packet.body)
+                for packet in message.packets
+            ]
+            core.send_packets(other, packets)
+
+    def _do(self, port: int, facts: Any, message: Message) -> None:
+        core = self._core
+        if isinstance(facts, (Want, PageWant)):
+            if facts.to == core.origin:
+                self._answers.add(port, message.sender, facts)
+                if isinstance(facts, Want) and any(
+                    last > core.vector.get(name, 0) for name, (_, last) in facts.ranges.items()
+                ):
+                    # What this node has said last did not come, or it has taken something back.
+                    self._announcing.asked()
+        elif isinstance(facts, Sent):
+            self._requests.sent(facts)
+        elif isinstance(facts, Gone):
+            self._requests.gone(facts)
+        elif isinstance(facts, Parted) and self._identity.told(facts):
+            with core.store.reading() as reader:
+                self._refresh(reader)
+
+    # What is due.
+
+    def wake(self) -> None:
+        """Something may have been committed that this engine has not done."""
+        self._may_have_more = True
+
+    def poll(self) -> None:
+        """Do what is due."""
+        core = self._core
+        if self._may_have_more:
+            self._send_fresh()
+        now = core.monotonic()
+        if not core.connected:
+            return
+        self._answers.poll()
+        if core.settings.direction != "send":
+            if self._snapshots.is_running:
+                self._snapshots.poll(now)
+            else:
+                self._requests.poll(now)
+                if self._requests.is_behind_all:
+                    self._fall_back()
+        self._peers.bury()
+        self._announcing.poll(now, self._identity.lineage)
+
+    def end(self) -> None:
+        """Say what was not said yet: nothing is polled any more."""
+        self._send_fresh()
+        if self._core.connected:
+            self._announcing.end(self._identity.lineage)
+
+    def _fall_back(self) -> None:
+        """Nobody keeps what is missing here: take somebody's state."""
+        core = self._core
+        if core.settings.bootstrap == "auto":
+            self.bootstrap()
+        else:
+            core.warnings["bootstrap"] = (
+                "this node fell behind what others keep, and must bootstrap again:"
+                " stompkit replica bootstrap"
+            )
+
+    def bootstrap(self) -> None:
+        """Take another node's state; what only this node has stays."""
+        core = self._core
+        with core.store.transaction() as tx:
+            state = self._snapshots.begin(tx)
+        self._snapshots.load(state, has_pages=True)
+        core.warnings.pop("bootstrap", None)
+        core.counts["bootstraps"] += 1
+        self._snapshots.poll(core.monotonic())
+
+    def _send_fresh(self) -> None:
+        """Send on what was committed since the last time, to all who did not send it here."""
+        core = self._core
+        with core.store.reading() as reader:
+            last = reader.last_position()
+            records: list[ChangesetRecord] = []
+            if core.connected and last - self._position <= _MOST_FRESH:
+                records = reader.changesets(after=self._position)
+            self._refresh(reader)
+            self._snapshots.look(reader)
+            if self._peers.look(reader):
+                self._announcing.changed()
+            has_problems = last > self._position and bool(reader.with_problems(limit=1))
+        for port in sorted(core.connected):
+            group: list[ChangesetRecord] = []
+            size = 0
+            for record in records:
+                if self._came_by.get(record.position) == port or record.body is None:
+                    continue
+                if group and size + record.size > core.settings.max_body_bytes * 3 // 4:
+                    core.send(port, changes_message(core.origin, group), persistent=True)
+                    group, size = [], 0
+                group.append(record)
+                size += record.size
+            if group:
+                core.send(port, changes_message(core.origin, group), persistent=True)
+        self._position = max(self._position, last)
+        self._may_have_more = False
+        if has_problems:
+            # What was in the way of a row may have gone.
+            with core.store.transaction() as tx:
+                core.applier.heal(tx)
+        self._came_by = {p: port for p, port in self._came_by.items() if p > self._position}
+
+    @property
+    def deadline(self) -> float | None:
+        """When :meth:`poll` is due, in monotonic seconds; ``None``: when something happens."""
+        core = self._core
+        now = core.monotonic()
+        if self._may_have_more or (core.connected and self._answers.is_due):
+            return now
+        if not core.connected:
+            return None
+        times = self._announcing.deadlines()
+        if core.settings.direction != "send":
+            times.append(
+                self._snapshots.deadline(now)
+                if self._snapshots.is_running
+                else self._requests.deadline(now)
+            )
+        return min((each for each in times if each is not None), default=None)
+
+    # What people ask for.
+
+    def stable(self) -> dict[str, int]:
+        """What every node is known to have."""
+        return self._peers.stable(self._core.vector)
+
+    def forget(self, origin: str) -> None:
+        """Do not wait for a node any more, and have all others do so, unless it says something.
+
+        Raises LookupError where none of that name is known.
+        """
+        with self._core.store.transaction() as tx:
+            made = self._peers.forget(tx, origin)
+        self._peers.forgot(made)
+        self._announcing.changed()
+
+    def status(self) -> Status:
+        """How things are."""
+        return status_of(self._core, self._peers, self._snapshots, list(self._refused))

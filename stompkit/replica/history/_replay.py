@@ -1,0 +1,248 @@
+"""Going through changesets in causal order, from where history begins.
+
+That is the **base**: rows as they were when all changesets of a vector had been applied, and no
+other. What came after it is in the store. It is empty while nothing was compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from stompkit.replica.history._entries import RevisionProblem
+from stompkit.replica.rows import RowState, Stamp
+from stompkit.replica.rules import Rules
+from stompkit.replica.store import ChangesetRecord, Reader, Tx, row_id
+from stompkit.replica.vectors import Dot, Vector, covers, dot_text
+from stompkit.replication.events import Changeset, RowChange, decode
+from stompkit.replication.values import Value
+
+__all__ = ["Base", "Row", "Rows", "Steps", "clock_of_next", "context_of", "skipped_in", "whole"]
+
+#: How much is read from the store at a time: changesets, octets of them, and rows.
+_STEP: Final = 500
+_STEP_OCTETS: Final = 8 * 1024 * 1024
+_ROWS: Final = 1000
+#: What the store keeps about the base, beside its vector and its rows.
+_META: Final = "history.base"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where history begins."""
+
+    vector: dict[str, int] = field(default_factory=dict)
+    #: Of each origin the full vector of its last changeset in the base.
+    clocks: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The greatest hybrid time of a changeset in it.
+    hlc: int = 0
+
+    @classmethod
+    def load(cls, reader: Reader) -> Base:
+        """Read it."""
+        found = reader.meta(_META) or {"clocks": {}, "hlc": 0}
+        return cls(reader.base_vector(), found["clocks"], found["hlc"])
+
+    def save(self, tx: Tx) -> None:
+        """Keep it."""
+        tx.set_base_vector(self.vector)
+        tx.set_meta(_META, {"clocks": self.clocks, "hlc": self.hlc})
+
+
+# Changesets.
+
+
+class _Revision(msgspec.Struct):
+    context: dict[str, int] = {}
+
+
+class _Body(msgspec.Struct):
+    """As much of a body as its clock needs."""
+
+    revision: _Revision
+
+
+_DECODER: Final = msgspec.json.Decoder(_Body)
+
+
+def context_of(record: ChangesetRecord) -> dict[str, int]:
+    """What its writer had of others that was new since the writer's changeset before it."""
+    assert record.body is not None
+    return _DECODER.decode(record.body).revision.context
+
+
+def clock_of_next(clocks: dict[str, dict[str, int]], record: ChangesetRecord) -> dict[str, int]:
+    """The full vector of a changeset, from that of the one before of its origin; notes it there."""
+    clock = dict(clocks.get(record.origin, ()))
+    for origin, sequence in context_of(record).items():
+        if clock.get(origin, 0) < sequence:
+            clock[origin] = sequence
+    clock[record.origin] = record.sequence
+    clocks[record.origin] = clock
+    return clock
+
+
+class Steps:
+    """Changesets beyond the base with their full vectors, each after all that it was made on."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Read where they begin."""
+        self._reader = reader
+        self.base: Final = Base.load(reader)
+
+    def upto(self, vector: Vector) -> Iterator[tuple[ChangesetRecord, dict[str, int]]]:
+        """Those that a vector covers; raises :class:`RevisionProblem` where some are not kept."""
+        clocks = dict(self.base.clocks)
+        following = {origin: self.base.vector.get(origin, 0) + 1 for origin in vector}
+        while ranges := {
+            origin: (following[origin], last)
+            for origin, last in vector.items()
+            if following[origin] <= last
+        }:
+            records = self._reader.ranges(ranges, limit=_STEP, max_bytes=_STEP_OCTETS)
+            if not records:
+                raise _gap(next((name, first) for name, (first, _) in ranges.items()))
+            for record in records:
+                number = following[record.origin]
+                if record.sequence != number or record.body is None:
+                    raise _gap((record.origin, number))
+                following[record.origin] = number + 1
+                yield record, clock_of_next(clocks, record)
+
+    def clock_of(self, dot: Dot) -> dict[str, int]:
+        """The full vector of a changeset: all that was in its writer's rows when it was made.
+
+        Raises :class:`RevisionProblem` for one that is in the base, or is not kept.
+        """
+        origin, sequence = dot
+        if covers(self.base.vector, dot):
+            raise _compacted(dot)
+        return [clock for _, clock in self.upto({origin: sequence})][-1]
+
+    def check(self, vector: Vector, name: str) -> None:
+        """Raise :class:`RevisionProblem` where the base has more than a vector."""
+        for origin, sequence in self.base.vector.items():
+            if vector.get(origin, 0) < sequence:
+                raise RevisionProblem(
+                    f"{name} was made without {dot_text((origin, sequence))}, which is compacted by"
+                    f" now together with what came before it: what was seen at {name} can't be"
+                    f" told any more. What it has changed can: get({name!r})"
+                )
+
+
+def whole(record: ChangesetRecord) -> Changeset:
+    """The changeset with its id; raises :class:`RevisionProblem` where its body is not kept."""
+    if record.body is None:
+        raise RevisionProblem(
+            f"what {dot_text((record.origin, record.sequence))} has changed is not kept any more"
+        )
+    return msgspec.structs.replace(decode(record.body), id=record.id)
+
+
+def _compacted(dot: Dot) -> RevisionProblem:
+    return RevisionProblem(
+        f"{dot_text(dot)} is compacted: history begins after it. log() has what can be asked for;"
+        " a longer retention keeps more in the future"
+    )
+
+
+def _gap(dot: Dot) -> RevisionProblem:
+    return RevisionProblem(
+        f"history is not whole: {dot_text(dot)} is not kept here. It begins anew with the next"
+        " compaction"
+    )
+
+
+def skipped_in(reader: Reader) -> frozenset[Dot]:
+    """Changesets that were applied without any effect here, because somebody said so."""
+    return frozenset((origin, sequence) for origin, sequence, _ in reader.meta("skipped") or [])
+
+
+# Rows.
+
+
+@dataclass(slots=True)
+class Row:
+    """A row on its way."""
+
+    table: str
+    key: dict[str, Value]
+    state: RowState
+
+
+class Rows:
+    """Rows as changesets make them, all of some tables or some by their ids."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        ids: Collection[bytes] | None = None,
+        wants: Callable[[str], bool] = lambda table: True,
+    ) -> None:
+        """Begin with none."""
+        self._rules = rules
+        self._ids = ids
+        self._wants = wants
+        self._skipped: frozenset[Dot] = frozenset()
+        self.found: Final[dict[bytes, Row]] = {}
+
+    @classmethod
+    def of(cls, reader: Reader, rules: Rules, records: Iterable[ChangesetRecord]) -> Rows:
+        """Begin with those rows of the base that changesets are about."""
+        bodies = [record.body for record in records if record.body is not None]
+        changes = [change for body in bodies for change in decode(body).changes]
+        rows = cls(rules, ids={row_id(change.name, change.key) for change in changes})
+        rows.begin(reader)
+        return rows
+
+    def begin(self, reader: Reader) -> None:
+        """Begin with the base."""
+        self._skipped = skipped_in(reader)
+        if self._ids is not None:
+            for id, record in reader.base_rows(self._ids).items():
+                self.found[id] = Row(record.table, record.key, record.state)
+            return
+        after = None
+        while page := reader.base_page(after, limit=_ROWS):
+            for record in page:
+                if self._wants(record.table):
+                    self.found[record.id] = Row(record.table, record.key, record.state)
+            after = page[-1].id
+
+    def apply(self, record: ChangesetRecord, clock: Vector) -> None:
+        """Have a changeset change them, after all that is in its ``clock``."""
+        assert record.body is not None
+        stamp = Stamp(record.hlc, record.origin, record.sequence)
+        if (record.origin, record.sequence) in self._skipped:
+            return
+        for change in decode(record.body).changes:
+            if self._wants(change.name):
+                self._change(change, stamp, clock)
+
+    def _change(self, change: RowChange, stamp: Stamp, clock: Vector) -> None:
+        id = row_id(change.name, change.key)
+        if self._ids is not None and id not in self._ids:
+            return
+        row = self.found.get(id)
+        if row is None:
+            row = self.found[id] = Row(change.name, change.key, RowState())
+        try:
+            row.state.apply(change, stamp, clock, self._rules.of(change.name))
+        except ValueError:
+            # Of a table that is not replicated here, nobody has looked whether it can be applied;
+            # nodes that have the table hold such a changeset back.
+            return
+
+    def all(self) -> Iterator[tuple[str, dict[str, Value], dict[str, Value] | None]]:
+        """Table, key, and the columns beside it, of each."""
+        for id, row in self.found.items():
+            yield row.table, row.key, self.visible(id)
+
+    def visible(self, id: bytes) -> dict[str, Value] | None:
+        """A row's columns beside its key; ``None`` where there is none."""
+        row = self.found.get(id)
+        return None if row is None else row.state.visible(self._rules.of(row.table))

@@ -1,0 +1,141 @@
+"""Rows as they were seen, of some tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from stompkit.replica.history._replay import Rows, Steps, whole
+from stompkit.replica.rules import Rules
+from stompkit.replica.store import Reader, row_id
+from stompkit.replica.vectors import Vector, dominates
+from stompkit.replication.events import RowChange
+from stompkit.replication.values import Value
+
+__all__ = ["Key", "Shown", "Views", "shown"]
+
+#: A row's key: the values of its columns, in the order of the columns' names.
+Key = tuple[Value, ...]
+#: By table and key: whole rows, those of the key among their columns.
+Shown = dict[str, dict[Key, dict[str, Value]]]
+#: A table, a key, and the columns beside it.
+_ShownRow = tuple[str, dict[str, Value], dict[str, Value] | None]
+
+#: How many changesets or rows are looked at together, and octets.
+_PAGE: Final = 500
+_OCTETS: Final = 8 * 1024 * 1024
+#: Up to so many rows, it is looked up which changesets have changed them.
+_FEW: Final = 200
+
+
+class Views:
+    """Rows of the tables that ``wants`` says yes to, by id or as they are shown."""
+
+    def __init__(
+        self, reader: Reader, steps: Steps, rules: Rules, wants: Callable[[str], bool]
+    ) -> None:
+        """Look at what a store has."""
+        self._reader = reader
+        self._steps = steps
+        self._rules = rules
+        self._wants = wants
+
+    def now(self) -> Shown:
+        """All as this replica shows them."""
+        return shown(self._present())
+
+    def _present(self) -> Iterator[_ShownRow]:
+        for table in filter(self._wants, self._reader.tables()):
+            rules = self._rules.of(table)
+            after = None
+            while page := self._reader.rows_of(table, after, _PAGE):
+                for record in page:
+                    yield record.table, record.key, record.state.visible(rules)
+                after = page[-1].id
+
+    def at(self, vector: Vector) -> Shown:
+        """All as somebody saw them who had exactly the changesets of a vector."""
+        rows = Rows(self._rules, wants=self._wants)
+        rows.begin(self._reader)
+        for record, clock in self._steps.upto(vector):
+            rows.apply(record, clock)
+        return shown(rows.all())
+
+    def at_time(self, hlc: int) -> Shown:
+        """All as somebody saw them who had what was made up to a hybrid time, and no other."""
+        rows = Rows(self._rules, wants=self._wants)
+        rows.begin(self._reader)
+        vector = dict(self._steps.base.vector)
+        for record, clock in self._steps.upto(self._reader.vector()):
+            past = {**clock, record.origin: record.sequence - 1}
+            if record.hlc <= hlc and dominates(vector, past):
+                vector[record.origin] = record.sequence
+                rows.apply(record, clock)
+        return shown(rows.all())
+
+    def changed_between(
+        self, one: Vector, other: Vector
+    ) -> tuple[dict[bytes, RowChange], set[int]]:
+        """The rows that were changed by what only one vector has, and where in the store that is.
+
+        Each comes with any of its changes.
+        """
+        ranges = {}
+        for origin in one.keys() | other.keys():
+            least, most = sorted((one.get(origin, 0), other.get(origin, 0)))
+            if least < most:
+                ranges[origin] = (least + 1, most)
+        found: dict[bytes, RowChange] = {}
+        positions: set[int] = set()
+        while ranges:
+            records = self._reader.ranges(ranges, limit=_PAGE, max_bytes=_OCTETS)
+            if not records:
+                break
+            for record in records:
+                changes = [each for each in whole(record).changes if self._wants(each.name)]
+                found |= {row_id(each.name, each.key): each for each in changes}
+                if changes:
+                    positions.add(record.position)
+                ranges[record.origin] = (record.sequence + 1, ranges[record.origin][1])
+            ranges = {name: ends for name, ends in ranges.items() if ends[0] <= ends[1]}
+        return found, positions
+
+    def some_now(self, ids: Iterable[bytes]) -> dict[bytes, dict[str, Value] | None]:
+        """Some rows as this replica shows them."""
+        return {
+            id: record.state.visible(self._rules.of(record.table))
+            for id, record in self._reader.rows(ids).items()
+        }
+
+    def some_at(
+        self, vector: Vector, ids: Collection[bytes], positions: Collection[int]
+    ) -> dict[bytes, dict[str, Value] | None]:
+        """Some rows as :meth:`at` shows them; ``positions`` are some that have changed them."""
+        rows = Rows(self._rules, ids=ids)
+        rows.begin(self._reader)
+        of_interest = self._positions(ids, positions)
+        for record, clock in self._steps.upto(vector):
+            if of_interest is None or record.position in of_interest:
+                rows.apply(record, clock)
+        return {id: rows.visible(id) for id in rows.found}
+
+    def _positions(self, ids: Collection[bytes], positions: Collection[int]) -> set[int] | None:
+        """Where changesets are that have changed rows; ``None`` where that has to be looked for."""
+        if len(ids) > _FEW:
+            return None
+        found = {record.position for id in ids for record in self._reader.touching(id)}
+        # It is not noted while no history is saved.
+        return found if found.issuperset(positions) else None
+
+
+def shown(rows: Iterable[_ShownRow]) -> Shown:
+    """Rows by table and key."""
+    found: Shown = {}
+    for table, key, values in rows:
+        if values is not None:
+            found.setdefault(table, {})[_key(key)] = {**key, **values}
+    return found
+
+
+def _key(key: Mapping[str, Value]) -> Key:
+    return tuple(key[name] for name in sorted(key))

@@ -1,0 +1,254 @@
+"""Whether a replica is well, and its figures for Prometheus.
+
+Only the figures need the extra ``metrics``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from stompkit.replica.engine import PeerStatus, Status
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+__all__ = ["OTHER", "ReplicaMetrics", "health", "prometheus_replica"]
+
+#: The name that peers share beyond the number that are told apart.
+OTHER: Final = "other"
+
+_PREFIX: Final = "stompkit_replica"
+
+_log: Final = logging.getLogger(__name__)
+
+
+# Health.
+
+
+def health(
+    status: Status, *, max_lag_s: float | None = None, needs_broker: bool = True
+) -> list[str]:
+    """What somebody should look at, in sentences; empty where all is well.
+
+    ``max_lag_s``: for how long another node may lack what this one has. By default for ever: it may
+    be offline. ``needs_broker``: whether it is a fault to have no connection. Conflicts are none:
+    each has a winner.
+    """
+    found = list(status.warnings)
+    if needs_broker:
+        found += (
+            f"there is no connection to the broker of channel {channel}"
+            for channel, is_connected in status.channels
+            if not is_connected
+        )
+    if status.bootstrap:
+        found.append(f"bootstrap: {status.bootstrap}")
+    if status.quarantined:
+        found.append(f"{_amount(len(status.quarantined), 'changeset')} in quarantine")
+    if status.problems:
+        found.append(f"{_amount(len(status.problems), 'row')} refused by the tables")
+    found += (
+        f"{peer} has the same changesets and other rows in {', '.join(tables)}"
+        for peer, tables in sorted(status.diverged.items())
+    )
+    if max_lag_s is not None:
+        found += (
+            f"{peer.origin} has lacked changesets for {peer.behind_s:.0f} s"
+            for peer in status.peers
+            if peer.behind and peer.behind_s > max_lag_s
+        )
+    return found
+
+
+def _amount(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+# Prometheus.
+
+#: What is counted by :attr:`Status.counts`: what is counted, for the metric's help.
+_COUNTS: Final = {
+    "applied": "Changesets of other nodes that were applied.",
+    "duplicates": "Changesets that came again.",
+    "dropped": "Changesets that came too early when too many were held already.",
+    "refused": "Messages and changesets that were not taken.",
+    "sent": "Frames that were sent.",
+    "received": "Frames that were received.",
+    "requests": "Requests to other nodes for what is missing.",
+    "timeouts": "Requests that were not answered in time.",
+    "served": "Changesets that were sent to nodes that have asked for them.",
+    "bootstraps": "Snapshots of all rows that were begun to be taken from other nodes.",
+    "renewed": "Times that this node got another identity.",
+}
+
+#: What is a number at one time, with its help.
+_GAUGES: Final[dict[str, tuple[str, Callable[[Status], float]]]] = {
+    "peers": ("Other nodes that are known.", lambda status: len(status.peers)),
+    "held": ("Changesets that wait for others before them.", lambda status: status.held),
+    "held_bytes": ("Octets of changesets that wait.", lambda status: status.held_bytes),
+    "quarantined": (
+        "Changesets that can't be applied.",
+        lambda status: len(status.quarantined),
+    ),
+    "skipped": (
+        "Changesets that somebody has had left out here.",
+        lambda status: len(status.skipped),
+    ),
+    "conflicts": ("Rows with losers of a conflict.", lambda status: status.conflicts),
+    "problems": ("Rows that the tables refuse.", lambda status: len(status.problems)),
+    "divergence": (
+        "Tables with other rows than at a node with the same changesets.",
+        lambda status: len({table for tables in status.diverged.values() for table in tables}),
+    ),
+    "changesets": (
+        "Changesets that were ever applied here, own ones included.",
+        lambda status: sum(status.vector.values()),
+    ),
+}
+
+#: By peer.
+_OF_PEERS: Final[dict[str, tuple[str, Callable[[PeerStatus], float]]]] = {
+    "peer_lag_changesets": (
+        "Changesets that a peer lacks, as far as is known.",
+        lambda peer: peer.behind,
+    ),
+    "peer_lag_seconds": (
+        "Age of the oldest changeset that a peer lacks, as far as is known.",
+        lambda peer: peer.behind_s if peer.behind else 0.0,
+    ),
+    "peer_ahead_changesets": (
+        "Changesets that a peer has and this node lacks.",
+        lambda peer: peer.ahead,
+    ),
+}
+
+
+def prometheus_replica(
+    status: Callable[[], Status],
+    registry: CollectorRegistry | None = None,
+    *,
+    max_peers: int = 200,
+    max_lag_s: float | None = None,
+) -> ReplicaMetrics:
+    """Keep metrics of a replica in ``registry``, or the one of all; ``status`` is the replica's.
+
+    ``stompkit_replica_up``
+        1, or 0 where its status can't be told: its database is away. Then this is all.
+    ``stompkit_replica_healthy``
+        1 where :func:`health` finds nothing, else 0.
+    ``stompkit_replica_info{origin,branch,trunk}``
+        1.
+    ``stompkit_replica_connected{channel}``
+        1 with a connection to the channel's broker, else 0.
+    ``stompkit_replica_peer_lag_changesets{peer}``, ``stompkit_replica_peer_lag_seconds{peer}``
+        what a peer lacks of what this node has: how many changesets, and how old the oldest is.
+    ``stompkit_replica_peer_ahead_changesets{peer}``
+        what a peer has and this node lacks.
+    ``stompkit_replica_held``, ``_held_bytes``, ``_quarantined``, ``_skipped``
+        changesets that wait for others before them; that can't be applied; that were left out.
+    ``stompkit_replica_conflicts``, ``_problems``
+        rows with losers of a conflict, rows that the tables refuse.
+    ``stompkit_replica_divergence``
+        tables with other rows than at a node that has the same changesets: this is always 0.
+    ``stompkit_replica_peers``, ``_changesets``
+        nodes that are known, changesets that were ever applied here.
+    ``stompkit_replica_applied_total``, ``_sent_total``, ``_received_total``, ...
+        what this process has done.
+
+    The status is asked for when the metrics are. ``max_peers`` are told apart, of the rest the
+    worst is ``other``. Raises ``ValueError`` where the registry has these metrics already, and
+    ``ModuleNotFoundError`` without prometheus_client.
+    """
+    return ReplicaMetrics(status, registry, max_peers, max_lag_s)
+
+
+class ReplicaMetrics:
+    """A collector of Prometheus; the handle of :func:`prometheus_replica`."""
+
+    def __init__(
+        self,
+        status: Callable[[], Status],
+        registry: CollectorRegistry | None,
+        max_peers: int,
+        max_lag_s: float | None,
+    ) -> None:
+        """Register the metrics; raises ``ValueError``."""
+        from prometheus_client import REGISTRY
+
+        if max_peers < 0:
+            raise ValueError(f"max_peers is a number of peers, not {max_peers}")
+        self._status = status
+        self._max_peers = max_peers
+        self._max_lag_s = max_lag_s
+        self._registry = REGISTRY if registry is None else registry
+        self._registry.register(self)
+
+    def close(self) -> None:
+        """Take the metrics out of the registry."""
+        self._registry.unregister(self)
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without values: the registry refuses to have one of them twice."""
+        return self._metrics(None)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        try:
+            status = self._status()
+        except Exception as error:
+            # Whoever asks wants to know just that; what the database says may have its address.
+            _log.warning("the replica's status can't be told: %s", type(error).__name__)
+            return iter([_gauge("up", "Whether the replica's status could be told.", 0)])
+        return self._metrics(status)
+
+    def _metrics(self, status: Status | None) -> Iterator[Metric]:
+        """All metrics; without a status, only what they are."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        is_told = status is not None
+        yield _gauge("up", "Whether the replica's status could be told.", 1 if is_told else None)
+        well = not health(status, max_lag_s=self._max_lag_s) if status is not None else None
+        yield _gauge("healthy", "Whether nothing needs to be looked at.", well)
+        info = GaugeMetricFamily(
+            f"{_PREFIX}_info", "Who the replica is.", labels=("origin", "branch", "trunk")
+        )
+        connected = GaugeMetricFamily(
+            f"{_PREFIX}_connected", "Whether a channel's broker is connected.", labels=("channel",)
+        )
+        if status is not None:
+            info.add_metric((status.origin, status.branch, status.trunk), 1)
+            # Two brokers can have channels of one name, which have one value.
+            for channel in dict(status.channels):
+                states = [is_so for name, is_so in status.channels if name == channel]
+                connected.add_metric((channel,), all(states))
+        yield info
+        yield connected
+        for name, (what, value) in _GAUGES.items():
+            yield _gauge(name, what, None if status is None else value(status))
+        for name, (what, peer_value) in _OF_PEERS.items():
+            family = GaugeMetricFamily(f"{_PREFIX}_{name}", what, labels=("peer",))
+            for peer, number in self._by_peer(status, peer_value):
+                family.add_metric((peer,), number)
+            yield family
+        for name, what in _COUNTS.items():
+            count = None if status is None else status.counts.get(name, 0)
+            yield CounterMetricFamily(f"{_PREFIX}_{name}", what, value=count)
+
+    def _by_peer(
+        self, status: Status | None, value: Callable[[PeerStatus], float]
+    ) -> Iterable[tuple[str, float]]:
+        peers = [] if status is None else sorted(status.peers, key=lambda peer: peer.origin)
+        found = [(peer.origin, value(peer)) for peer in peers]
+        apart, rest = found[: self._max_peers], found[self._max_peers :]
+        if rest:
+            apart.append((OTHER, max(number for _, number in rest)))
+        return apart
+
+
+def _gauge(name: str, what: str, value: float | None) -> Metric:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    return GaugeMetricFamily(f"{_PREFIX}_{name}", what, value=value)

@@ -1,0 +1,255 @@
+"""Pictures of history: a lane for each origin, time downwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from stompkit.replica.history import Counts, Entry, Graph, GraphNode
+from stompkit.replica.pictures._drawing import (
+    LANES,
+    cut,
+    document,
+    dot_document,
+    element,
+    labels,
+    plain,
+    quoted,
+    text,
+    titled,
+)
+
+__all__ = ["history_dot", "history_svg"]
+
+#: Distances, in the units of the picture: about a pixel each.
+_ROW: Final = 24
+_LANE: Final = 26
+_MARGIN: Final = 24
+_RADIUS: Final = 5.5
+_CELL: Final = 7.2
+#: The columns beside the lanes: how many cells of text each has.
+_TIME: Final = 19
+_AUTHOR: Final = 16
+_COMMENT: Final = 64
+_LANE_NAME: Final = 14
+
+
+# SVG.
+
+
+def history_svg(graph: Graph, *, title: str = "History") -> str:
+    """Draw a graph as SVG.
+
+    A changeset on top of several others is hollow; one that has to do with conflicts which rows
+    have now has a ring around it. Each has a tooltip that says all about it.
+    """
+    return _Svg(graph).draw(title)
+
+
+class _Svg:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._labels = labels(graph.origins)
+        self._lanes = {origin: place for place, origin in enumerate(graph.origins)}
+        header = max((len(cut(each, _LANE_NAME)) for each in self._labels.values()), default=0)
+        # Names of lanes lean to the right, by 45 degrees.
+        self._top = _MARGIN + header * _CELL * 0.75 + _ROW
+        self._left = _MARGIN + max(len(self._lanes), 1) * _LANE
+        self._places = {
+            node.entry.id: (self._x(node.entry), self._top + _ROW * row)
+            for row, node in enumerate(graph.nodes)
+        }
+        self._names = {node.entry.id: self._name(node.entry) for node in graph.nodes}
+        name = max((len(cut(each, 24)) for each in self._names.values()), default=0)
+        self._columns: list[float] = [self._left]
+        for cells in (name, _TIME, _AUTHOR, _COMMENT):
+            self._columns.append(self._columns[-1] + (cells + 2.5) * _CELL)
+
+    def draw(self, title: str) -> str:
+        bottom = self._top + _ROW * len(self._graph.nodes)
+        return document(
+            "history",
+            self._columns[-1],
+            bottom + _MARGIN,
+            title,
+            _description(self._graph),
+            [*self._headers(bottom), *self._edges(), *self._nodes(), *self._end(bottom)],
+        )
+
+    def _x(self, entry: Entry) -> float:
+        return _MARGIN + _LANE * self._lanes[entry.origin]
+
+    def _name(self, entry: Entry) -> str:
+        return f"{self._labels[entry.origin]}:{entry.sequence}"
+
+    def _headers(self, bottom: float) -> Iterator[str]:
+        """The names of the lanes, and a thin line down each."""
+        top = self._top - _ROW
+        for origin, place in self._lanes.items():
+            x = _MARGIN + _LANE * place
+            ends = {"x1": x, "x2": x, "y1": top + 6, "y2": bottom - _ROW / 2}
+            name = element(
+                "g",
+                {"transform": f"translate({x + 3:.1f} {top:.1f}) rotate(-45)"},
+                [text(0, 0, cut(self._labels[origin], _LANE_NAME), f"sk-name {_colour(place)}")],
+            )
+            yield titled([origin], [element("line", {**ends, "class": "sk-rule"}), name])
+
+    def _edges(self) -> Iterator[str]:
+        for edge in self._graph.edges:
+            x, y = self._places[edge.parent]
+            child_x, child_y = self._places[edge.child]
+            style = f"sk-line {_colour(round((x - _MARGIN) / _LANE))}"
+            path = f"M{x:.1f} {y:.1f}" + _way(x, y, child_x, child_y)
+            names = f"{self._names[edge.parent]} → {self._names[edge.child]}"
+            yield titled([names], [element("path", {"d": path, "class": style})])
+        for node in self._graph.nodes:
+            if node.parents_elsewhere:
+                x, y = self._places[node.entry.id]
+                style = f"sk-line sk-far {_colour(self._lanes[node.entry.origin])}"
+                path = f"M{x:.1f} {y:.1f}l-7 -{_ROW * 0.6:.1f}"
+                yield element("path", {"d": path, "class": style})
+
+    def _nodes(self) -> Iterator[str]:
+        for node in self._graph.nodes:
+            entry = node.entry
+            x, y = self._places[entry.id]
+            colour = _colour(self._lanes[entry.origin])
+            name, time, author, comment, _ = self._columns
+            baseline = y + 4
+            tags, width = _tags(node, comment, baseline)
+            words = entry.comment or _summary(entry.tables) or "nothing said"
+            said = "" if entry.comment else "sk-dim"
+            yield titled(
+                _tooltip(node),
+                [
+                    *_mark(node, x, y, colour),
+                    text(name, baseline, cut(self._names[entry.id], 24), f"sk-name {colour}"),
+                    text(time, baseline, f"{entry.time:%Y-%m-%d %H:%M:%S}", "sk-dim"),
+                    text(author, baseline, cut(entry.author, _AUTHOR)),
+                    *tags,
+                    text(comment + width, baseline, cut(words, _COMMENT - int(width / 7)), said),
+                ],
+            )
+
+    def _end(self, bottom: float) -> Iterator[str]:
+        if not self._graph.nodes:
+            yield text(_MARGIN, bottom, "No changesets.", "sk-dim")
+        elif self._graph.is_cut:
+            words = "Earlier changesets are not shown. Times are UTC."
+            yield text(self._left, bottom + 8, words, "sk-dim")
+        else:
+            yield text(self._left, bottom + 8, "Times are UTC.", "sk-dim")
+
+
+def _colour(lane: int) -> str:
+    return f"sk-{lane % LANES}"
+
+
+def _way(x: float, y: float, to_x: float, to_y: float) -> str:
+    """The way from a parent to its child: down its own lane, then over, the last two rows long."""
+    if x == to_x:
+        return f"V{to_y:.1f}"
+    turn = max(y, to_y - 2 * _ROW)
+    # Beside the lane, where it does not hide which of its changesets the way comes from.
+    beside = x + (5 if to_x > x else -5) if turn > y else x
+    begin = f"Q{beside:.1f} {y + 8:.1f} {beside:.1f} {y + _ROW:.1f}V{turn:.1f}" if turn > y else ""
+    middle = (turn + to_y) / 2
+    return f"{begin}C{beside:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}"
+
+
+def _mark(node: GraphNode, x: float, y: float, colour: str) -> Iterator[str]:
+    place = {"cx": x, "cy": y}
+    if node.conflicts:
+        ring = {**place, "r": _RADIUS + 4.5, "class": "sk-box sk-bad sk-ring"}
+        yield element("circle", ring)
+    style = f"sk-mark {colour} sk-open" if node.is_merge else f"sk-mark {colour}"
+    yield element("circle", {**place, "r": _RADIUS, "class": style})
+
+
+def _tags(node: GraphNode, x: float, y: float) -> tuple[list[str], float]:
+    """What is said before the comment, and how much room that takes."""
+    tags = []
+    width = 0.0
+    if node.entry.is_head:
+        tags.append(text(x, y, "head", "sk-name"))
+        width += 6 * _CELL
+    if node.conflicts:
+        words = _number(node.conflicts, "conflict")
+        tags.append(text(x + width, y, words, "sk-name sk-bad"))
+        width += (len(words) + 1.5) * _CELL
+    return tags, width
+
+
+def _description(graph: Graph) -> str:
+    merges = sum(node.is_merge for node in graph.nodes)
+    conflicts = sum(bool(node.conflicts) for node in graph.nodes)
+    return (
+        f"{_number(len(graph.nodes), 'changeset')} of {_number(len(graph.origins), 'node')}, time "
+        f"downwards, one lane for each node. {_number(merges, 'changeset')} joined several lines; "
+        f"{_number(conflicts, 'changeset')} took part in conflicts that there are now."
+        + (" Earlier ones are not shown." if graph.is_cut else "")
+    )
+
+
+def _tooltip(node: GraphNode) -> Iterator[str]:
+    entry = node.entry
+    yield f"{entry.name} ({entry.short_id})"
+    yield f"{entry.time:%Y-%m-%d %H:%M:%S} UTC" + (f", {entry.author}" if entry.author else "")
+    yield entry.comment
+    yield _summary(entry.tables) or _number(entry.changes, "change")
+    if node.is_merge:
+        yield f"on top of {len(entry.parents)} others"
+    if node.conflicts:
+        yield f"takes part in {_number(node.conflicts, 'conflict')}"
+    if entry.is_head:
+        yield "a head: nothing is known that was made on top of it"
+    if entry.via:
+        yield f"came from {entry.via}"
+
+
+def _summary(tables: Mapping[str, Counts]) -> str:
+    return ", ".join(f"{name} {_signs(counts)}" for name, counts in tables.items())
+
+
+def _signs(counts: Counts) -> str:
+    numbers = (("+", counts.written), ("~", counts.updated), ("-", counts.deleted))
+    return " ".join(f"{sign}{number}" for sign, number in numbers if number)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+# Graphviz.
+
+
+def history_dot(graph: Graph, *, title: str = "History") -> str:
+    """Draw a graph in the language of Graphviz, for ``dot -Tsvg``."""
+    return dot_document("history", _statements(graph, title))
+
+
+def _statements(graph: Graph, title: str) -> Iterator[str]:
+    names = labels(graph.origins)
+    yield f"graph [label={quoted(title)}, labelloc=t, rankdir=TB, tooltip={quoted(title)}]"
+    yield 'node [shape=box, style=rounded, fontname="sans-serif", fontsize=10]'
+    for node in graph.nodes:
+        entry = node.entry
+        lines = [
+            f"{names[entry.origin]}:{entry.sequence}  {entry.time:%Y-%m-%d %H:%M:%S}",
+            cut(entry.author, _AUTHOR),
+            cut(entry.comment or _summary(entry.tables), 40),
+        ]
+        given = {
+            "label": quoted("\n".join(filter(None, lines))),
+            # Changesets of one origin stay below each other.
+            "group": quoted(entry.origin),
+            "tooltip": quoted("\n".join(line for each in _tooltip(node) if (line := plain(each)))),
+        }
+        if node.conflicts:
+            given |= {"color": "red", "penwidth": "2"}
+        if node.is_merge:
+            given["peripheries"] = "2"
+        yield f"{quoted(entry.id)} [{', '.join(f'{key}={each}' for key, each in given.items())}]"
+    for edge in graph.edges:
+        yield f"{quoted(edge.parent)} -> {quoted(edge.child)}"

@@ -1,0 +1,93 @@
+"""Versions that were written without knowledge of each other, and which of them is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+from stompkit.replica.rows._contributions import Contribution
+from stompkit.replica.rules import Candidate, TableRules, last_writer
+from stompkit.replication.values import Value, row_from_json, to_json
+
+__all__ = ["Conflict", "column_conflicts", "columns", "row_conflict"]
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+_LAST_WRITER: Final = last_writer()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Versions of the same that differ, none of them written with knowledge of another.
+
+    It lasts until somebody who has all of them writes the column, or the row.
+    """
+
+    #: Empty where it is about whether there is a row. The value of a version is then ``None`` where
+    #: somebody has deleted it, and else what survives of the columns that were written with it.
+    column: str
+    #: What is seen.
+    winner: Candidate
+    #: Those that say something else, the newest first.
+    losers: list[Candidate]
+
+
+def columns(contributions: Sequence[Contribution], rules: TableRules) -> dict[str, Value]:
+    """The columns that are seen, one version of each; raises RuleProblem of a custom rule."""
+    found: dict[str, Any] = {}
+    for each in contributions:
+        found |= each.values
+    row = row_from_json(found)
+    for conflict in column_conflicts(contributions, rules):
+        row[conflict.column] = conflict.winner.value
+    return row
+
+
+def column_conflicts(contributions: Sequence[Contribution], rules: TableRules) -> list[Conflict]:
+    """What is made of columns whose versions differ, sorted; raises RuleProblem of custom rules."""
+    names = [name for each in contributions for name in each.values]
+    if len(set(names)) == len(names):
+        return []
+    found = []
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        holders = [each for each in contributions if name in each.values]
+        # Equal is what is the same in JSON: 1 and 1.0 differ.
+        if len({_ENCODER.encode(each.values[name]) for each in holders}) > 1:
+            found.append(_column_conflict(name, holders, rules))
+    return found
+
+
+def _column_conflict(column: str, holders: Iterable[Contribution], rules: TableRules) -> Conflict:
+    rule = rules.rule(column)
+    if rule.kind != "choice":
+        # What a counter begins with is taken from one insert, as the other columns are.
+        rule = rules.default or _LAST_WRITER
+    candidates = [each.candidate(column) for each in _by_stamp(holders)]
+    winner = rule.pick(candidates)
+    seen = _ENCODER.encode(to_json(winner.value))
+    losers = [each for each in candidates if _ENCODER.encode(to_json(each.value)) != seen]
+    return Conflict(column, winner, losers[::-1])
+
+
+def row_conflict(contributions: Iterable[Contribution], rules: TableRules) -> Conflict:
+    """What is made of a row that somebody has deleted, and somebody else has written."""
+    versions = _by_stamp(each for each in contributions if each.is_alive is not None)
+    if rules.on_delete == "last-writer":
+        is_there = versions[-1].is_alive
+    else:
+        is_there = rules.on_delete != "delete-wins"
+    winners = [each for each in versions if each.is_alive == is_there]
+    losers = [each for each in versions if each.is_alive != is_there]
+    return Conflict("", _version(winners[-1]), [_version(each) for each in reversed(losers)])
+
+
+def _version(contribution: Contribution) -> Candidate:
+    value = row_from_json(contribution.values) if contribution.is_alive else None
+    return Candidate(contribution.stamp, value)
+
+
+def _by_stamp(contributions: Iterable[Contribution]) -> list[Contribution]:
+    return sorted(contributions, key=attrgetter("stamp"))

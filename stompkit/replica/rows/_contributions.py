@@ -1,0 +1,182 @@
+"""What one changeset has put into a row, as far as it survives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from stompkit.replica.rows import _counters, _members
+from stompkit.replica.rules import Candidate, Rule, RuleProblem, Stamp, TableRules
+from stompkit.replica.vectors import Dot
+from stompkit.replication.events import RowChange
+from stompkit.replication.values import Value, from_json, row_to_json, to_json
+
+__all__ = ["Contribution", "Effect"]
+
+
+class Effect:
+    """What a change does to a row, in the terms of the rules of its table."""
+
+    __slots__ = ("amounts", "befores", "edits", "is_alive", "is_write", "values")
+
+    def __init__(self, change: RowChange, rules: TableRules) -> None:
+        """Read a change.
+
+        Raises ValueError for an action that replicas do not have, RuleProblem and ValueProblem for
+        values, which are such errors, too.
+        """
+        self.is_write = change.action == "write"
+        self.is_alive = change.action != "delete"
+        #: Columns of which there are versions, and what was seen there before, as JSON.
+        self.values: dict[str, Any] = {}
+        self.befores: dict[str, Any] = {}
+        #: What is added to counters, and what becomes of sets.
+        self.amounts: dict[str, Decimal] = {}
+        self.edits: dict[str, _members.Edit] = {}
+        if not self.is_alive:
+            return
+        if not self.is_write and change.action != "update":
+            raise ValueError(
+                f"replicas write, update and delete rows: {change.action!r} is nothing"
+            )
+        key, merging = change.key, rules.merging
+        after = {name: value for name, value in (change.after or {}).items() if name not in key}
+        before = None if self.is_write else change.before or {}
+        for name, rule in merging.items():
+            if name in after:
+                self._merge(name, rule, after.pop(name), before)
+        self.values |= row_to_json(after)
+        if before:
+            self.befores = row_to_json({name: before[name] for name in after if name in before})
+
+    def _merge(
+        self, name: str, rule: Rule, value: Value, before: Mapping[str, Value] | None
+    ) -> None:
+        if before is not None and name not in before:
+            raise RuleProblem(f"column {name}: nobody says what was there, and so what has changed")
+        if rule.kind == "members":
+            self.edits[name] = _members.edit(value, before and before[name], name)
+            return
+        exact = _counters.number(value, name)
+        if before is None:
+            self.values[name] = to_json(value)
+        else:
+            self.amounts[name] = _counters.difference(exact, _counters.number(before[name], name))
+
+
+class Contribution(msgspec.Struct, array_like=True, gc=False):
+    """What survives of one changeset."""
+
+    origin: str
+    sequence: int
+    hlc: int
+    #: Whether it has left the row there; ``None``: somebody else has said so since.
+    is_alive: bool | None
+    #: Whether it has made the row, and nobody who knew that has made it anew.
+    is_insert: bool
+    #: Whether somebody who knew it has deleted the row since. What is left of it is for those who
+    #: have changed the row at the same time, and of no use where another one was made.
+    is_deleted: bool
+    values: dict[str, Any]
+    befores: dict[str, Any]
+    sets: dict[str, _members.Part]
+
+    @property
+    def dot(self) -> Dot:
+        """Which changeset that is."""
+        return self.origin, self.sequence
+
+    @property
+    def stamp(self) -> Stamp:
+        """When it was made, and where."""
+        return Stamp(self.hlc, self.origin, self.sequence)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether anything survives."""
+        return bool(self.is_alive is not None or self.values or self.sets or self.is_insert)
+
+    def candidate(self, column: str) -> Candidate:
+        """Its version of a column."""
+        return Candidate(
+            self.stamp, from_json(self.values[column]), from_json(self.befores.get(column))
+        )
+
+    def supersede(self, effect: Effect) -> bool:
+        """Take out what a later change has written; gives whether anything is left."""
+        if effect.is_write:
+            return False
+        self.is_alive = None
+        if not effect.is_alive:
+            self.is_deleted = True
+        values = self.values
+        if values:
+            for name in effect.values:
+                if name in values:
+                    del values[name]
+                    self.befores.pop(name, None)
+        for name, edit in effect.edits.items():
+            part = self.sets.get(name)
+            if part is not None and not part.supersede(edit):
+                del self.sets[name]
+        return bool(values or self.sets or self.is_insert)
+
+    def keep_befores(self, effect: Effect) -> None:
+        """Have a later change of the same changeset say what was there before both."""
+        for name in effect.values:
+            if name in self.befores:
+                effect.befores[name] = self.befores[name]
+            elif name in self.values:
+                effect.befores.pop(name, None)
+
+    def absorb(self, effect: Effect) -> None:
+        """Put in what a change has written."""
+        self.is_alive = effect.is_alive
+        self.is_deleted &= not effect.is_alive
+        self.is_insert |= effect.is_write
+        self.values |= effect.values
+        self.befores |= effect.befores
+        for name, edit in effect.edits.items():
+            part = self.sets.get(name)
+            if part is None:
+                self.sets[name] = _members.Part(edit.kind, edit.added)
+            else:
+                part.kind = edit.kind
+                part.members |= edit.added
+
+    def intersect(self, other: Contribution) -> bool:
+        """Leave what survives at two replicas; gives whether that is anything."""
+        if other.is_alive is None:
+            self.is_alive = None
+        self.is_deleted |= other.is_deleted
+        for name in self.values.keys() - other.values.keys():
+            del self.values[name]
+            self.befores.pop(name, None)
+        for name, part in list(self.sets.items()):
+            theirs = other.sets.get(name)
+            if theirs is None or not part.intersect(theirs):
+                del self.sets[name]
+        return self.is_left
+
+    def insert(self) -> Contribution:
+        """No more of it than that it has made the row."""
+        return Contribution(
+            self.origin, self.sequence, self.hlc, None, True, self.is_deleted, {}, {}, {}
+        )
+
+    def copy(self) -> Contribution:
+        """The same, to be changed by itself."""
+        return Contribution(
+            self.origin,
+            self.sequence,
+            self.hlc,
+            self.is_alive,
+            self.is_insert,
+            self.is_deleted,
+            dict(self.values),
+            dict(self.befores),
+            {name: part.copy() for name, part in self.sets.items()},
+        )

@@ -1,0 +1,310 @@
+"""Runs the engine of a replica in a thread, on its brokers."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, TypeVar
+
+from stompkit._common.retry import Backoff
+from stompkit.replica._lease import Lease
+from stompkit.replica._mailbox import Mailbox
+from stompkit.replica._patience import BUSY_S, within
+from stompkit.replica._port import Port
+from stompkit.replica._station import Arrival, Station
+from stompkit.replica.applier import Applier
+from stompkit.replica.engine import Engine, EngineSettings, Outgoing
+from stompkit.replica.signing import Signer, Verifier
+from stompkit.replica.store import Store, StoreProblem
+
+__all__ = ["ReplicaStopped", "Runner"]
+
+_log: Final = logging.getLogger(__name__)
+_Given = TypeVar("_Given")
+
+#: What waits for the engine: messages and octets.
+_WAITING: Final = 5_000
+_WAITING_BYTES: Final = 32 * 1024 * 1024
+#: What it is given at a time: all of it is one transaction.
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+#: While a broker has so many octets to confirm nothing more is begun.
+_UNCONFIRMED_BYTES: Final = 16 * 1024 * 1024
+#: The longest wait for a store that others use, in seconds, before it is tried again.
+_BUSY_MOST_S: Final = 5.0
+#: How long the store is tried at the start, and a broker is waited for in the end, in seconds.
+_START_S: Final = 15.0
+_CLOSE_S: Final = 10.0
+
+
+class ReplicaStopped(Exception):
+    """The engine's thread has ended; the cause, if any, is the error that it has ended with."""
+
+
+class Runner:
+    """One engine, in a thread of its own, from :meth:`start` to :meth:`stop`."""
+
+    def __init__(
+        self,
+        store: Store,
+        applier: Applier,
+        settings: EngineSettings,
+        ports: Sequence[Port],
+        *,
+        signer: Signer | None = None,
+        verifier: Verifier | None = None,
+        poll_s: float = 1.0,
+        lease_s: float = 30.0,
+        on_turn: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Describe it: a channel of the settings for each of the ``ports``.
+
+        Every ``poll_s`` seconds it looks for what other processes have committed. ``on_turn`` is
+        called, in its thread, whenever it has done something.
+        """
+        self._store = store
+        self._lease = Lease(store, lease_s)
+        self._engine = Engine(
+            store,
+            applier,
+            settings,
+            wall=time.time,
+            monotonic=time.monotonic,
+            chance=random.Random(),
+            send=self._send,
+            signer=signer,
+            verifier=verifier,
+        )
+        self._mailbox = Mailbox[Arrival](max_messages=_WAITING, max_bytes=_WAITING_BYTES)
+        self._stations = [
+            Station(number, port, self._mailbox, self._changed) for number, port in enumerate(ports)
+        ]
+        self._poll_s = poll_s
+        self._poll_at_s = 0.0
+        #: How many transactions had written to the store when that was looked at.
+        self._written = 0
+        self._on_turn = on_turn
+        self._is_stopping = threading.Event()
+        self._generation = 0
+        #: What the store can't do at the moment.
+        self._problem = ""
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="stompkit-replica", daemon=True)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the thread has ended with, if it has failed."""
+        return self._error
+
+    def start(self) -> None:
+        """Be the one that runs the replica, and begin.
+
+        Raises :class:`~stompkit.replica.ReplicaInUse`,
+        :class:`~stompkit.replica.nodes.IdentityProblem`, and
+        :class:`~stompkit.replica.store.StoreProblem`.
+        """
+        within(_START_S, self._lease.acquire)
+        try:
+            within(_START_S, self._engine.open)
+        except BaseException:
+            self._lease.release()
+            raise
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send what is committed, disconnect, and end the thread; raises what it has failed with.
+
+        Harmless when it was called before, or the thread has never begun.
+        """
+        self._is_stopping.set()
+        self.wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def wake(self) -> None:
+        """Something was committed; from any thread."""
+        self._mailbox.call(self._engine.wake)
+
+    def call(self, function: Callable[[Engine], _Given]) -> Future[_Given]:
+        """Have something done with the engine in its thread; fails with :class:`ReplicaStopped`."""
+        future: Future[_Given] = Future()
+        if not self._mailbox.call(partial(_answer, future, function, self._engine)):
+            self._refuse(future)
+        return future
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong at the moment, with the store and with brokers."""
+        problems = [each.problem for each in self._stations if each.problem]
+        return [self._problem, *problems] if self._problem else problems
+
+    # The engine's thread.
+
+    def _run(self) -> None:
+        try:
+            for station in self._stations:
+                station.open(self._engine.destinations(station.number), self._engine.origin)
+            self._generation = self._engine.generation
+            while not self._is_stopping.is_set():
+                self._turn()
+            self._finish()
+        except _Stopped:
+            pass
+        except BaseException as error:
+            self._error = error
+            _log.exception("the replica has stopped")
+        finally:
+            self._close()
+
+    def _turn(self) -> None:
+        self._wait()
+        self._do_calls()
+        now_s = time.monotonic()
+        if now_s >= self._lease.due_s:
+            self._patiently(self._lease.renew)
+        for station in self._stations:
+            station.retry(now_s)
+        self._receive()
+        self._poll()
+        self._move()
+        self._on_turn()
+
+    def _wait(self) -> None:
+        """Wait until there is something to do."""
+        times = [self._lease.due_s]
+        times += [each.due_s for each in self._stations if each.due_s is not None]
+        if not self._is_congested:
+            # Else there is nothing to do before a broker has confirmed something.
+            times.append(self._poll_at_s)
+            if self._engine.deadline is not None:
+                times.append(self._engine.deadline)
+        self._mailbox.wait(max(0.0, min(times) - time.monotonic()))
+
+    def _receive(self) -> None:
+        """Store what has come, and then acknowledge it."""
+        arrivals = self._mailbox.take(_BATCH, _BATCH_BYTES)
+        for station, group in groupby(arrivals, lambda arrival: arrival.station):
+            taken = list(group)
+            frames = [(each.delivery.headers, each.delivery.body) for each in taken]
+            self._patiently(partial(self._engine.receive, station.number, frames))
+            for inbox, some in groupby(taken, lambda arrival: arrival.inbox):
+                inbox.ack([each.delivery for each in some])
+
+    def _poll(self) -> None:
+        """Have the engine do what is due."""
+        if self._is_congested:
+            return
+        if time.monotonic() >= self._poll_at_s:
+            self._patiently(self._look)
+            self._poll_at_s = time.monotonic() + self._poll_s
+        deadline_s = self._engine.deadline
+        if deadline_s is not None and deadline_s <= time.monotonic():
+            self._patiently(self._engine.poll)
+
+    def _look(self) -> None:
+        """Have the engine know what other processes have committed."""
+        written = self._store.generation()
+        if written != self._written:
+            self._written = written
+            self._engine.wake()
+
+    def _move(self) -> None:
+        """Subscribe elsewhere when the node has another name."""
+        if self._engine.generation != self._generation:
+            self._generation = self._engine.generation
+            for station in self._stations:
+                station.subscribe(self._engine.destinations(station.number))
+
+    def _finish(self) -> None:
+        """Send what was committed before the end."""
+        self._do_calls()
+        if not self._is_congested:
+            try:
+                self._engine.end()
+            except StoreProblem as problem:
+                _log.warning("what was committed last is sent after the next start: %s", problem)
+
+    def _close(self) -> None:
+        self._mailbox.close()
+        for station in self._stations:
+            # What a broker that is not there has not confirmed is sent or asked for another time.
+            station.close(_CLOSE_S if station.is_up and self._error is None else 0.0)
+        for function in self._mailbox.take_calls():
+            # None of them does anything to the engine any more.
+            if isinstance(function, partial) and function.func is _answer:
+                self._refuse(function.args[0])
+        try:
+            self._lease.release()
+        except Exception as error:
+            _log.warning("the lease is not given back, and will expire: %s", error)
+        self._on_turn()
+
+    def _refuse(self, future: Future[Any]) -> None:
+        stopped = ReplicaStopped("the replica is not running")
+        stopped.__cause__ = self._error
+        future.set_exception(stopped)
+
+    def _do_calls(self) -> None:
+        for function in self._mailbox.take_calls():
+            function()
+
+    def _patiently(self, function: Callable[[], object]) -> None:
+        """Call a function until the store can be used; answers calls meanwhile."""
+        backoff = Backoff(BUSY_S, _BUSY_MOST_S)
+        while True:
+            try:
+                function()
+                self._problem = ""
+                return
+            except StoreProblem as problem:
+                self._problem = str(problem)
+            until_s = time.monotonic() + backoff.fail() * (0.5 + random.random())
+            while (left_s := until_s - time.monotonic()) > 0:
+                self._mailbox.wait(left_s, for_deliveries=False)
+                self._do_calls()
+                if self._is_stopping.is_set():
+                    raise _Stopped
+
+    @property
+    def _is_congested(self) -> bool:
+        """Whether a broker that is there has a lot to confirm."""
+        return any(
+            station.is_up and station.unconfirmed > _UNCONFIRMED_BYTES for station in self._stations
+        )
+
+    # What the engine says, and what stations do.
+
+    def _send(self, outgoing: Outgoing) -> None:
+        self._stations[outgoing.port].send(outgoing.destination, outgoing.packets)
+
+    def _changed(self, number: int, is_up: bool) -> None:  # noqa: FBT001
+        if is_up:
+            self._engine.connected(number)
+        else:
+            self._engine.disconnected(number)
+
+
+class _Stopped(Exception):
+    """The thread is to end while it waits for the store."""
+
+
+def _answer(future: Future[_Given], function: Callable[[Engine], _Given], engine: Engine) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(function(engine))
+        except BaseException as error:
+            future.set_exception(error)

@@ -1,0 +1,216 @@
+"""Changesets as replicas store them and send them on: their octets, never written anew.
+
+A changeset of a replica is canonical JSON whose ``id`` is empty, since its id is the SHA-256 of
+these octets. What its author signs is that id.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import re
+from typing import Final
+
+import msgspec
+
+from stompkit.replica.identity import branch_of, is_origin
+from stompkit.replica.problems import MessageProblem
+from stompkit.replica.signing import SIGNATURE_BYTES, Signer, Verifier
+from stompkit.replication.events import Changeset, EventProblem, RowChange, decode, encode
+
+__all__ = ["SignedChangeset"]
+
+#: What databases have for a whole number.
+_MOST: Final = 2**63 - 1
+#: Of a table, with its schema.
+_LONGEST_NAME: Final = 255
+_IS_ID: Final = re.compile("[0-9a-f]{64}").fullmatch
+_BEGINS_ID: Final = re.compile("[0-9a-f]{16}").fullmatch
+
+
+class _Dot(msgspec.Struct):
+    """The part of a changeset that tells it from all others."""
+
+    origin: str
+    sequence: int
+
+
+_DOT: Final = msgspec.json.Decoder(_Dot)
+
+
+class SignedChangeset:
+    """A changeset as its author has written it, with the author's signature.
+
+    Nothing is read before it is wanted, so that a repeated one costs little.
+    """
+
+    __slots__ = ("_changeset", "_dot", "_id", "body", "signature")
+
+    def __init__(self, body: bytes, signature: bytes = b"") -> None:
+        """Take octets as they come from a store; ``signature`` is empty where there is none."""
+        self.body: Final = body
+        self.signature: Final = signature
+        self._id = ""
+        self._dot: tuple[str, int] | None = None
+        self._changeset: Changeset | None = None
+
+    @classmethod
+    def make(cls, changeset: Changeset, signer: Signer | None = None) -> SignedChangeset:
+        """Write a changeset, whatever its id is, and sign it.
+
+        Raises :class:`~stompkit.replication.events.EventProblem` for what other nodes would refuse,
+        and :class:`~stompkit.replication.values.ValueProblem`.
+        """
+        if changeset.id:
+            changeset = msgspec.structs.replace(changeset, id="")
+        _check(changeset)
+        body = encode(changeset)
+        hashed = hashlib.sha256(body)
+        made = cls(body, b"" if signer is None else signer.sign(hashed.digest()))
+        made._id = hashed.hexdigest()
+        made._dot = (changeset.origin, changeset.sequence)
+        made._changeset = msgspec.structs.replace(changeset, id=made._id)
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SignedChangeset):
+            return NotImplemented
+        return self.body == other.body and self.signature == other.signature
+
+    def __hash__(self) -> int:
+        return hash(self.body)
+
+    def __repr__(self) -> str:
+        return f"<SignedChangeset {self.id[:12]}>"
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the octets, in hexadecimal."""
+        if not self._id:
+            self._id = hashlib.sha256(self.body).hexdigest()
+        return self._id
+
+    @property
+    def dot(self) -> tuple[str, int]:
+        """Origin and sequence, without a look at the rest; raises EventProblem."""
+        if self._dot is None:
+            self._dot = _dot_of(self.body)
+        return self._dot
+
+    @property
+    def changeset(self) -> Changeset:
+        """The changeset, with its id.
+
+        Raises :class:`~stompkit.replication.events.EventProblem` for what is none, or not one that
+        a replica makes.
+        """
+        if self._changeset is None:
+            changeset = decode(self.body)
+            _check(changeset)
+            self._dot = (changeset.origin, changeset.sequence)
+            self._changeset = msgspec.structs.replace(changeset, id=self.id)
+        return self._changeset
+
+    def verify(self, verifier: Verifier) -> None:
+        """Pass over what its author has signed, if ``verifier`` trusts that node.
+
+        Raises :class:`~stompkit.replica.signing.Untrusted`, and EventProblem.
+        """
+        if verifier.is_strict:
+            # Messages are signed with the same key: what is signed of them is never that short.
+            verifier.verify(branch_of(self.dot[0]), bytes.fromhex(self.id), self.signature)
+
+    def encode(self) -> bytes:
+        """All of it as one line: the signature in base64, a blank and the octets."""
+        if not self.signature:
+            return b" " + self.body
+        return binascii.b2a_base64(self.signature, newline=False) + b" " + self.body
+
+    @classmethod
+    def decode(cls, item: bytes) -> SignedChangeset:
+        """The reverse of :meth:`encode`; the octets of the changeset are not looked at yet.
+
+        Raises :class:`~stompkit.replica.problems.MessageProblem`.
+        """
+        text, blank, body = item.partition(b" ")
+        if not blank:
+            raise MessageProblem("there is no blank between signature and changeset")
+        if not text:
+            return cls(body)
+        try:
+            signature = binascii.a2b_base64(text, strict_mode=True)
+        except binascii.Error as error:
+            raise MessageProblem(f"the signature of a changeset is no base64: {error}") from None
+        if len(signature) != SIGNATURE_BYTES:
+            raise MessageProblem(f"the signature of a changeset has {len(signature)} octets")
+        return cls(body, signature)
+
+
+def _dot_of(body: bytes) -> tuple[str, int]:
+    try:
+        dot = _DOT.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventProblem(f"this is no changeset: {error}") from None
+    _check_dot(dot.origin, dot.sequence)
+    return (dot.origin, dot.sequence)
+
+
+def _check_dot(origin: str, sequence: int) -> None:
+    if not (is_origin(origin) and 1 <= sequence <= _MOST):
+        raise EventProblem(f"{origin[:80]!r} and {sequence} are no origin and sequence")
+
+
+def _check(changeset: Changeset) -> None:
+    """Refuse what no replica makes, and what no store could hold."""
+    revision = changeset.revision
+    if revision is None:
+        raise EventProblem("a changeset without a revision is none of a replica")
+    if changeset.id:
+        raise EventProblem("the id of a changeset of a replica is not part of it")
+    _check_dot(changeset.origin, changeset.sequence)
+    if not 1 <= revision.hlc <= _MOST:
+        raise EventProblem(f"the hybrid logical time is {revision.hlc}")
+    for origin, sequence in revision.context.items():
+        _check_dot(origin, sequence)
+        if origin == changeset.origin:
+            raise EventProblem(f"the context of a changeset of {origin!r} names that origin")
+    parents = changeset.parents
+    if not all(map(_IS_ID, parents)) or list(parents) != sorted(set(parents)):
+        raise EventProblem("the parents are not ids in order")
+    if changeset.timestamp.tzinfo is None:
+        raise EventProblem("the time of a changeset has no zone")
+    if "\0" in revision.author or "\0" in revision.comment:
+        raise EventProblem("author or comment has a NUL")
+    if revision.previous and not _BEGINS_ID(revision.previous):
+        raise EventProblem(f"{revision.previous[:80]!r} is no beginning of an id")
+    if not all(
+        origin in revision.context and len(id) == 16 for origin, id in revision.seen.items()
+    ):
+        raise EventProblem("what it has seen is not what its context names")
+    for origin, sequence, id in revision.replaces:
+        _check_dot(origin, sequence)
+        # Nobody takes back what other nodes have made.
+        is_own = origin != changeset.origin and branch_of(origin) == branch_of(changeset.origin)
+        if not (is_own and _BEGINS_ID(id)):
+            raise EventProblem(f"a changeset can't replace {origin!r} {sequence} {id[:80]!r}")
+    for change in changeset.changes:
+        _check_change(change)
+
+
+def _check_change(change: RowChange) -> None:
+    before, after = change.before, change.after
+    if change.action == "update":
+        is_fine = before is not None and after is not None and before.keys() == after.keys()
+    elif change.action == "write":
+        is_fine = after is not None
+    else:
+        is_fine = change.action == "delete"
+    if not is_fine or not change.key or change.old_key is not None:
+        raise EventProblem(
+            f"table {change.name[:80]!r}: a replica tells {change.action!r} in another way"
+        )
+    name = change.name
+    if not change.table or len(name) > _LONGEST_NAME or "\0" in name:
+        raise EventProblem(
+            f"the name of a table has 1 to {_LONGEST_NAME} characters and no NUL, not {name[:80]!r}"
+        )

@@ -1,0 +1,112 @@
+"""Where nodes and brokers are set up, and where all troubles can be ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from stompkit.replica.applier import Bounds, Hooks
+from stompkit.replica.engine import EngineSettings
+from tests.replica.simulation.databases import Databases
+from tests.replica.simulation.network import Broker, Faults, Traits
+from tests.replica.simulation.node import Node, Troubles
+from tests.replica.simulation.ports import Port
+from tests.replica.simulation.tables import RULES
+from tests.replica.simulation.world import World
+
+__all__ = ["Place", "Stage"]
+
+#: A broker, and the name of a channel there.
+Place = tuple[Broker, str]
+
+#: How long nodes may talk after all faults have ended, in seconds: they wait longer and longer for
+#: one that does not answer.
+_SETTLING_S: Final = 3600.0
+#: How many things may happen meanwhile: far more than ever do, even where nodes wait for names that
+#: went with a backup.
+_MOST_STEPS: Final = 50_000
+
+
+class Stage:
+    """Brokers and nodes of one world."""
+
+    def __init__(
+        self,
+        world: World,
+        databases: Databases,
+        *,
+        faults: Faults | None = None,
+        troubles: Troubles | None = None,
+    ) -> None:
+        """Begin without any; without faults and troubles all goes well."""
+        self.world: Final = world
+        self.faults: Final = faults or Faults()
+        self.troubles: Final = troubles or Troubles()
+        self.brokers: Final[list[Broker]] = []
+        self.nodes: Final[list[Node]] = []
+        self._databases = databases
+        databases.begin()
+
+    @property
+    def messages(self) -> int:
+        """How many messages all brokers were sent."""
+        return sum(each.sent for each in self.brokers)
+
+    def add_broker(self, traits: Traits | None = None) -> Broker:
+        """One more broker."""
+        broker = Broker(self.world, f"broker{len(self.brokers)}", traits or Traits(), self.faults)
+        self.brokers.append(broker)
+        return broker
+
+    def add_node(
+        self,
+        branch_id: str,
+        places: Sequence[Place],
+        *,
+        bounds: Bounds | None = None,
+        hooks: Hooks | None = None,
+        skew_s: float = 0.0,
+        **settings: Any,
+    ) -> Node:
+        """One more node, which is not started; ``settings`` are those of engines."""
+        name = f"n{len(self.nodes)}"
+        node = Node(
+            self.world,
+            name,
+            self._databases.take(),
+            EngineSettings(
+                trunk_id="T",
+                branch_id=branch_id,
+                channels=tuple(channel for _, channel in places),
+                **{"digest_interval_s": 0.0, **settings},
+            ),
+            RULES,
+            [
+                Port(self.world, broker, f"{name}.{number}", number)
+                for number, (broker, _) in enumerate(places)
+            ],
+            self.troubles,
+            bounds=bounds,
+            hooks=hooks,
+            skew_s=skew_s,
+        )
+        self.nodes.append(node)
+        return node
+
+    def settle(self) -> float:
+        """End all that goes wrong, and wait until nobody has anything to do.
+
+        Gives how long that took, in seconds; raises AssertionError if it comes to no end.
+        """
+        world, faults, troubles = self.world, self.faults, self.troubles
+        world.tell("world", "faults end")
+        faults.loss = faults.repeats = faults.late = troubles.crash = troubles.busy = 0.0
+        for broker in self.brokers:
+            broker.is_up = True
+        for node in self.nodes:
+            for port in node.ports:
+                port.mend(is_noticed=True)
+            node.start()
+        begun = world.now
+        assert world.run_until_idle(_SETTLING_S, _MOST_STEPS), "nodes talk without an end"
+        return world.now - begun

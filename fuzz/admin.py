@@ -23,7 +23,7 @@ from stompkit.server.admin._resource import Front
 from stompkit.server.admin._routes import ROUTES
 from stompkit.server.admin._site import AdminSite
 from stompkit.server.admin._statistics import Statistics
-from stompkit.server.login.login_limiter import Throttle
+from stompkit.server.login.login_limiter import LoginLimiter
 from stompkit.server.settings.admin import AdminSettings
 from stompkit.server.settings.login_limiter import ThrottleSettings
 from stompkit.server.settings.process import Settings
@@ -118,7 +118,7 @@ def _site(broker: MemoryBroker, *, is_guarded: bool) -> tuple[AdminSite, Statist
     settings = AdminSettings(max_body_bytes=500, max_streams=2)
     statistics = Statistics(broker.broker, clock, settings.max_followed)
     context = Context(broker.broker, Settings(admin=settings), statistics, lambda: None, clock)
-    throttle = Throttle(ThrottleSettings())
+    throttle = LoginLimiter(ThrottleSettings())
     guard = Guard(_TOKEN.encode() if is_guarded else None, (), throttle, clock.seconds)
     front = Front(context, guard, Streams(context, settings))
     return AdminSite(front, settings, clock), statistics

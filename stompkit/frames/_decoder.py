@@ -9,7 +9,7 @@ from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import Limits, Tolerance, Version
 from stompkit.frames._head import parse_head, receipt_in
-from stompkit.frames._likeness import Likeness, likeness
+from stompkit.frames._likeness import HeadTemplate, likeness
 
 __all__ = ["FrameDecoder"]
 
@@ -65,7 +65,7 @@ class FrameDecoder:
         self.eols = 0
         self._checks = Checks(version, limits, tolerance)
         #: Heads of complete frames, by their first octets: most peers repeat themselves.
-        self._known: dict[int, Likeness] = {}
+        self._known: dict[int, HeadTemplate] = {}
         self._misses = 0  # heads since the last that was like another
         self._forget_progress()
 
@@ -215,7 +215,7 @@ class FrameDecoder:
                 break
         return start
 
-    def _take_alike(self, data: bytes, start: int, like: Likeness, frames: list[Frame]) -> int:
+    def _take_alike(self, data: bytes, start: int, like: HeadTemplate, frames: list[Frame]) -> int:
         """Append the frame at ``start`` if its head is like another; gives its end, or else 0.
 
         What is out of the ordinary in any way is left to :meth:`_decode`.

@@ -6,7 +6,7 @@ from typing import Final
 
 from stompkit.frames._grammar import Version
 
-__all__ = ["Likeness", "likeness"]
+__all__ = ["HeadTemplate", "likeness"]
 
 #: What differs from one frame to the next of peers that otherwise repeat themselves.
 _VARIES: Final = "receipt"
@@ -19,7 +19,7 @@ _VARIES_IN_ANSWERS: Final[dict[Version, str]] = {
 _PLAIN: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./@"
 
 
-class Likeness:
+class HeadTemplate:
     """What frames of one kind have in common: all of their heads, or all but one value."""
 
     __slots__ = ("after", "before", "command", "head", "headers", "length", "value", "varies")
@@ -64,7 +64,7 @@ class Likeness:
 
 def likeness(
     command: str, headers: dict[str, str], head: bytes, length: int, version: Version
-) -> Likeness | None:
+) -> HeadTemplate | None:
     """Make a model of a frame without repeated headers, if its head is as simple as most are."""
     if b"\\" in head or b"\r" in head:
         return None
@@ -72,4 +72,4 @@ def likeness(
     varies = _VARIES_IN_ANSWERS[version] if answers else _VARIES
     if f"\n{varies}:".encode() not in head:
         varies = ""
-    return Likeness(command, headers, head, length, varies)
+    return HeadTemplate(command, headers, head, length, varies)

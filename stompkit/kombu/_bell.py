@@ -6,10 +6,10 @@ import os
 import threading
 from contextlib import suppress
 
-__all__ = ["Bell"]
+__all__ = ["WakeupPipe"]
 
 
-class Bell:
+class WakeupPipe:
     """Rings across threads; ``rings`` counts how often."""
 
     def __init__(self) -> None:

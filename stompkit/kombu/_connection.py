@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Final
 
 from stompkit.frames import Frame, ProtocolError, Role, Session, State, Tolerance
-from stompkit.kombu._bell import Bell
+from stompkit.kombu._bell import WakeupPipe
 
 __all__ = ["Address", "ConnectionLost", "NoAnswer", "StompConnection"]
 
@@ -68,7 +68,7 @@ class _Receipt:
 class StompConnection:
     """A connection that is logged in. All methods can be called by any thread."""
 
-    def __init__(self, address: Address, bell: Bell | None = None) -> None:
+    def __init__(self, address: Address, bell: WakeupPipe | None = None) -> None:
         """Connect and log in, which blocks; raises :class:`ConnectionLost`.
 
         ``bell`` is that of another connection, so that one can wait for both.
@@ -78,7 +78,7 @@ class StompConnection:
         #: Whether somebody has been told of the failure.
         self.is_reported = False
         #: Rung when a message has come or the connection has ended.
-        self.bell = bell or Bell()
+        self.bell = bell or WakeupPipe()
         self._has_own_bell = bell is None
         self._pid = os.getpid()
         self._lock = threading.Lock()

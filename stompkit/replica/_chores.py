@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Chores"]
+__all__ = ["PeriodicTasks"]
 
 _log: Final = logging.getLogger(__name__)
 
 
-class Chores:
+class PeriodicTasks:
     """Calls a function every so often, in a thread of its own."""
 
     def __init__(self, chore: Callable[[], object], interval_s: float) -> None:

@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 from sqlalchemy import URL, Engine, MetaData, Table, create_engine, inspect
 from sqlalchemy.schema import sort_tables
 
-from stompkit.replica._chores import Chores
+from stompkit.replica._chores import PeriodicTasks
 from stompkit.replica._patience import within
 from stompkit.replica._port import SettingsProblem
-from stompkit.replica._resting import Resting
+from stompkit.replica._resting import OfflineReplica
 from stompkit.replica.applier import Applier, Bounds, Hooks, Outcome
 from stompkit.replica.capture import ReadOnlyReplica
 from stompkit.replica.data.combined import CombinedData
@@ -28,7 +28,7 @@ from stompkit.replica.settings import ReplicaSettings
 from stompkit.replica.signing import Signer, Verifier
 from stompkit.replica.store import Store, Tx
 
-__all__ = ["Parts"]
+__all__ = ["Components"]
 
 _Given = TypeVar("_Given")
 
@@ -40,7 +40,7 @@ _ANSWER_S: Final = 60.0
 _LOCK_WAIT_S: Final = 0.2
 
 
-class Parts:
+class Components:
     """The parts of a replica; those that run come and go."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Parts:
             max_ahead_s=settings.max_ahead_s,
         )
         self._runner: Runner | None = None
-        self._chores: Chores | None = None
+        self._chores: PeriodicTasks | None = None
         #: When it was started last, in seconds since 1970.
         self.started_at = 0.0
         self._turned = threading.Condition()
@@ -145,7 +145,7 @@ class Parts:
         )
         runner.start()
         self._runner = runner
-        self._chores = Chores(chore, settings.compact_interval_s)
+        self._chores = PeriodicTasks(chore, settings.compact_interval_s)
 
     def stop(self) -> None:
         """Run nothing any more; raises what the engine's thread has failed with."""
@@ -185,7 +185,7 @@ class Parts:
         self.wake()
         return outcome
 
-    def ask(self, function: Callable[[ReplicaEngine | Resting], _Given]) -> _Given:
+    def ask(self, function: Callable[[ReplicaEngine | OfflineReplica], _Given]) -> _Given:
         """Have something done by the engine, if there is one, else with what is in the store."""
         runner = self._runner
         if runner is None:
@@ -207,8 +207,8 @@ class Parts:
         status.warnings += problems
         return status
 
-    def _resting(self) -> Resting:
-        return Resting(self.store, self.applier, self.settings.for_engine())
+    def _resting(self) -> OfflineReplica:
+        return OfflineReplica(self.store, self.applier, self.settings.for_engine())
 
     # Who waits for what.
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stompkit.link import BrokerUrl, Link
 
-__all__ = ["Hosts", "Port", "SettingsProblem", "read_port"]
+__all__ = ["Channel", "Hosts", "SettingsProblem", "read_port"]
 
 #: ``(host, port)`` or ``"host:port"`` each; ``"host:port,host:port"``; or a URL as of
 #: :class:`~stompkit.link.BrokerUrl`, with login, TLS and the virtual host.
@@ -23,7 +23,7 @@ class SettingsProblem(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Port:
+class Channel:
     """A broker, or several to fail over between, and a channel there."""
 
     broker: BrokerUrl
@@ -43,7 +43,7 @@ class Port:
         return self.broker.link(receipts=self.receipts, **settings)
 
 
-def read_port(place: str, said: Mapping[str, Any]) -> Port | None:
+def read_port(place: str, said: Mapping[str, Any]) -> Channel | None:
     """What hosts and a channel come to; ``None`` where neither is said."""
     hosts, channel = said.get("replication_hosts"), said.get("replication_channel")
     if not hosts and not channel:
@@ -76,7 +76,7 @@ def read_port(place: str, said: Mapping[str, Any]) -> Port | None:
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise SettingsProblem(f"{place}{name} is True or False, not {value!r}")
-    return Port(broker=broker, channel=channel, **flags)
+    return Channel(broker=broker, channel=channel, **flags)
 
 
 def _url(hosts: Hosts) -> str:

@@ -17,10 +17,10 @@ from stompkit.replica.engine._status import status_of
 from stompkit.replica.nodes import IdentityProblem, Node, known_node
 from stompkit.replica.store import Store
 
-__all__ = ["Resting", "node_of"]
+__all__ = ["OfflineReplica", "node_of"]
 
 
-class Resting:
+class OfflineReplica:
     """The state of a replica as it is in its store; nothing here begins a session."""
 
     def __init__(self, store: Store, applier: Applier, settings: EngineSettings) -> None:

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from stompkit._common.retry import Backoff
 from stompkit.link import Delivery, Inbox, Link, LinkClosed, durable_subscription
 from stompkit.replica._mailbox import Mailbox
-from stompkit.replica._port import Port
+from stompkit.replica._port import Channel
 from stompkit.replication.frames import Packet
 
-__all__ = ["Arrival", "Station"]
+__all__ = ["Arrival", "ChannelConnection"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _UNBOUNDED: Final = 2**62
 class Arrival(NamedTuple):
     """A message, and where it has come."""
 
-    station: Station
+    station: ChannelConnection
     inbox: Inbox
     delivery: Delivery
 
@@ -43,7 +43,7 @@ class Arrival(NamedTuple):
 class _Pump:
     """A thread that reads one subscription."""
 
-    def __init__(self, station: Station, link: Link, destination: str) -> None:
+    def __init__(self, station: ChannelConnection, link: Link, destination: str) -> None:
         """Start it."""
         self.destination: Final = destination
         self.is_ready = False
@@ -89,13 +89,13 @@ class _Pump:
             station.mailbox.call(partial(station.ended, self, error))
 
 
-class Station:
+class ChannelConnection:
     """A port; all but what says otherwise is called by the engine's thread."""
 
     def __init__(
         self,
         number: int,
-        port: Port,
+        port: Channel,
         mailbox: Mailbox[Arrival],
         on_change: Callable[[int, bool], object],
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self
 from sqlalchemy import URL, Engine, MetaData, Table
 
 from stompkit.replica._deciding import RowConflicts, decision, row_conflicts
-from stompkit.replica._parts import Parts
+from stompkit.replica._parts import Components
 from stompkit.replica._reconciling import Difference, differences, import_rows
 from stompkit.replica._resting import node_of
 from stompkit.replica.applier import Hooks, Outcome
@@ -78,7 +78,7 @@ class Replica:
         given = {} if settings is None else settings
         if isinstance(given, ReplicaSettings):
             given = {name: getattr(given, name) for name in ReplicaSettings.names()}
-        self._parts = parts = Parts(
+        self._parts = parts = Components(
             engine,
             tables,
             ReplicaSettings.of(given, **more),

@@ -16,8 +16,8 @@ from stompkit._common.retry import Backoff
 from stompkit.replica._lease import Lease
 from stompkit.replica._mailbox import Mailbox
 from stompkit.replica._patience import BUSY_S, within
-from stompkit.replica._port import Port
-from stompkit.replica._station import Arrival, Station
+from stompkit.replica._port import Channel
+from stompkit.replica._station import Arrival, ChannelConnection
 from stompkit.replica.applier import Applier
 from stompkit.replica.engine import Engine, EngineSettings, Outgoing
 from stompkit.replica.signing import Signer, Verifier
@@ -55,7 +55,7 @@ class Runner:
         store: Store,
         applier: Applier,
         settings: EngineSettings,
-        ports: Sequence[Port],
+        ports: Sequence[Channel],
         *,
         signer: Signer | None = None,
         verifier: Verifier | None = None,
@@ -83,7 +83,8 @@ class Runner:
         )
         self._mailbox = Mailbox[Arrival](max_messages=_WAITING, max_bytes=_WAITING_BYTES)
         self._stations = [
-            Station(number, port, self._mailbox, self._changed) for number, port in enumerate(ports)
+            ChannelConnection(number, port, self._mailbox, self._changed)
+            for number, port in enumerate(ports)
         ]
         self._poll_s = poll_s
         self._poll_at_s = 0.0

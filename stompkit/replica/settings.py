@@ -9,13 +9,16 @@ from functools import cached_property
 from typing import Any, Final, Literal, Self, get_args
 
 from stompkit._common.spelling import closest
-from stompkit.replica._port import Hosts, Port, SettingsProblem, read_port
+
+# Programs import Channel by its old name, Port.
+from stompkit.replica._port import Channel, Hosts, SettingsProblem, read_port
+from stompkit.replica._port import Channel as Port
 from stompkit.replica.compaction import Retention
 from stompkit.replica.engine import EngineSettings
 from stompkit.replica.identity import check_branch_id
 from stompkit.replication.tables import Tables
 
-__all__ = ["Direction", "Hosts", "Port", "ReplicaSettings", "SettingsProblem"]
+__all__ = ["Channel", "Direction", "Hosts", "Port", "ReplicaSettings", "SettingsProblem"]
 
 #: What a replica does: ``send`` takes no changesets of others, ``receive`` makes none.
 Direction = Literal["both", "send", "receive"]
@@ -212,7 +215,7 @@ class ReplicaSettings:
             )
 
     @cached_property
-    def ports(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[Channel, ...]:
         """Where the replica is connected to: its own channel first, if it has one."""
         own = {name: getattr(self, name) for name in _OF_PORTS}
         ports = [read_port("", own)]

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from blinker import Signal
 
-from stompkit.replication.consumer._patience import Patience, Stopped, Stopping
+from stompkit.replication.consumer._patience import RetryPolicy, Stopped, Stopping
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.sinks import ApplyProblem, Sink
@@ -76,7 +76,7 @@ class Feeder:
         self._on_failure = on_failure
         self._on_applied = on_applied
         self._on_end = on_end
-        self._patience = Patience(
+        self._patience = RetryPolicy(
             retries=retries,
             backoff_s=backoff_s,
             max_backoff_s=max_backoff_s,

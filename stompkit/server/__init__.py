@@ -6,8 +6,12 @@
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import Refused
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.session.acks import Ledger
+
+# Two names each: plug-ins import the old ones, Entry and Ledger.
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.queues.references import MessageReference as Entry
+from stompkit.server.domain.session.acks import PendingAcks
+from stompkit.server.domain.session.acks import PendingAcks as Ledger
 from stompkit.server.domain.session.connection import Connection
 from stompkit.server.domain.session.handlers import Handler
 from stompkit.server.domain.session.subscriptions import Subscription
@@ -48,8 +52,10 @@ __all__ = [
     "Handler",
     "InlineRunner",
     "Ledger",
+    "MessageReference",
     "MessageStore",
     "Outlet",
+    "PendingAcks",
     "Policy",
     "Refused",
     "Request",

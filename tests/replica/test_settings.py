@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stompkit.replica.engine import EngineSettings
-from stompkit.replica.settings import Port, ReplicaSettings, SettingsProblem
+from stompkit.replica.settings import Channel, ReplicaSettings, SettingsProblem
 
 
-def port(**settings: Any) -> Port:
+def port(**settings: Any) -> Channel:
     (only,) = ReplicaSettings(**{"replication_channel": "c", **settings}).ports
     return only
 

@@ -6,7 +6,7 @@ import pytest
 
 from stompkit.frames import Frame
 from stompkit.server import DestinationConfig
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.brokers import MakeBroker, publish_all, refusal, stored, take_one
 from tests.server.queues import numbered
@@ -330,7 +330,7 @@ def test_full_dead_letters_cost_no_more_than_a_look_now_and_then(
     host = next(iter(broker.broker.hosts.values()))
     bury = host.bury
 
-    def count(entry: Entry, reason: str) -> bool:
+    def count(entry: MessageReference, reason: str) -> bool:
         nonlocal tried
         tried += 1
         return bury(entry, reason)

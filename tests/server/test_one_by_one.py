@@ -11,13 +11,13 @@ from twisted.internet.task import Clock
 
 from stompkit.server import BrokerConfig
 from stompkit.server.interfaces import Clock as DomainClock
-from stompkit.server.listen.paced_timers import OneByOne
+from stompkit.server.listen.paced_timers import PacedTimers
 from stompkit.testing.memory import MemoryBroker
 
 
-def made() -> tuple[Clock, OneByOne]:
+def made() -> tuple[Clock, PacedTimers]:
     clock = Clock()
-    return clock, OneByOne(cast("DomainClock", clock))
+    return clock, PacedTimers(cast("DomainClock", clock))
 
 
 def test_calls_are_made_in_time_and_in_their_order() -> None:

@@ -9,13 +9,13 @@ from twisted.logger import capturedLogs, formatEvent
 
 from stompkit.server import BrokerConfig
 from stompkit.server.interfaces import Clock as DomainClock
-from stompkit.server.process.rate_limited_log import MOST_PER_S, SparseLog
+from stompkit.server.process.rate_limited_log import MOST_PER_S, RateLimitedLog
 from stompkit.testing.memory import MemoryBroker
 
 
 def test_what_is_too_much_is_counted() -> None:
     clock = Clock()
-    log = SparseLog(cast("DomainClock", clock))
+    log = RateLimitedLog(cast("DomainClock", clock))
     with capturedLogs() as events:
         for number in range(MOST_PER_S + 7):
             (log.warn if number % 2 else log.info)("client {number}", number=number)

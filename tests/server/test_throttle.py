@@ -18,8 +18,8 @@ from stompkit.server.interfaces import Clock as DomainClock
 from stompkit.server.interfaces import Credentials, User
 from stompkit.server.login.addresses import counted_as
 from stompkit.server.login.auth import CredAuthenticator
-from stompkit.server.login.limited_authenticator import Decided, ThrottledAuthenticator
-from stompkit.server.login.login_limiter import Outcome, Throttle
+from stompkit.server.login.limited_authenticator import Decided, LimitedAuthenticator
+from stompkit.server.login.login_limiter import LoginLimiter, Outcome
 from stompkit.server.login.password_files import Cost, HashedPasswordFile, hash_passcode
 from stompkit.server.settings.login_limiter import ThrottleSettings
 from stompkit.server.settings.process import SettingsError, parse_settings
@@ -48,9 +48,9 @@ class Guesses:
         self.is_broken = False
         self._slowly = slowly
         throttle = ThrottleSettings(**settings)  # type: ignore[arg-type]  # theirs
-        self.authenticator = ThrottledAuthenticator(
+        self.authenticator = LimitedAuthenticator(
             self,
-            Throttle(throttle),
+            LoginLimiter(throttle),
             cast("DomainClock", self.clock),
             login_timeout_s=LOGIN_TIMEOUT_S,
         )
@@ -534,8 +534,8 @@ def test_what_breaks_while_it_looks_leaves_nothing_open() -> None:
             raise RuntimeError
 
     clock = cast("DomainClock", broker.clock)
-    throttle = Throttle(ThrottleSettings(wrong_passcodes=1))
-    authenticator = ThrottledAuthenticator(Breaks(), throttle, clock, login_timeout_s=10)
+    throttle = LoginLimiter(ThrottleSettings(wrong_passcodes=1))
+    authenticator = LimitedAuthenticator(Breaks(), throttle, clock, login_timeout_s=10)
     answers: list[User | None] = []
     with capturedLogs() as events:
         for _ in range(3):
@@ -548,7 +548,7 @@ def test_what_breaks_while_it_looks_leaves_nothing_open() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    throttle = Throttle(ThrottleSettings(max_remembered=100))
+    throttle = LoginLimiter(ThrottleSettings(max_remembered=100))
     for number in range(1_000):
         for passcode, outcome in (("wrong", Outcome.WRONG), ("right", Outcome.RIGHT)):
             attempt = throttle.attempt(f"192.0.{number // 250}.{number % 250}", "alice", passcode)
@@ -560,15 +560,17 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_nothing_of_a_login_is_kept_that_can_be_read() -> None:
-    throttle = Throttle(ThrottleSettings())
+    throttle = LoginLimiter(ThrottleSettings())
     attempt = throttle.attempt(HOME, "a passcode in the wrong field", "open sesame")
     assert "sesame" not in repr(attempt) and "passcode" not in repr(attempt)
     assert throttle.attempt(HOME, "a", "bc").guess != throttle.attempt(HOME, "ab", "c").guess
-    assert Throttle(ThrottleSettings()).attempt(HOME, "a", "b") != throttle.attempt(HOME, "a", "b")
+    assert LoginLimiter(ThrottleSettings()).attempt(HOME, "a", "b") != throttle.attempt(
+        HOME, "a", "b"
+    )
 
 
 def test_a_clock_that_is_set_back_locks_nobody_out_for_that_long() -> None:
-    throttle = Throttle(ThrottleSettings(wrong_passcodes=1, forgiven_after_s=60))
+    throttle = LoginLimiter(ThrottleSettings(wrong_passcodes=1, forgiven_after_s=60))
     attempt = throttle.attempt(HOME, "alice", "wrong")
     throttle.begin(attempt)
     throttle.end(attempt, Outcome.WRONG, 100_000.0)

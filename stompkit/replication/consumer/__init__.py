@@ -25,8 +25,8 @@ from typing import Final, TypeVar
 from stompkit.link import Delivery, Link, LinkClosed, durable_subscription
 from stompkit.replication.consumer._gaps import GapPolicy, GapWatch
 from stompkit.replication.consumer._letters import DeadLetters, Kind
-from stompkit.replication.consumer._line import Gap, Line, Ready
-from stompkit.replication.consumer._patience import LOOK_S, Patience, Stopped, Stopping
+from stompkit.replication.consumer._line import Gap, Ready, Sequencer
+from stompkit.replication.consumer._patience import LOOK_S, RetryPolicy, Stopped, Stopping
 from stompkit.replication.consumer._reports import (
     ConsumerProblem,
     ConsumerStatus,
@@ -140,7 +140,7 @@ class Consumer:
         self._most = most
         self._max_bytes = max_bytes
         self._letters = DeadLetters(link, dead_letter, destination, self._tell)
-        self._patience = Patience(
+        self._patience = RetryPolicy(
             retries=retries,
             backoff_s=backoff_s,
             max_backoff_s=max_backoff_s,
@@ -153,7 +153,7 @@ class Consumer:
         self._clock = clock
         self._stop = threading.Event()
         self._stopping = Stopping(self._stop, None)
-        self._line = Line[Delivery]()
+        self._line = Sequencer[Delivery]()
         self._idle_since: float | None = None
         self._applied = self._changes = self._earlier_repeats = 0
         self._lag_s: float | None = None
@@ -172,7 +172,7 @@ class Consumer:
         """
         self._stopping = Stopping(self._stop, stop)
         self._earlier_repeats += self._line.repeats
-        self._line = Line(beginning_wait_s=self._beginning_wait_s)
+        self._line = Sequencer(beginning_wait_s=self._beginning_wait_s)
         windows = Windows(
             self._link,
             self._destination,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from stompkit.replication.consumer._line import Gap, Line
+from stompkit.replication.consumer._line import Gap, Sequencer
 from stompkit.replication.consumer._reports import SequenceGap, Teller, WindowTooSmall
 
 __all__ = ["GapPolicy", "GapWatch"]
@@ -26,7 +26,7 @@ class GapWatch:
         #: What was told last of an origin, and when.
         self._told: dict[str, tuple[int, float]] = {}
 
-    def look(self, line: Line[Any], now: float, *, is_stuck: bool) -> None:
+    def look(self, line: Sequencer[Any], now: float, *, is_stuck: bool) -> None:
         """Deal with the gaps there are; ``is_stuck`` says that no more can come while they last.
 
         Raises :class:`SequenceGap` and :class:`WindowTooSmall`.

@@ -13,7 +13,7 @@ from stompkit.replication.consumer._labels import label_of, read_label
 from stompkit.replication.events import EventProblem
 from stompkit.replication.frames import Reassembler
 
-__all__ = ["FIRST", "Arrival", "Gap", "Line", "Ready"]
+__all__ = ["FIRST", "Arrival", "Gap", "Ready", "Sequencer"]
 
 #: The number that publishers begin with.
 FIRST: Final = 1
@@ -70,7 +70,7 @@ class _Track(Generic[A]):
         return any(copy.is_complete for copy in self.early.get(sequence, {}).values())
 
 
-class Line(Generic[A]):
+class Sequencer(Generic[A]):
     """Puts the frames of many origins in the order in which each has published.
 
     Frames are added as they come: in any order, and more than once. What comes out is each

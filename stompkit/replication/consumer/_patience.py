@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from stompkit._common.retry import Backoff
 from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
 
-__all__ = ["LOOK_S", "Patience", "Stopped", "Stopping"]
+__all__ = ["LOOK_S", "RetryPolicy", "Stopped", "Stopping"]
 
 _Given = TypeVar("_Given")
 
@@ -45,7 +45,7 @@ class Stopping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How often, and after what times, the sink is tried again."""
 
     retries: int | None

@@ -13,8 +13,8 @@ from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.hosts import VirtualHost
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.session.connection import Connection
-from stompkit.server.login.limited_authenticator import ThrottledAuthenticator
-from stompkit.server.login.login_limiter import Outcome, Throttle
+from stompkit.server.login.limited_authenticator import LimitedAuthenticator
+from stompkit.server.login.login_limiter import LoginLimiter, Outcome
 from stompkit.server.settings.process import Settings
 
 __all__ = ["Context"]
@@ -39,7 +39,7 @@ class Context:
         self.reactor = reactor
         self.started = reactor.seconds()
         #: Counts wrong tokens.
-        self.throttle = Throttle(settings.auth.throttle)
+        self.throttle = LoginLimiter(settings.auth.throttle)
         #: Queues that are being purged or moved.
         self.busy: set[Queue] = set()
 
@@ -47,7 +47,7 @@ class Context:
         """What came of the logins of clients, and of the tokens that came here."""
         found = {"admin": dict(self.throttle.outcomes)}
         authenticator = self.broker.authenticator
-        if isinstance(authenticator, ThrottledAuthenticator):
+        if isinstance(authenticator, LimitedAuthenticator):
             found["client"] = dict(authenticator.throttle.outcomes)
         return found
 

@@ -9,7 +9,7 @@ from typing import Final
 from stompkit.server.admin._problems import Problem, refuse
 from stompkit.server.admin._request import HttpRequest
 from stompkit.server.listen.origins import host_of, origin_of
-from stompkit.server.login.login_limiter import Outcome, Throttle, Verdict
+from stompkit.server.login.login_limiter import LoginLimiter, Outcome, Verdict
 from stompkit.server.settings.admin_checks import is_loopback
 
 __all__ = ["HEADERS", "Guard"]
@@ -39,7 +39,7 @@ class Guard:
         self,
         token: bytes | None,
         hosts: Sequence[str],
-        throttle: Throttle,
+        throttle: LoginLimiter,
         now: Callable[[], float],
     ) -> None:
         """Take the token, if there is one, and names to be called by.

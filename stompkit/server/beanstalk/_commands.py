@@ -35,7 +35,7 @@ from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.dead_letters import read_dead_letter
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 
 if TYPE_CHECKING:
     from stompkit.server.beanstalk._parser import Command
@@ -177,7 +177,9 @@ def on_release(session: Session, command: Command) -> Answer:
     return b"RELEASED\r\n"
 
 
-def _counts(job: Job, entry: Entry, *, releases: int = 0, buries: int = 0) -> tuple[int, ...]:
+def _counts(
+    job: Job, entry: MessageReference, *, releases: int = 0, buries: int = 0
+) -> tuple[int, ...]:
     reserves, timeouts, released, buried, kicks = job.counts(entry.message, entry.deliveries)
     return reserves, timeouts, released + releases, buried + buries, kicks
 
@@ -191,7 +193,7 @@ def _replace(session: Session, reservation: Reservation, queue: Queue, message: 
     _take(session, entry)
 
 
-def _take(session: Session, entry: Entry) -> None:
+def _take(session: Session, entry: MessageReference) -> None:
     """Have what was settled come back if the store can't do it."""
     journal = session.broker.journal
     if journal is not None:
@@ -376,7 +378,7 @@ def _bring_back(session: Session, letter: Letter, job: Job) -> bool:
     return False
 
 
-async def _first(session: Session, queue: Queue | None) -> list[Entry]:
+async def _first(session: Session, queue: Queue | None) -> list[MessageReference]:
     """The first messages of a queue, once they are in memory."""
     while queue is not None:
         entries = pulling.front(queue, _MOST_KICKED)

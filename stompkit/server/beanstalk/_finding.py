@@ -14,8 +14,8 @@ from stompkit.server.beanstalk._jobs import QUEUE, Job
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.queues.sub_queue import DELAYED, Lane
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class Found(NamedTuple):
     message: Message
     queue: Queue
     deliveries: int = 0
-    entry: Entry | None = None
+    entry: MessageReference | None = None
     place: int = 0
     due: float = 0.0
-    lane: Lane | None = None
+    lane: SubQueue | None = None
     stored: StoredMessage | None = None
 
 
@@ -115,7 +115,7 @@ async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
 
 
 def _stored(
-    hub: Hub, state: str, tube: str, queue: Queue, lane: Lane, stored: StoredMessage
+    hub: Hub, state: str, tube: str, queue: Queue, lane: SubQueue, stored: StoredMessage
 ) -> Found | None:
     """What has been found in the store, if it is still only there."""
     if lane.index == DELAYED:
@@ -129,7 +129,7 @@ def _stored(
 
 
 def _of_store(
-    state: str, hub: Hub, tube: str, queue: Queue, lane: Lane, stored: StoredMessage, due: float
+    state: str, hub: Hub, tube: str, queue: Queue, lane: SubQueue, stored: StoredMessage, due: float
 ) -> Found:
     message = Message.from_store(stored)
     return Found(
@@ -190,8 +190,8 @@ class Letter(NamedTuple):
     message: Message
     queue: Queue
     deliveries: int
-    entry: Entry | None = None
-    lane: Lane | None = None
+    entry: MessageReference | None = None
+    lane: SubQueue | None = None
     stored: StoredMessage | None = None
 
 
@@ -232,11 +232,11 @@ async def letters_behind(session: Session, queue: Queue | None, cursor: Cursor) 
     return []
 
 
-def _place(entry: Entry) -> int:
+def _place(entry: MessageReference) -> int:
     return entry.place
 
 
-async def read(hub: Hub, lane: Lane, after: int, most: int) -> Sequence[StoredMessage]:
+async def read(hub: Hub, lane: SubQueue, after: int, most: int) -> Sequence[StoredMessage]:
     """Messages of a lane with places above ``after``; raises ``StoreError``."""
     journal = hub.broker.journal
     assert journal is not None  # the lane is in a store

@@ -21,7 +21,7 @@ from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DEAD_LETTERS, Pattern, dead_letter_source, dead_letters_of
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.settings.beanstalk import BeanstalkSettings
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class Reservation:
 
     __slots__ = ("deadline", "entry", "job", "pri", "session", "ttr")
 
-    def __init__(self, session: Session, job: Job, entry: Entry, pri: int, ttr: int) -> None:
+    def __init__(
+        self, session: Session, job: Job, entry: MessageReference, pri: int, ttr: int
+    ) -> None:
         """Note who has what; the time begins with the worker's next look at the clock."""
         self.session = session
         self.job = job
@@ -191,7 +193,7 @@ class Hub:
 
     # Jobs.
 
-    def best(self, tube: str) -> tuple[Rank, Entry] | None:
+    def best(self, tube: str) -> tuple[Rank, MessageReference] | None:
         """The most urgent job of a tube that waits in memory, and its rank."""
         queue = self.queue(tube)
         entries = [] if queue is None else pulling.front(queue, _MOST_RANKED)

@@ -21,8 +21,8 @@ from stompkit.server.domain.deadlines import Deadlines
 from stompkit.server.domain.errors import Blocked, Refused
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.session.acks import Ledger
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.session.acks import PendingAcks
 from stompkit.server.domain.session.connection import Connection
 from stompkit.server.domain.session.subscriptions import AckMode, Subscription
 from stompkit.server.interfaces import Outlet, StoreError, StoreFull, Timer
@@ -105,7 +105,7 @@ class Session(Connection):
         # There is no login.
         self.session.state = State.CONNECTED
         self.version = cast("Version", "beanstalk")
-        self.ledger = Ledger("1.2", most_octets=broker.config.max_unacknowledged_bytes)
+        self.ledger = PendingAcks("1.2", most_octets=broker.config.max_unacknowledged_bytes)
         self.hub = hub
         self.used = DEFAULT_TUBE
         self.watched: dict[str, None] = {DEFAULT_TUBE: None}
@@ -424,7 +424,7 @@ class Session(Connection):
         """A job that this client has."""
         return self._reservations.get(number)
 
-    def reserve(self, queue: Queue, entry: Entry, job: Job) -> bytes:
+    def reserve(self, queue: Queue, entry: MessageReference, job: Job) -> bytes:
         """Take a job that waits in memory; gives the answer."""
         pulling.take(queue, entry)
         self.ledger.add(entry, self._taken)
@@ -442,7 +442,7 @@ class Session(Connection):
         self._deadlines.set(reservation, reservation.deadline)
         self.arm()
 
-    def let_go(self, reservation: Reservation) -> Entry:
+    def let_go(self, reservation: Reservation) -> MessageReference:
         """Have a job no more; the caller settles it or gives it back."""
         del self._reservations[reservation.job.number]
         del self.hub.reserved[reservation.job.number]
@@ -466,7 +466,7 @@ class Session(Connection):
 
     def reserve_next(self) -> bytes | None:
         """Reserve the most urgent job of the tubes that are watched, if there is one."""
-        best: tuple[Rank, Entry] | None = None
+        best: tuple[Rank, MessageReference] | None = None
         tube_of_best = ""
         if self.ledger.is_full or len(self._reservations) >= self.hub.settings.max_reserved:
             return None

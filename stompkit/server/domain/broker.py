@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stompkit.frames import Frame
-from stompkit.server.domain.commit_queue import Journal
+from stompkit.server.domain.commit_queue import CommitQueue
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.hosts import VirtualHost
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.selector_time import SelectorTime
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.domain.session.transactions import MOST_SETTLED, Acknowledged, Settlement
@@ -37,7 +37,7 @@ from stompkit.server.interfaces import (
 )
 from stompkit.server.login.addresses import counted_as
 from stompkit.server.process.once_log import OnceLog
-from stompkit.server.process.rate_limited_log import SparseLog
+from stompkit.server.process.rate_limited_log import RateLimitedLog
 from stompkit.server.settings.broker import BrokerConfig
 from stompkit.server.stores.records import (
     DURABLE_RECORDS,
@@ -67,7 +67,7 @@ class _Returned(NamedTuple):
     """A part of what a connection had of a queue when it ended; the last one is the oldest."""
 
     destination: Destination
-    entries: list[Entry]
+    entries: list[MessageReference]
     is_last: bool
 
 
@@ -93,7 +93,7 @@ class _Reckoned:
     def __init__(
         self,
         found: Acknowledged,
-        entries: list[Entry],
+        entries: list[MessageReference],
         sender: Connection,
         done: Callable[[Acknowledged], None] | None,
     ) -> None:
@@ -104,7 +104,7 @@ class _Reckoned:
         self.done = done
 
 
-def _in_parts(entries: list[Entry]) -> list[list[Entry]]:
+def _in_parts(entries: list[MessageReference]) -> list[list[MessageReference]]:
     return [entries[begin : begin + MOST_SETTLED] for begin in range(0, len(entries), MOST_SETTLED)]
 
 
@@ -140,7 +140,7 @@ class Broker:
         self.frame_watch: Callable[[str, str, Frame], None] | None = None
         self.connections: set[Connection] = set()
         #: What is said of clients that are turned away.
-        self.refusals = SparseLog(clock)
+        self.refusals = RateLimitedLog(clock)
         #: What clients may not expect, once for each destination where it happens.
         self.traps = OnceLog()
         #: The time of this turn.
@@ -165,12 +165,12 @@ class Broker:
         self._late: deque[Connection] = deque()
         self._is_late = False
         self._pulling: dict[Connection, None] = {}
-        self._hungry: dict[Subscription, None] = {}
+        self._to_feed: dict[Subscription, None] = {}
         self._new: dict[Subscription, None] = {}
-        self._roomy: dict[Destination, None] = {}
+        self._to_unblock: dict[Destination, None] = {}
         self._woken: dict[Connection, None] = {}
         self._waiting: dict[Connection, None] = {}
-        self._doomed: list[tuple[Connection, str, str]] = []
+        self._to_disconnect: list[tuple[Connection, str, str]] = []
         self._flushing = False
         #: Whether something is being checked that nothing may change before it is done.
         self.is_checking = False
@@ -178,18 +178,18 @@ class Broker:
         self._returns: Slices[_Returned] = Slices(self, self._return, step=1)
         self._settled: Slices[_Settled] = Slices(self, self._settle_part, step=1)
         self._reckoned: Slices[_Reckoned] = Slices(self, self._reckon_part, step=1)
-        self._leaving: Slices[list[Entry]] = Slices(self, self._let_go, step=1)
+        self._leaving: Slices[list[MessageReference]] = Slices(self, self._let_go, step=1)
         self.hosts: dict[str, VirtualHost] = {}
         for name in self.config.hosts or ("",):
             self.hosts[name] = VirtualHost(name, self)
 
-    def _new_journal(self) -> Journal | None:
+    def _new_journal(self) -> CommitQueue | None:
         store, runner = self.store, self._runner
         if store is None:
             return None
         assert runner is not None, "a store needs a runner"
         interval_s = self._sync_interval_s
-        return Journal(store, runner, self.clock, self.flush, sync_interval_s=interval_s)
+        return CommitQueue(store, runner, self.clock, self.flush, sync_interval_s=interval_s)
 
     # Beginning, change and end.
 
@@ -395,11 +395,11 @@ class Broker:
 
     # What frames do.
 
-    def settle(self, settlement: Settlement) -> list[Entry]:
+    def settle(self, settlement: Settlement) -> list[MessageReference]:
         """Apply an ACK or NACK.
 
-        Returns the entries that are gone; :meth:`Journal.take` brings them back if the store can't
-        do it.
+        Return the references that are gone; :meth:`CommitQueue.take` brings them back if the store
+        cannot do it.
         """
         for entry in settlement.entries:
             entry.holder = None
@@ -480,13 +480,13 @@ class Broker:
         """Do what is left to do about messages that are gone from their queues."""
         self._leaving.finish()
 
-    def _let_go(self, entries: Sequence[Entry]) -> None:
+    def _let_go(self, entries: Sequence[MessageReference]) -> None:
         for entry in entries:
             entry.holder = None
             self._release(entry)
             entry.home.let_go(entry)
 
-    def take_away(self, entry: Entry) -> None:
+    def take_away(self, entry: MessageReference) -> None:
         """Take a message back that has not been acknowledged in time."""
         subscription = entry.subscription
         assert subscription is not None  # only delivered entries time out
@@ -498,7 +498,7 @@ class Broker:
         entry.home.put_last(subscription)
         entry.home.host.reject([entry], requeue=True, reason="ack-timeout")
 
-    def _release(self, entry: Entry) -> None:
+    def _release(self, entry: MessageReference) -> None:
         subscription = entry.subscription
         assert subscription is not None  # only delivered entries are settled
         if not entry.key:
@@ -512,17 +512,17 @@ class Broker:
         ledger.discard(entry)
         self._freed(entry, subscription)
 
-    def _freed(self, entry: Entry, subscription: Subscription) -> None:
+    def _freed(self, entry: MessageReference, subscription: Subscription) -> None:
         self._dirty[entry.home] = None
-        self._hungry[subscription] = None
+        self._to_feed[subscription] = None
         connection = subscription.connection
         if connection.is_limited and entry.home.is_queue:
             connection.slots += 1
             self.pull(connection)
 
-    def give_back(self, entries: list[Entry]) -> None:
+    def give_back(self, entries: list[MessageReference]) -> None:
         """Return what a connection that has ended did not settle."""
-        back: dict[Destination, list[Entry]] = {each.home: [] for each in entries}
+        back: dict[Destination, list[MessageReference]] = {each.home: [] for each in entries}
         if len(back) == 1:
             back = dict.fromkeys(back, entries)
         else:
@@ -560,7 +560,7 @@ class Broker:
 
     def feed(self, subscription: Subscription) -> None:
         """Have a subscription given what it can take by now, at the end of the turn."""
-        self._hungry[subscription] = None
+        self._to_feed[subscription] = None
 
     def begin(self, subscription: Subscription) -> None:
         """Have a new subscription to a pattern given what there is, at the end of the turn."""
@@ -573,7 +573,7 @@ class Broker:
 
     def has_room(self, destination: Destination) -> None:
         """Have those go on that wait for room in a destination."""
-        self._roomy[destination] = None
+        self._to_unblock[destination] = None
 
     def wrote(self, connection: Connection) -> None:
         """Have a connection's output written at the end of the turn."""
@@ -589,7 +589,7 @@ class Broker:
 
     def disconnect(self, connection: Connection, text: str, code: str) -> None:
         """Have a connection closed with an ERROR at the end of the turn."""
-        self._doomed.append((connection, text, code))
+        self._to_disconnect.append((connection, text, code))
 
     def flush(self) -> None:
         """End the turn: deliver, keep and write until nothing more can be done now."""
@@ -608,8 +608,8 @@ class Broker:
                     new, self._new = self._new, {}
                     for subscription in new:
                         self._feed_first(subscription)
-                elif self._hungry:
-                    hungry, self._hungry = self._hungry, {}
+                elif self._to_feed:
+                    hungry, self._to_feed = self._to_feed, {}
                     for subscription in hungry:
                         self._feed(subscription)
                 elif self._dirty:
@@ -625,16 +625,16 @@ class Broker:
                     else:
                         for connection in written:
                             connection.write_out()
-                elif self._doomed:
-                    doomed, self._doomed = self._doomed, []
+                elif self._to_disconnect:
+                    doomed, self._to_disconnect = self._to_disconnect, []
                     for connection, text, code in doomed:
                         connection.fail(text, code)
                 elif self._woken:
                     woken, self._woken = self._woken, {}
                     for connection in woken:
                         connection.go_on()
-                elif self._roomy:
-                    roomy, self._roomy = self._roomy, {}
+                elif self._to_unblock:
+                    roomy, self._to_unblock = self._to_unblock, {}
                     for destination in roomy:
                         destination.let_in()
                 elif (
@@ -679,7 +679,7 @@ class Broker:
         for queue in subscription.waiting:
             self._pump(queue)
             break
-        self._hungry[subscription] = None
+        self._to_feed[subscription] = None
 
     def _feed(self, subscription: Subscription) -> None:
         subscription.catch_up(self.now)

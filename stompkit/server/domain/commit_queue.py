@@ -31,11 +31,11 @@ from stompkit.server.interfaces import (
 )
 
 if TYPE_CHECKING:
-    from stompkit.server.domain.queues.references import Entry
+    from stompkit.server.domain.queues.references import MessageReference
     from stompkit.server.domain.session.connection import Connection
     from stompkit.server.domain.session.transactions import Acknowledged
 
-__all__ = ["Journal", "Unit"]
+__all__ = ["CommitQueue", "WriteBatch"]
 
 _log: Final = Logger()
 
@@ -48,7 +48,7 @@ _RETRY_S: Final = 1.0
 _TURNS_OF_ONE: Final = 3
 
 
-class Unit:
+class WriteBatch:
     """Operations that are done together, and what depends on them.
 
     ``puts`` are the entries that can be delivered once the unit is done, whether they are stored or
@@ -74,8 +74,8 @@ class Unit:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.operations: list[Operation] = []
-        self.puts: list[Entry] = []
-        self.taken: list[Entry] = []
+        self.puts: list[MessageReference] = []
+        self.taken: list[MessageReference] = []
         self.gone: Acknowledged | None = None
         self.octets = 0
         self.sender: Connection | None = None
@@ -91,7 +91,7 @@ class _Call:
     __slots__ = ("is_done", "operations", "store", "units")
 
     def __init__(
-        self, store: MessageStore, units: Sequence[Unit], operations: Sequence[Operation]
+        self, store: MessageStore, units: Sequence[WriteBatch], operations: Sequence[Operation]
     ) -> None:
         """Take the units, and what they come to."""
         self.store = store
@@ -115,7 +115,7 @@ def _what_is_set(operation: Operation) -> object:
     return None
 
 
-def _without_older(units: list[Unit], operations: Sequence[Operation]) -> list[Unit]:
+def _without_older(units: list[WriteBatch], operations: Sequence[Operation]) -> list[WriteBatch]:
     """Take from units what sets another value of something that operations set."""
     keys = set(map(_what_is_set, operations)) - {None}
     if not keys:
@@ -125,7 +125,7 @@ def _without_older(units: list[Unit], operations: Sequence[Operation]) -> list[U
     return [unit for unit in units if unit.operations]
 
 
-class Journal:
+class CommitQueue:
     """Hands units to the store, in order, and says when they are done."""
 
     def __init__(
@@ -143,10 +143,10 @@ class Journal:
         self._clock = clock
         self._wake = wake
         self._sync_interval_s = sync_interval_s
-        self._unit: Unit | None = None
-        self._pending: list[Unit] = []
+        self._unit: WriteBatch | None = None
+        self._pending: list[WriteBatch] = []
         #: Units without messages that have failed and are tried again with whatever comes next.
-        self._owed: list[Unit] = []
+        self._owed: list[WriteBatch] = []
         #: Lanes that were to be made by units that were refused, by their numbers: none of them
         #: has a message. They are made with the next one.
         self._unmade: dict[int, CreateLane] = {}
@@ -158,7 +158,7 @@ class Journal:
         self._busy = False
         #: What the store was asked for last, and the units that are done one by one after it.
         self._call: _Call | None = None
-        self._rest: deque[Unit] = deque()
+        self._rest: deque[WriteBatch] = deque()
         #: What can be asked to do little at once, where there is such.
         self._brief_store = store if isinstance(store, BriefStore) else None
         self._brief_runner = runner if isinstance(runner, BriefRunner) else None
@@ -181,7 +181,7 @@ class Journal:
         """Add an operation to the unit of what is going on now."""
         unit = self._unit
         if unit is None:
-            unit = self._unit = Unit()
+            unit = self._unit = WriteBatch()
         unit.operations.append(operation)
 
     def hide(self, operation: Operation) -> None:
@@ -189,7 +189,7 @@ class Journal:
         self.record(operation)
         self._hides = True
 
-    def put(self, entry: Entry, operation: Put) -> None:
+    def put(self, entry: MessageReference, operation: Put) -> None:
         """Add a message; its entry's home hears of it when it is done."""
         self.record(operation)
         unit = self._unit
@@ -203,20 +203,20 @@ class Journal:
         """Return whether what is going on now has the store do anything."""
         return self._unit is not None and bool(self._unit.operations)
 
-    def follow(self, entry: Entry) -> None:
+    def follow(self, entry: MessageReference) -> None:
         """Have a message that is not stored wait until what is going on now is kept.
 
         Its home hears of it as if it were stored.
         """
         unit = self._unit
         if unit is None:
-            unit = self._unit = Unit()
+            unit = self._unit = WriteBatch()
         size = entry.message.size
         unit.puts.append(entry)
         unit.octets += size
         self.octets += size
 
-    def take(self, entries: Sequence[Entry]) -> None:
+    def take(self, entries: Sequence[MessageReference]) -> None:
         """Note entries settled by this unit that must come back if it fails."""
         if self._unit is not None:
             self._unit.taken.extend(entries)
@@ -234,7 +234,7 @@ class Journal:
             # There is nothing to remove of a queue that an operator has removed meanwhile.
             if share.removals and home.is_stored:
                 if unit is None:
-                    unit = self._unit = Unit()
+                    unit = self._unit = WriteBatch()
                 unit.operations.extend(share.removals)
         if unit is not None:
             unit.gone = acknowledged
@@ -267,7 +267,7 @@ class Journal:
 
     def apart(self, operation: Operation) -> None:
         """Have an operation done in a unit of its own, ahead of what is going on now."""
-        unit = Unit()
+        unit = WriteBatch()
         unit.operations.append(operation)
         self._pending.append(unit)
 
@@ -297,7 +297,7 @@ class Journal:
     def barrier(self, sender: Connection, receipt: str) -> None:
         """Tell a sender when everything that was recorded so far is done."""
         self.cut()
-        unit = Unit()
+        unit = WriteBatch()
         unit.sender, unit.receipt = sender, receipt
         self._pending.append(unit)
 
@@ -343,9 +343,9 @@ class Journal:
         for read in reads:
             read()
 
-    def _all_units(self) -> list[Unit]:
+    def _all_units(self) -> list[WriteBatch]:
         """Take all that is to be done, in order: what notes deliveries is younger than the owed."""
-        marks = Unit()
+        marks = WriteBatch()
         marks.operations, self._lazy = self._lazy, []
         units = [*self._owed, *([marks] if marks.operations else ()), *self._pending]
         self._owed, self._pending = [], []
@@ -363,7 +363,7 @@ class Journal:
         self._turns = 0
         return is_alone
 
-    def _operations(self, units: Sequence[Unit]) -> list[Operation]:
+    def _operations(self, units: Sequence[WriteBatch]) -> list[Operation]:
         """What units come to, after the making of the lanes that they need and that failed."""
         operations = [each for unit in units for each in unit.operations]
         if not self._unmade:
@@ -375,7 +375,7 @@ class Journal:
                 first += [DropLane(number), self._unmade[number]]
         return first + operations
 
-    def _did(self, units: list[Unit], operations: Sequence[Operation]) -> None:
+    def _did(self, units: list[WriteBatch], operations: Sequence[Operation]) -> None:
         self._busy = False
         self._unsynced = True
         if self.failure is not None and any(map(self._is_written, operations)):
@@ -392,7 +392,7 @@ class Journal:
         """Whether an operation has the store write: it does not drop what it never made."""
         return not (isinstance(operation, DropLane) and operation.lane in self._unmade)
 
-    def _finish(self, unit: Unit, error: StoreError | None) -> None:
+    def _finish(self, unit: WriteBatch, error: StoreError | None) -> None:
         if self._is_abandoned:
             return
         self.octets -= unit.octets
@@ -431,7 +431,7 @@ class Journal:
 
     # When the store fails.
 
-    def _failed(self, units: list[Unit], error: StoreError) -> None:
+    def _failed(self, units: list[WriteBatch], error: StoreError) -> None:
         """Find out whose fault it was, by doing one unit after the other."""
         if self.failure is None:
             _log.error("the store has failed: {error}", error=error)
@@ -486,7 +486,7 @@ class Journal:
         is_later = True
         return is_done
 
-    def _give_up(self, unit: Unit, error: StoreError) -> None:
+    def _give_up(self, unit: WriteBatch, error: StoreError) -> None:
         """Refuse a unit with messages; one without them is tried again, and its sender told."""
         if unit.puts or unit.taken or unit.gone is not None or unit.undo is not None:
             for each in unit.operations:
@@ -498,7 +498,7 @@ class Journal:
 
     def _owe(self, operations: Sequence[Operation]) -> None:
         """Have operations done later; what was never made need not be dropped."""
-        again = Unit()
+        again = WriteBatch()
         again.operations = list(filter(self._is_written, operations))
         self._forget_unmade(operations)
         self._forget_older(operations)
@@ -593,12 +593,12 @@ class Journal:
         units = self._all_units()
         call, rest = self._call if self._busy else None, list(self._rest)
         self._rest.clear()
-        outcomes: list[tuple[Unit, StoreError | None]] = []
+        outcomes: list[tuple[WriteBatch, StoreError | None]] = []
 
         def finish() -> None:
             # In the store's thread, after what was asked for before: that may have failed, and
             # nobody will hear of it any more.
-            again: Sequence[Unit] = ()
+            again: Sequence[WriteBatch] = ()
             first = owed
             if call is not None and call.is_done:
                 first = _without_older(owed, call.operations)
@@ -616,7 +616,9 @@ class Journal:
         self._runner.run(self._store.close, lambda _: None, self._lost)
         self._runner.stop()
 
-    def _do_last(self, units: Sequence[Unit]) -> Iterator[tuple[Unit, StoreError | None]]:
+    def _do_last(
+        self, units: Sequence[WriteBatch]
+    ) -> Iterator[tuple[WriteBatch, StoreError | None]]:
         """Do units, together or else one by one; gives what came of each."""
         operations = self._operations(units)
         try:

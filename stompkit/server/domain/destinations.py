@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.interfaces import StoreError
 from stompkit.server.settings.broker import Policy
 
 if TYPE_CHECKING:
     from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.queues.sub_queue import Lane
+    from stompkit.server.domain.queues.sub_queue import SubQueue
     from stompkit.server.domain.session.connection import Connection
 
 __all__ = ["Destination", "Totals"]
@@ -177,7 +177,7 @@ class Destination:
         """Take a message whose time has come."""
         raise NotImplementedError
 
-    def keep(self, lane: Lane, entry: Entry) -> None:
+    def keep(self, lane: SubQueue, entry: MessageReference) -> None:
         """Have the store keep a message."""
         raise NotImplementedError
 
@@ -198,27 +198,27 @@ class Destination:
     def put_last(self, subscription: Subscription) -> None:
         """Have a subscription wait until all others have had their turn."""
 
-    def settled(self, entry: Entry) -> None:
+    def settled(self, entry: MessageReference) -> None:
         """Forget an acknowledged entry."""
 
     def settled_many(self, messages: int, octets: int) -> None:
         """Have many acknowledged messages gone; :meth:`let_go` follows for each."""
 
-    def let_go(self, entry: Entry) -> None:
+    def let_go(self, entry: MessageReference) -> None:
         """Wait for nothing more of an acknowledged entry, which is gone."""
 
-    def returned(self, entries: Iterable[Entry]) -> None:
+    def returned(self, entries: Iterable[MessageReference]) -> None:
         """Take back entries that were delivered but not acknowledged."""
 
-    def given_back(self, entries: Iterable[Entry]) -> None:
+    def given_back(self, entries: Iterable[MessageReference]) -> None:
         """Take back a part of what a connection has had that ended, the newest part first."""
         self.returned(entries)
 
-    def taken_back(self, entry: Entry) -> None:
+    def taken_back(self, entry: MessageReference) -> None:
         """Take back an entry that was settled by what could not be done."""
 
-    def arrived(self, entry: Entry) -> None:
+    def arrived(self, entry: MessageReference) -> None:
         """Count a message no longer among those on their way, ahead of :meth:`put_done`."""
 
-    def put_done(self, entry: Entry, error: StoreError | None) -> None:
+    def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
         """Deliver a message that the store has, or forget one that it could not take."""

@@ -33,7 +33,7 @@ from stompkit.server.domain.queues.durables import (
 )
 from stompkit.server.domain.queues.pulling import Puller
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.domain.session.transactions import Acknowledged, Settlement
 from stompkit.server.domain.sliced import CommitWork, PatternWork, Slices
@@ -106,7 +106,7 @@ class VirtualHost:
         self.broker = broker
         self.destinations: dict[str, Destination] = {}
         #: While something takes effect as a whole: what it puts into queues in memory.
-        self.arriving: list[tuple[Queue, Entry]] | None = None
+        self.arriving: list[tuple[Queue, MessageReference]] | None = None
         #: Subscriptions to patterns, which get destinations that are made later as well.
         self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
@@ -770,8 +770,8 @@ class VirtualHost:
         """
         messages = [each for each in messages if not self.is_gone(each.destination)]
         self._check_unit(messages, settlements, acknowledged, maker)
-        gone: list[Entry] = []
-        copies: list[tuple[Topic, Entry]] = []
+        gone: list[MessageReference] = []
+        copies: list[tuple[Topic, MessageReference]] = []
 
         def apply() -> None:
             copied: list[tuple[Topic, Message]] = []
@@ -868,13 +868,15 @@ class VirtualHost:
 
     # Messages that nobody wanted.
 
-    def reject(self, entries: Iterable[Entry], *, requeue: bool, reason: str) -> list[Entry]:
+    def reject(
+        self, entries: Iterable[MessageReference], *, requeue: bool, reason: str
+    ) -> list[MessageReference]:
         """Do with delivered messages what their queue does with those that are not taken.
 
         Returns those that are dropped, and would not come back if the store can't do it.
         """
-        back: dict[Destination, list[Entry]] = defaultdict(list)
-        dropped: list[Entry] = []
+        back: dict[Destination, list[MessageReference]] = defaultdict(list)
+        dropped: list[MessageReference] = []
         for entry in entries:
             home = entry.home
             if not home.is_queue:
@@ -899,7 +901,7 @@ class VirtualHost:
         return dropped
 
     @staticmethod
-    def _lose(entry: Entry) -> None:
+    def _lose(entry: MessageReference) -> None:
         """Forget a message that no consumer has acknowledged."""
         home = entry.home
         if isinstance(home, Queue):
@@ -912,7 +914,9 @@ class VirtualHost:
         if isinstance(letters, Queue):
             letters.overdue_of[queue] = None
 
-    def dead_letter(self, entry: Entry, reason: str, more: dict[str, str] | None = None) -> None:
+    def dead_letter(
+        self, entry: MessageReference, reason: str, more: dict[str, str] | None = None
+    ) -> None:
         """Put a message among the dead letters of its queue as well.
 
         *more* are headers that the letter has over those of the message. Raises
@@ -932,7 +936,7 @@ class VirtualHost:
         made.is_for_letters = True
         self.include(made, user)
 
-    def bury(self, entry: Entry, reason: str) -> bool:
+    def bury(self, entry: MessageReference, reason: str) -> bool:
         """Move a message to the dead letters of its queue; dead letters themselves are dropped.
 
         Says whether it could: where there is no room for it the message is still its queue's.

@@ -11,7 +11,7 @@ from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.delays import Delays
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.interfaces import StoreError
 from stompkit.server.settings.broker import Policy
@@ -166,7 +166,7 @@ class Topic(Destination):
         else:
             self.enqueue(message, choice)
 
-    def reserve(self, message: Message, choice: Choice | None = None) -> Entry | None:
+    def reserve(self, message: Message, choice: Choice | None = None) -> MessageReference | None:
         """Take a message of a transaction, which :meth:`put_done` hands to everybody.
 
         What comes after it waits until then. Durable subscriptions get their copies at once, as
@@ -193,9 +193,9 @@ class Topic(Destination):
             self._reserved = {}
         self._reserved[rest.place] = rest
         self.is_busy = True
-        return Entry(message, self, rest.place)
+        return MessageReference(message, self, rest.place)
 
-    def put_done(self, entry: Entry, error: StoreError | None) -> None:
+    def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
         """Hand a message that :meth:`reserve` has taken to everybody, or forget it."""
         if entry.lane is not None:
             self._delays.arrived(entry.message.size)
@@ -222,7 +222,7 @@ class Topic(Destination):
             return
         delivered = 0
         for subscription in list(self.subscriptions):
-            entry = Entry(message, self, self._last_place)
+            entry = MessageReference(message, self, self._last_place)
             if not subscription.backlog and subscription.wants_copy():
                 subscription.deliver(entry)
                 delivered += 1
@@ -290,7 +290,7 @@ class Topic(Destination):
                     continue
             if rest.is_late and not self._is_for(rest, subscription):
                 continue
-            self._give(subscription, Entry(message, self, rest.place))
+            self._give(subscription, MessageReference(message, self, rest.place))
         rest.index = len(takers)
         return self._offer_to_durables(rest)
 
@@ -298,7 +298,7 @@ class Topic(Destination):
         """Return whether somebody was subscribed when a message came, and still is."""
         return subscription.serial <= rest.last_serial and subscription in self.subscriptions
 
-    def _give(self, subscription: Subscription, entry: Entry) -> None:
+    def _give(self, subscription: Subscription, entry: MessageReference) -> None:
         if not subscription.backlog and subscription.wants_copy():
             subscription.deliver(entry)
             self.delivered += 1
@@ -342,7 +342,7 @@ class Topic(Destination):
             time.charge(None, durable.selector.cost)
         return True
 
-    def _hold(self, subscription: Subscription, entry: Entry) -> None:
+    def _hold(self, subscription: Subscription, entry: MessageReference) -> None:
         if self._is_full_for(subscription, entry.message.size):
             self._hold_if_possible(subscription, entry)
         else:
@@ -357,7 +357,7 @@ class Topic(Destination):
             or subscription.connection.backlog >= self.host.broker.config.max_connection_backlog
         )
 
-    def _hold_if_possible(self, subscription: Subscription, entry: Entry) -> None:
+    def _hold_if_possible(self, subscription: Subscription, entry: MessageReference) -> None:
         """Hold a message for a subscriber for whom too much waits, as the policy says."""
         size = entry.message.size
         # It may take some of that by now, and what has expired does not count.

@@ -18,7 +18,7 @@ from typing import Final
 
 from stompkit.server.interfaces import Clock, Timer
 
-__all__ = ["OneByOne"]
+__all__ = ["PacedTimers"]
 
 
 #: How many times as long as a call took none is made, of which it leaves something to do for twice
@@ -94,7 +94,7 @@ class _Line:
         return max(0.0, min(_REST * (now - began), _MOST_REST_S))
 
 
-class OneByOne:
+class PacedTimers:
     """Calls functions later as a reactor does, but one at a time, with a rest after each."""
 
     def __init__(self, clock: Clock) -> None:

@@ -33,9 +33,9 @@ from stompkit.server.interfaces import (
     Timer,
 )
 from stompkit.server.listen.fair_poller import ANONYMOUS
-from stompkit.server.listen.paced_timers import OneByOne
+from stompkit.server.listen.paced_timers import PacedTimers
 from stompkit.server.listen.tls import diagnose_plain, diagnose_tls_failure, peer_certificate
-from stompkit.server.process.rate_limited_log import SparseLog
+from stompkit.server.process.rate_limited_log import RateLimitedLog
 from stompkit.server.settings.broker import BrokerConfig
 
 __all__ = ["BrokerFactory", "BrokerProtocol", "StreamTransport"]
@@ -198,7 +198,7 @@ class BrokerProtocol(Protocol):
     # What a transport calls that knows more of the client than a stream does.
 
     @property
-    def refusals(self) -> SparseLog:
+    def refusals(self) -> RateLimitedLog:
         """What is said of clients that are turned away."""
         return self._broker.refusals
 
@@ -386,8 +386,8 @@ class BrokerFactory(Factory):
         )
         self._clock = clock
         # Strangers who come by the thousand also go by the thousand.
-        self._login_clock = OneByOne(cast("Clock", clock))
-        self._closing_clock = OneByOne(
+        self._login_clock = PacedTimers(cast("Clock", clock))
+        self._closing_clock = PacedTimers(
             cast("Clock", clock if closing_clock is None else closing_clock)
         )
         self._connection = connection

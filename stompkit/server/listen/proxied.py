@@ -24,7 +24,7 @@ from zope.interface import directlyProvides, providedBy
 from stompkit._common import PeerDeadline, has_unread
 from stompkit.server.interfaces import Clock
 from stompkit.server.listen.proxy_header import BadHeader, Header, read_header
-from stompkit.server.process.rate_limited_log import SparseLog
+from stompkit.server.process.rate_limited_log import RateLimitedLog
 
 __all__ = ["HEADER_TIMEOUT_S", "MOST_WAITING", "ProxiedReactor", "Proxies"]
 
@@ -89,7 +89,7 @@ class HeaderFactory(Factory):
         self.inner = inner
         self.clock = clock
         self.waiting = 0
-        self.refusals = SparseLog(cast("Clock", clock))
+        self.refusals = RateLimitedLog(cast("Clock", clock))
         self._proxies = proxies
 
     def doStart(self) -> None:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, Protocol
 from twisted.logger import Logger
 
 from stompkit.server.interfaces import Clock, Credentials, User
-from stompkit.server.login.login_limiter import Attempt, Outcome, Repute, Throttle, Verdict
+from stompkit.server.login.login_limiter import Attempt, LoginLimiter, Outcome, Repute, Verdict
 
-__all__ = ["Decided", "Decider", "ThrottledAuthenticator"]
+__all__ = ["Decided", "Decider", "LimitedAuthenticator"]
 
 _log: Final = Logger()
 
@@ -61,7 +61,7 @@ class _Login(NamedTuple):
     until: float
 
 
-class ThrottledAuthenticator:
+class LimitedAuthenticator:
     """Asks another one, but not too often, and not about too many at a time.
 
     Where some have to wait, those are asked about first whose addresses have the fewest wrong
@@ -73,7 +73,7 @@ class ThrottledAuthenticator:
     """
 
     def __init__(
-        self, inner: Decider, throttle: Throttle, clock: Clock, *, login_timeout_s: float
+        self, inner: Decider, throttle: LoginLimiter, clock: Clock, *, login_timeout_s: float
     ) -> None:
         """Ask ``inner``; nobody waits any more after ``login_timeout_s``."""
         self._inner = inner

@@ -28,7 +28,7 @@ from stompkit.server.listen.endpoints import networks
 from stompkit.server.login.addresses import counted_as
 from stompkit.server.settings.login_limiter import ThrottleSettings
 
-__all__ = ["Attempt", "Outcome", "Repute", "Throttle", "Verdict"]
+__all__ = ["Attempt", "LoginLimiter", "Outcome", "Repute", "Verdict"]
 
 #: Seconds in which a wrong passcode that is repeated is not looked at again.
 _AGAIN_S: Final = 5.0
@@ -115,7 +115,7 @@ class _Counts:
         self._known.pop(key, None)
 
 
-class Throttle:
+class LoginLimiter:
     """Says which logins are looked at, and is told what came of them."""
 
     def __init__(self, settings: ThrottleSettings) -> None:

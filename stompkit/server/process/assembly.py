@@ -13,8 +13,8 @@ from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from stompkit.server.interfaces import Authenticator, Authoriser, Clock, MessageStore
 from stompkit.server.listen.protocol import BrokerFactory
 from stompkit.server.login.auth import CredAuthenticator, checkers_from
-from stompkit.server.login.limited_authenticator import Decider, ThrottledAuthenticator
-from stompkit.server.login.login_limiter import Throttle
+from stompkit.server.login.limited_authenticator import Decider, LimitedAuthenticator
+from stompkit.server.login.login_limiter import LoginLimiter
 from stompkit.server.login.rights import RightsAuthoriser
 from stompkit.server.settings.process import AuthSettings, Settings, StoreSettings
 from stompkit.server.stores.environment import DATA_FILE, DIRECTORY
@@ -54,9 +54,9 @@ def access(settings: Settings, clock: Clock) -> Access:
         rights = RightsAuthoriser(settings.rights)
 
     def throttled(decider: Decider) -> Authenticator:
-        throttle = Throttle(auth.throttle)
+        throttle = LoginLimiter(auth.throttle)
         timeout_s = settings.broker.login_timeout_s
-        return ThrottledAuthenticator(decider, throttle, clock, login_timeout_s=timeout_s)
+        return LimitedAuthenticator(decider, throttle, clock, login_timeout_s=timeout_s)
 
     if auth.http is None:
         decider = _authenticator(auth)

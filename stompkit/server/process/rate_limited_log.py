@@ -8,7 +8,7 @@ from twisted.logger import Logger
 
 from stompkit.server.interfaces import Clock
 
-__all__ = ["MOST_PER_S", "SparseLog"]
+__all__ = ["MOST_PER_S", "RateLimitedLog"]
 
 _log: Final = Logger()
 
@@ -16,7 +16,7 @@ _log: Final = Logger()
 MOST_PER_S: Final = 50
 
 
-class SparseLog:
+class RateLimitedLog:
     """Logs what it is told, and only counts what is too much."""
 
     def __init__(self, clock: Clock) -> None:

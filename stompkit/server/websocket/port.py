@@ -39,7 +39,7 @@ from zope.interface import implementer
 
 from stompkit.server.interfaces import Clock, Timer
 from stompkit.server.listen.origins import Origins
-from stompkit.server.listen.paced_timers import OneByOne
+from stompkit.server.listen.paced_timers import PacedTimers
 from stompkit.server.listen.protocol import BrokerFactory, BrokerProtocol, StreamTransport
 from stompkit.server.settings.websocket import WebSocketListener
 from stompkit.server.websocket.closing import goodbye
@@ -383,7 +383,7 @@ class WebSocketFactory(Factory):
         self._listener = WebSocketListener(endpoint="") if listener is None else listener
         self._origins = Origins(self._listener.allow_origins)
         self._clock = clock
-        self._closing_clock = OneByOne(
+        self._closing_clock = PacedTimers(
             cast("Clock", clock if closing_clock is None else closing_clock)
         )
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from stompkit.replication.sinks.sql.parts import Catalog, Database, TargetTable
 from stompkit.spark.jobs.settings import PipelineProblem, TargetSettings
-from stompkit.spark.targets._books import Books
+from stompkit.spark.targets._books import PipelineTables
 
 __all__ = ["Tables"]
 
@@ -28,7 +28,7 @@ class Tables:
             self.database: Final = Database(url, "deferred")
         except ValueError as error:
             raise PipelineProblem(f"{place}: {error}") from None
-        self.books: Final = Books()
+        self.books: Final = PipelineTables()
         self._catalog: Final = Catalog(
             schema_map={} if settings is None else settings.schema_map,
             table_map={} if settings is None else settings.table_map,

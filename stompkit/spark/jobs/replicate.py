@@ -25,7 +25,7 @@ from stompkit.spark.jobs.settings import (
 )
 from stompkit.spark.jobs.work import Done
 from stompkit.spark.targets import open_target
-from stompkit.spark.targets._books import Books
+from stompkit.spark.targets._books import PipelineTables
 from stompkit.spark.targets._files import FileTarget
 from stompkit.spark.targets.sql import SqlTarget
 
@@ -99,7 +99,7 @@ class Replicate:
             file = database.engine.url.database or ""
             if database.backend == "sqlite" and not Path(file).exists():
                 return {}
-            books = Books()
+            books = PipelineTables()
             with database.transaction() as connection:
                 if books.missing(connection):
                     return {}
@@ -128,7 +128,7 @@ class Replicate:
         if isinstance(self._target, FileTarget):
             return beyond(self._target.dead_letters(pipeline, spool), after, most)
         assert isinstance(self._target, SqlTarget)
-        table = Books().dead_letters
+        table = PipelineTables().dead_letters
         column = table.c
         are_new = [
             and_(

@@ -15,7 +15,7 @@ from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.values import ValueProblem, from_json, to_json
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Admit, Document, Place, Problem, TableRules
-from stompkit.spark.targets._books import Books
+from stompkit.spark.targets._books import PipelineTables
 from stompkit.spark.targets.base import Job
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Ages:
     def look_up(
         self,
         connection: Connection,
-        books: Books,
+        books: PipelineTables,
         batches: Sequence[pa.RecordBatch],
         rules: Callable[[str, str], TableRules],
     ) -> Admit:
@@ -123,7 +123,7 @@ class Ages:
         self._new[name][text] = (version, place[1], is_gone)
         return True
 
-    def store(self, connection: Connection, books: Books) -> None:
+    def store(self, connection: Connection, books: PipelineTables) -> None:
         """Write down how new the rows are now, and forget what has been gone for long."""
         for name, rows in self._new.items():
             books.remember(connection, self._job.pipeline, name, rows, self._known.get(name, {}))

@@ -28,7 +28,7 @@ from stompkit.replication.sinks.sql.parts import table_options
 from stompkit.spark._states import Problem
 from stompkit.spark.targets.base import letters_of
 
-__all__ = ["Books", "Version"]
+__all__ = ["PipelineTables", "Version"]
 
 #: The row of a pipeline's fence that is locked; no partition has that number.
 _ANCHOR: Final = -1
@@ -39,7 +39,7 @@ _MOST_KEYS: Final = 500
 Version = str
 
 
-class Books:
+class PipelineTables:
     """The tables of all pipelines into one database.
 
     ``stompkit_pipeline_fence``: the ordinal of the last message that is applied.

@@ -22,7 +22,7 @@ from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
 from stompkit.spark.targets._arrow import BACKEND, arrow_type, described, field_of
 from stompkit.spark.targets._direct import Tally, problems_of
-from stompkit.spark.targets._overlay import Overlay, moved_keys
+from stompkit.spark.targets._overlay import RowChangeset, moved_keys
 from stompkit.spark.targets._plan import Op, Plan
 from stompkit.spark.targets._rewrite import File, Rewrite
 from stompkit.spark.targets._session import Session
@@ -158,7 +158,7 @@ class FileTarget(ABC):
     def _commit(
         self,
         job: Job,
-        overlays: Mapping[str, Overlay],
+        overlays: Mapping[str, RowChangeset],
         letters: Sequence[dict[str, Any]],
         ends: Fence,
     ) -> bool:
@@ -308,8 +308,8 @@ class FileTarget(ABC):
                 raise ApplyProblem(f"somebody else writes the dead letters of {pipeline!r}")
             return len(new)
 
-    def _overlay(self, name: str, ops: Sequence[Op]) -> Overlay:
-        overlay = Overlay(name)
+    def _overlay(self, name: str, ops: Sequence[Op]) -> RowChangeset:
+        overlay = RowChangeset(name)
         held = self._found[name]
         assert held is not None
         for names, keys in moved_keys(ops).items():
@@ -453,7 +453,7 @@ def _refused(ops: Iterable[Op]) -> Iterator[ApplyProblem]:
     """What files are no good for."""
     for op in ops:
         try:
-            Overlay(".".join(filter(None, op.table))).do(op)
+            RowChangeset(".".join(filter(None, op.table))).do(op)
         except ApplyProblem as problem:
             yield problem
 

@@ -9,7 +9,7 @@ from typing import Any
 from stompkit.replication.sinks import ApplyProblem
 from stompkit.spark.targets._plan import Op
 
-__all__ = ["Key", "Overlay", "moved_keys"]
+__all__ = ["Key", "RowChangeset", "moved_keys"]
 
 #: The values of a row's key.
 Key = tuple[Any, ...]
@@ -38,7 +38,7 @@ def moved_keys(ops: Iterable[Op]) -> dict[tuple[str, ...], set[Key]]:
     return keys
 
 
-class Overlay:
+class RowChangeset:
     """Takes operations in their order; only what is left of each row is kept."""
 
     def __init__(self, name: str) -> None:

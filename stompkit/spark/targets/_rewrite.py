@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pa_fs
 
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.spark.targets._overlay import Key, Overlay
+from stompkit.spark.targets._overlay import Key, RowChangeset
 
 __all__ = ["File", "Rewrite"]
 
@@ -75,7 +75,7 @@ class Rewrite:
             for batch in self._read(file):
                 yield from batch.to_pylist()
 
-    def run(self, files: Sequence[File], overlay: Overlay) -> None:
+    def run(self, files: Sequence[File], overlay: RowChangeset) -> None:
         """Write new files; ``removed`` and ``added`` say what has become of which."""
         out = _Writer(self._folder, self._schema, overlay.names)
         try:
@@ -87,7 +87,7 @@ class Rewrite:
         finally:
             self.added = out.close()
 
-    def _copy(self, files: Sequence[File], overlay: Overlay, out: _Writer) -> None:
+    def _copy(self, files: Sequence[File], overlay: RowChangeset, out: _Writer) -> None:
         """Copy what stays of files that have rows that don't, and of files that are too small."""
         small = [file for file in files if file.rows < MOST_ROWS // 4]
         merged = {file.path for file in small} if len(small) >= MOST_SMALL else set()

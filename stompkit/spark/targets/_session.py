@@ -22,7 +22,7 @@ from stompkit.replication.sinks.sql.parts import (
 )
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Step, TableRules
-from stompkit.spark.targets._books import Books
+from stompkit.spark.targets._books import PipelineTables
 from stompkit.spark.targets._evolve import type_of
 from stompkit.spark.targets._plan import Op, Plan
 from stompkit.spark.targets.base import NewColumn
@@ -39,7 +39,7 @@ class Session:
         """Describe it; nothing is connected to yet."""
         self._settings = settings
         self.database = Database(url, settings["foreign_keys"])
-        self.books = Books()
+        self.books = PipelineTables()
         backend = self.database.backend
         self.catalog = Catalog(
             schema_map=settings["schema_map"],

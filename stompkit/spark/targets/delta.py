@@ -26,7 +26,7 @@ from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import SchemaProblem
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
-from stompkit.spark.targets._overlay import Overlay
+from stompkit.spark.targets._overlay import RowChangeset
 from stompkit.spark.targets._rewrite import File, Rewrite
 from stompkit.spark.targets.base import Job
 
@@ -161,7 +161,7 @@ class DeltaTarget(FileTarget):
     def _commit(
         self,
         job: Job,
-        overlays: Mapping[str, Overlay],
+        overlays: Mapping[str, RowChangeset],
         letters: Sequence[dict[str, Any]],
         ends: Fence,
     ) -> bool:
@@ -179,7 +179,7 @@ class DeltaTarget(FileTarget):
             return False
         return True
 
-    def _write_table(self, held: Held, overlay: Overlay, job: Job, ends: Fence) -> None:
+    def _write_table(self, held: Held, overlay: RowChangeset, job: Job, ends: Fence) -> None:
         """Commit the rows of one table, and how far it is."""
         rewrite = Rewrite(held.folder, held.schema)
         rewrite.run(held.files, overlay)
@@ -197,7 +197,7 @@ class DeltaTarget(FileTarget):
         there = {_place(row) for row in in_order(rows, job.pipeline, job.spool)}
         new = [row for row in letters if _place(row) not in there]
         if new:
-            overlay = Overlay(DEAD_LETTERS)
+            overlay = RowChangeset(DEAD_LETTERS)
             overlay.append(new)
             self._write_table(held, overlay, job, ends)
 

@@ -26,7 +26,7 @@ from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import SchemaProblem
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
-from stompkit.spark.targets._overlay import Overlay
+from stompkit.spark.targets._overlay import RowChangeset
 from stompkit.spark.targets._rewrite import File, Rewrite
 from stompkit.spark.targets.base import Job
 
@@ -170,7 +170,7 @@ class ParquetTarget(FileTarget):
     def _commit(
         self,
         job: Job,
-        overlays: Mapping[str, Overlay],
+        overlays: Mapping[str, RowChangeset],
         letters: Sequence[dict[str, Any]],
         ends: Fence,
     ) -> bool:
@@ -180,7 +180,7 @@ class ParquetTarget(FileTarget):
         if letters:
             there = manifest.tables.get(DEAD_LETTERS) or _described(DEAD_LETTERS, LETTERS, ())
             manifest = _with(manifest, {DEAD_LETTERS: there})
-            overlays = {**overlays, DEAD_LETTERS: Overlay(DEAD_LETTERS)}
+            overlays = {**overlays, DEAD_LETTERS: RowChangeset(DEAD_LETTERS)}
             overlays[DEAD_LETTERS].append(letters)
         with _errors():
             for name, overlay in overlays.items():
@@ -195,7 +195,9 @@ class ParquetTarget(FileTarget):
             self._replace(manifest, changed, gone)
         return True
 
-    def _write_table(self, name: str, table: _Table, overlay: Overlay) -> tuple[_Table, list[str]]:
+    def _write_table(
+        self, name: str, table: _Table, overlay: RowChangeset
+    ) -> tuple[_Table, list[str]]:
         """Write files, which belong to the table as soon as the manifest says so."""
         held = self._held_of(name, table)
         held.more.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.consumer._line import Gap, Line, Ready
+from stompkit.replication.consumer._line import Gap, Ready, Sequencer
 from stompkit.replication.events import Changeset, EventProblem, RowChange, Source, make_changeset
 from stompkit.replication.frames import Packet, packets
 from tests.effort import drawn
@@ -43,7 +43,7 @@ def frames(changeset: Changeset, *, most: int = 10_000) -> list[Frame]:
 
 
 def add(
-    line: Line[Frame], arrivals: Iterable[Frame], now: float = 0.0, last: int | None = 0
+    line: Sequencer[Frame], arrivals: Iterable[Frame], now: float = 0.0, last: int | None = 0
 ) -> None:
     """Add frames; of origins that are new ``last`` was applied last."""
     for arrival in arrivals:
@@ -52,7 +52,7 @@ def add(
             line.introduce(origin, last, now)
 
 
-def apply(line: Line[Frame], most: int = 100) -> list[int]:
+def apply(line: Sequencer[Frame], most: int = 100) -> list[int]:
     """Apply what can be; gives the numbers."""
     ready = line.peek(most)
     line.done(ready)
@@ -77,7 +77,7 @@ class World:
         self.queue = list(self.messages)
         self.delivered: list[tuple[int, Frame]] = []
         self.applied: dict[str, list[int]] = {}
-        self.line = Line[Frame]()
+        self.line = Sequencer[Frame]()
 
     def deliver(self) -> None:
         """Any message that there is comes next."""
@@ -145,7 +145,7 @@ class World:
     def restart(self) -> None:
         """Kill the consumer."""
         self.reconnect()
-        self.line = Line[Frame]()
+        self.line = Sequencer[Frame]()
 
     def check_that_nothing_is_lost(self) -> None:
         """What has not been applied is still at the broker."""
@@ -213,7 +213,7 @@ def test_each_changeset_is_applied_once_and_in_order_whatever_happens(
 
 
 def test_what_comes_early_is_held_back() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     for number in (3, 2, 4):
         add(line, frames(changeset(number)))
     assert (line.ready, line.frames, line.take_spent()) == (0, 3, [])
@@ -223,7 +223,7 @@ def test_what_comes_early_is_held_back() -> None:
 
 
 def test_no_frame_can_be_acknowledged_before_its_changeset_is_applied() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     parts = frames(changeset(1, rows=50), most=1000)
     assert len(parts) > 3
     add(line, parts)
@@ -236,7 +236,7 @@ def test_no_frame_can_be_acknowledged_before_its_changeset_is_applied() -> None:
 
 
 def test_repeats_of_what_was_applied_are_acknowledged_at_once() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     add(line, frames(changeset(5)), last=7)
     (again,) = frames(changeset(7))
     add(line, [again])
@@ -247,7 +247,7 @@ def test_repeats_of_what_was_applied_are_acknowledged_at_once() -> None:
 
 
 def test_a_frame_that_comes_again_takes_the_place_of_one_that_can_not_be_acknowledged() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     (first,), (again,) = frames(changeset(2)), frames(changeset(2))
     add(line, [first])
     first.is_stale = True
@@ -262,7 +262,7 @@ def test_a_frame_that_comes_again_takes_the_place_of_one_that_can_not_be_acknowl
 
 def test_of_a_frame_that_comes_twice_neither_is_acknowledged_before_it_is_applied() -> None:
     """A broker that takes back what was not acknowledged in time delivers the same message."""
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     (first,), (again,) = frames(changeset(2)), frames(changeset(2))
     add(line, [first, again])
     assert (line.take_spent(), line.frames, line.repeats) == ([], 2, 1)
@@ -273,7 +273,7 @@ def test_of_a_frame_that_comes_twice_neither_is_acknowledged_before_it_is_applie
 
 
 def test_a_publisher_may_split_otherwise_after_a_restart() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     before = frames(changeset(1, rows=50), most=1000)
     after = frames(changeset(1, rows=50), most=2000)
     assert len(before) > len(after) > 1
@@ -285,13 +285,13 @@ def test_a_publisher_may_split_otherwise_after_a_restart() -> None:
 
 
 def test_an_unknown_origin_begins_with_number_one_at_once() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     add(line, frames(changeset(1)), last=None)
     assert apply(line) == [1]
 
 
 def test_an_unknown_origin_begins_with_the_lowest_number_that_comes_in_time() -> None:
-    line = Line[Frame](beginning_wait_s=2.0)
+    line = Sequencer[Frame](beginning_wait_s=2.0)
     add(line, frames(changeset(12)), now=10.0, last=None)
     add(line, frames(changeset(11)), now=11.0)
     line.look(11.9)
@@ -304,14 +304,14 @@ def test_an_unknown_origin_begins_with_the_lowest_number_that_comes_in_time() ->
 
 
 def test_the_beginning_is_taken_at_once_where_no_more_can_be_held() -> None:
-    line = Line[Frame](beginning_wait_s=2.0)
+    line = Sequencer[Frame](beginning_wait_s=2.0)
     add(line, frames(changeset(12)), last=None)
     line.look(0.0, at_once=True)
     assert apply(line) == [12]
 
 
 def test_who_comes_in_the_middle_of_a_split_changeset_begins_behind_it() -> None:
-    line = Line[Frame](beginning_wait_s=2.0)
+    line = Sequencer[Frame](beginning_wait_s=2.0)
     rest = frames(changeset(7, rows=50), most=1000)[2:]
     add(line, [*rest, *frames(changeset(8))], last=None)
     line.look(5.0)
@@ -320,7 +320,7 @@ def test_who_comes_in_the_middle_of_a_split_changeset_begins_behind_it() -> None
 
 
 def test_a_gap_is_told_with_its_numbers_and_its_age() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     add(line, frames(changeset(1)), now=1.0)
     apply(line)
     assert line.gaps(2.0) == []
@@ -336,7 +336,7 @@ def test_a_gap_is_told_with_its_numbers_and_its_age() -> None:
 
 
 def test_parts_that_are_missing_are_a_gap_and_each_one_that_comes_makes_it_young() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     parts = frames(changeset(1, rows=50), most=1000)
     add(line, parts[:1], now=1.0)
     add(line, parts[1:2], now=5.0)
@@ -355,7 +355,7 @@ def test_parts_that_are_missing_are_a_gap_and_each_one_that_comes_makes_it_young
 
 
 def test_origins_do_not_wait_for_each_other() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     add(line, frames(changeset(2, "slow")))
     add(line, [*frames(changeset(1, "quick")), *frames(changeset(2, "quick"))])
     assert apply(line) == [1, 2]
@@ -382,7 +382,7 @@ def changed(frame: Frame, body: bytes) -> Frame:
     ],
 )
 def test_frames_of_something_else_are_refused(headers: dict[str, str], told: str) -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     (frame,) = frames(changeset(1))
     wrong = {name.replace("_", "-"): value for name, value in headers.items()}
     with pytest.raises(EventProblem, match=told):
@@ -391,7 +391,7 @@ def test_frames_of_something_else_are_refused(headers: dict[str, str], told: str
 
 
 def test_a_frame_without_headers_is_known_by_its_body() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     (frame,) = frames(changeset(1))
     add(line, [Frame(Packet({}, frame.body))])
     assert apply(line) == [1]
@@ -416,7 +416,7 @@ def test_a_frame_without_headers_is_known_by_its_body() -> None:
     ],
 )
 def test_a_body_that_can_not_be_read_has_its_turn_and_blocks_nobody(body: bytes) -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     good, bad, next_one = (frames(changeset(number))[0] for number in (1, 2, 3))
     broken = changed(bad, body)
     add(line, [next_one, broken, good])
@@ -429,11 +429,11 @@ def test_a_body_that_can_not_be_read_has_its_turn_and_blocks_nobody(body: bytes)
 
 
 def test_a_split_changeset_with_a_broken_part_is_one_problem_with_all_of_its_parts() -> None:
-    line = Line[Frame]()
+    line = Sequencer[Frame]()
     parts = frames(changeset(1, rows=50), most=1000)
     other = frames(changeset(2, rows=50), most=1000)
     for body in (b"{", other[1].body):
-        line = Line[Frame]()
+        line = Sequencer[Frame]()
         add(line, [parts[0], changed(parts[1], body), *parts[2:]])
         (ready,) = line.peek(10)
         assert ready.problem

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url
 
-from stompkit.replication.consumer._patience import Patience, Stopping
+from stompkit.replication.consumer._patience import RetryPolicy, Stopping
 from stompkit.replication.events import RowChange
 from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
 from stompkit.replication.sinks.sql import SinkDenied, SinkUnavailable, SqlSink
@@ -199,7 +199,7 @@ def test_a_database_that_is_not_there_is_an_error_and_not_waited_for(target: Tar
 
 def test_a_sink_that_is_not_set_up_is_not_tried_again() -> None:
     failures: list[Exception] = []
-    patience = Patience(retries=None, backoff_s=1, max_backoff_s=1, on_failure=failures.append)
+    patience = RetryPolicy(retries=None, backoff_s=1, max_backoff_s=1, on_failure=failures.append)
 
     def refuse() -> None:
         raise SinkMisconfigured("no right to write")

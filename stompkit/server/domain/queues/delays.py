@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from stompkit.server.domain.deadlines import Alarm
 from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.queues.sub_queue import DELAYED, Lane
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import Remove, StoredMessage, StoreError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FEW: Final = 64
 #: Seconds until messages that the store could not read or move are tried again.
 _RETRY_S: Final = 1.0
 #: Tells entries of delayed messages that are in memory from others.
-_IN_MEMORY: Final = Lane(DELAYED)
+_IN_MEMORY: Final = SubQueue(DELAYED)
 
 
 class Delays:
@@ -44,7 +44,7 @@ class Delays:
         self._queue = queue
         #: By their places, times with messages that are not in the store, and entries whose move
         #: failed.
-        self._waiting: dict[int, tuple[float, Message | Entry | None]] = {}
+        self._waiting: dict[int, tuple[float, Message | MessageReference | None]] = {}
         #: Times and places; those of what waits no more are left out when they come up.
         self._heap: list[tuple[float, int]] = []
         #: Places of messages that are in memory, by their identifiers.
@@ -55,7 +55,7 @@ class Delays:
         self.moving: dict[Message, tuple[float, int]] = {}
         self._reads = 0
         self._retry_at = 0.0
-        self._lane: Lane | None = None
+        self._lane: SubQueue | None = None
         self._alarm: Alarm | None = None
         self._last = 0
         #: Messages that are on their way into the store, to wait there, and those in memory that
@@ -73,7 +73,7 @@ class Delays:
         return not (self._waiting or self.incoming)
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def lanes(self) -> Sequence[SubQueue]:
         """The lane in the store, if there is one."""
         return [] if self._lane is None else [self._lane]
 
@@ -91,14 +91,14 @@ class Delays:
             found.append((place, what))
         return found
 
-    def _add(self, due: float, place: int, what: Message | Entry | None) -> None:
+    def _add(self, due: float, place: int, what: Message | MessageReference | None) -> None:
         self._waiting[place] = (due, what)
         if isinstance(what, Message):
             self._places[what.id] = place
             self.octets += what.size
         heapq.heappush(self._heap, (due, place))
 
-    def _take(self, place: int) -> tuple[float, Message | Entry | None]:
+    def _take(self, place: int) -> tuple[float, Message | MessageReference | None]:
         """Have something wait no more."""
         due, what = self._waiting.pop(place)
         if isinstance(what, Message):
@@ -118,7 +118,7 @@ class Delays:
             heapq.heappop(heap)
         return None
 
-    def restore(self, lane: Lane) -> None:
+    def restore(self, lane: SubQueue) -> None:
         """Learn from the store, while the broker is being opened, what waits."""
         self._lane = lane
         store = self._queue.host.broker.store
@@ -140,18 +140,18 @@ class Delays:
             return
         lane = self._lane
         if lane is None:
-            lane = self._lane = Lane(DELAYED)
+            lane = self._lane = SubQueue(DELAYED)
         lane.last_place += 1
-        entry = Entry(message, queue, lane.last_place)
+        entry = MessageReference(message, queue, lane.last_place)
         entry.lane = lane
         self.incoming += 1
         self.incoming_octets += message.size
         queue.keep(lane, entry)
 
-    def arriving(self, message: Message) -> Entry:
+    def arriving(self, message: Message) -> MessageReference:
         """Return an entry for a message that will wait in memory, once :meth:`kept` is called."""
         self._last += 1
-        entry = Entry(message, self._queue, self._last)
+        entry = MessageReference(message, self._queue, self._last)
         entry.lane = _IN_MEMORY
         self.incoming += 1
         self.incoming_octets += message.size
@@ -190,7 +190,7 @@ class Delays:
             return None
         due, place = first
         what = self._waiting[place][1]
-        return due, place, what.message if isinstance(what, Entry) else what
+        return due, place, what.message if isinstance(what, MessageReference) else what
 
     def find(self, message_id: str) -> tuple[float, int, Message] | None:
         """The time, place and message of an identifier, if it waits in memory."""
@@ -204,7 +204,7 @@ class Delays:
     def due_at(self, place: int) -> float | None:
         """The time of what waits at a place, if it still does."""
         found = self._waiting.get(place)
-        return None if found is None or isinstance(found[1], Entry) else found[0]
+        return None if found is None or isinstance(found[1], MessageReference) else found[0]
 
     def hurry(self, place: int, message: Message) -> None:
         """Put what waits at a place into its queue now."""
@@ -220,13 +220,13 @@ class Delays:
         """Wait no more for what waits at a place; the queue forgets it."""
         self._take(place)
 
-    def kept(self, entry: Entry) -> None:
+    def kept(self, entry: MessageReference) -> None:
         """Wait for the time of a message that the store has, or whose unit it has."""
         message = entry.message
         self._add(message.due, entry.place, None if self._queue.is_persistent else message)
         self._arm()
 
-    def put_off(self, entry: Entry, error: StoreError | None) -> bool:
+    def put_off(self, entry: MessageReference, error: StoreError | None) -> bool:
         """Note the end of a move, if it is one; says whether the message has to wait on."""
         moving = self.moving.pop(entry.message, None)
         if moving is None:
@@ -259,7 +259,7 @@ class Delays:
 
     def _on_time(self) -> None:
         now = self._queue.host.broker.now
-        ripe: list[tuple[float, int, Message | Entry | None]] = []
+        ripe: list[tuple[float, int, Message | MessageReference | None]] = []
         # Before the ones of last time are done with, none that was to be later overtakes them.
         if now >= self._retry_at and not (self._reads or self.moving):
             while len(ripe) < _MOST_MOVED:
@@ -278,7 +278,7 @@ class Delays:
                 self._move(due, place, what)
         self._arm()
 
-    def _again(self, due: float, place: int, entry: Entry | None) -> None:
+    def _again(self, due: float, place: int, entry: MessageReference | None) -> None:
         """Have a message wait for a store that works; those that come due meanwhile wait, too."""
         self._add(due, place, entry)
         self._retry_at = self._queue.host.broker.clock.seconds() + _RETRY_S
@@ -302,7 +302,7 @@ class Delays:
 
         journal.read(lane.number, place - 1, 1, 1, did, failed)
 
-    def _move(self, due: float, place: int, what: Message | Entry) -> None:
+    def _move(self, due: float, place: int, what: Message | MessageReference) -> None:
         """Put a message into its queue, in a unit that keeps no other back; an entry once more."""
         queue, lane = self._queue, self._lane
         journal = queue.host.broker.journal

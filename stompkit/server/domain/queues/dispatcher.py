@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from typing import Final
 
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.selector_time import SelectorTime
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.settings.broker import Policy
 
-__all__ = ["Sharing"]
+__all__ = ["Dispatcher"]
 
 #: Owners of message groups that a queue remembers; the oldest is forgotten first.
 _MOST_GROUPS: Final = 10_000
 
 
-class Sharing:
+class Dispatcher:
     """The subscriptions of one queue, and their turns."""
 
     def __init__(self, policy: Policy) -> None:
@@ -133,7 +133,7 @@ class _Round:
     """
 
     def __init__(
-        self, sharing: Sharing, lane: int, takers: Iterable[Subscription], time: SelectorTime
+        self, sharing: Dispatcher, lane: int, takers: Iterable[Subscription], time: SelectorTime
     ) -> None:
         self._sharing = sharing
         self._lane = lane
@@ -166,7 +166,7 @@ class _Round:
         """Return whether nobody wants anything, or can look at it now."""
         return not (self._active or self._behind)
 
-    def taker(self, entry: Entry) -> Subscription | None:
+    def taker(self, entry: MessageReference) -> Subscription | None:
         """Return whoever gets a message."""
         message, place = entry.message, entry.place
         behind = self._behind
@@ -185,7 +185,7 @@ class _Round:
             return found
         return self._next(entry)
 
-    def _next(self, entry: Entry) -> Subscription | None:
+    def _next(self, entry: MessageReference) -> Subscription | None:
         """Return the first, in turn, that wants and takes a message."""
         active = self._active
         verdicts: dict[object, bool] = {}
@@ -213,7 +213,7 @@ class _Round:
                 self._sharing.saw(subscription, self._lane, entry.place)
         return None
 
-    def _accepts(self, owner: Subscription, entry: Entry) -> bool:
+    def _accepts(self, owner: Subscription, entry: MessageReference) -> bool:
         selector = owner.selector
         if selector is None:
             return True

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit.server.domain.deadlines import Alarm
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.queues.sub_queue import Lane
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.queues.sub_queue import SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class Expiry:
         #: left its place before its time is noticed when that comes.
         self._heap: list[tuple[float, int, int]] = []
         #: Expired messages that the dead letters had no room for.
-        self.overdue: list[Entry] = []
+        self.overdue: list[MessageReference] = []
         self._alarm: Alarm | None = None
         #: Lanes that are being read.
-        self._scans: set[Lane] = set()
+        self._scans: set[SubQueue] = set()
 
-    def expect(self, entry: Entry) -> None:
+    def expect(self, entry: MessageReference) -> None:
         """Note when a message that waits in memory will expire."""
         lane = entry.lane
         assert lane is not None  # every entry of a queue has one
@@ -117,7 +117,7 @@ class Expiry:
         if entry is not None:
             self.expire(entry)
 
-    def _take_out(self, index: int, place: int, *, can_load: bool) -> Entry | None:
+    def _take_out(self, index: int, place: int, *, can_load: bool) -> MessageReference | None:
         """Take a message out of its lane, if it still waits there."""
         for lane in self._queue.lanes:
             if lane.index == index:
@@ -136,7 +136,7 @@ class Expiry:
 
     # What is only in the store.
 
-    def expect_stored(self, lane: Lane, expires: float) -> None:
+    def expect_stored(self, lane: SubQueue, expires: float) -> None:
         """Note when a message that is only in the store will expire."""
         lane.stored_expires = min(lane.stored_expires, expires)
         if self._queue.blocked:
@@ -157,7 +157,7 @@ class Expiry:
                     self._wake_at(at)
         return bool(self._scans)
 
-    def _scan(self, lane: Lane) -> None:
+    def _scan(self, lane: SubQueue) -> None:
         """Read a lane from behind its window to its end; nothing else is loaded meanwhile."""
         broker = self._queue.host.broker
         journal = broker.journal
@@ -198,24 +198,24 @@ class Expiry:
 
         read()
 
-    def _expire_stored(self, lane: Lane, stored: StoredMessage) -> None:
+    def _expire_stored(self, lane: SubQueue, stored: StoredMessage) -> None:
         lane.take_stored(1, stored.size)
         self.expire_read(lane, stored)
 
-    def expire_read(self, lane: Lane, stored: StoredMessage) -> None:
+    def expire_read(self, lane: SubQueue, stored: StoredMessage) -> None:
         """Do with an expired message that was read from the store what the policy says."""
-        entry = Entry(Message.from_store(stored), self._queue, stored.place)
+        entry = MessageReference(Message.from_store(stored), self._queue, stored.place)
         entry.deliveries = stored.deliveries
         entry.lane = lane
         self.expire(entry)
 
     # What becomes of it.
 
-    def next_overdue(self) -> Entry | None:
+    def next_overdue(self) -> MessageReference | None:
         """The first of these, which waits no more; ``None`` if there are none."""
         return self.overdue.pop(0) if self.overdue else None
 
-    def expire(self, entry: Entry) -> None:
+    def expire(self, entry: MessageReference) -> None:
         """Do with an expired message what the policy says."""
         queue = self._queue
         if queue.policy.expired == "discard":
@@ -240,7 +240,7 @@ class Expiry:
                 self.overdue += overdue[index + 1 :]
                 break
 
-    def take_overdue(self) -> list[Entry]:
+    def take_overdue(self) -> list[MessageReference]:
         """The expired messages that wait for room in the dead letters, which wait no more."""
         overdue, self.overdue = self.overdue, []
         return overdue
@@ -252,7 +252,7 @@ class Expiry:
             self._alarm.cancel()
 
 
-def _at(lane: Lane, place: int) -> Entry | None:
+def _at(lane: SubQueue, place: int) -> MessageReference | None:
     """Take the message at a place out of the window, if it is there."""
     ready = lane.ready
     if ready and ready[0].place == place:
@@ -265,5 +265,5 @@ def _at(lane: Lane, place: int) -> Entry | None:
     return entry
 
 
-def _place(entry: Entry) -> int:
+def _place(entry: MessageReference) -> int:
     return entry.place

@@ -11,8 +11,8 @@ from mypy_extensions import mypyc_attr
 
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.queues.sub_queue import DELAYED, Lane
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
 from stompkit.server.interfaces import StoredMessage, StoreError
 
 __all__ = ["Page", "Seen", "State", "peek"]
@@ -76,7 +76,7 @@ class _Look:
         self._found = Page()
         self._octets_left = _PAGE_OCTETS
         self._in_flight = _in_flight(queue)
-        self._lanes: list[tuple[Lane, int]] = []
+        self._lanes: list[tuple[SubQueue, int]] = []
         for lane in [*queue.lanes, *queue.delays.lanes]:
             if lane.index >= after[0]:
                 self._lanes.append((lane, after[1] if lane.index == after[0] else 0))
@@ -102,7 +102,7 @@ class _Look:
         self._found.is_last = self._room > 0
         self._done(self._found)
 
-    def _in_memory(self, lane: Lane, after: int) -> list[Seen]:
+    def _in_memory(self, lane: SubQueue, after: int) -> list[Seen]:
         first = bisect_right(lane.ready, after, key=_place)
         entries = list(islice(lane.ready, first, first + self._room))
         entries += [each for each in lane.back if each.place > after]
@@ -116,7 +116,7 @@ class _Look:
         ]
         return sorted(seen, key=lambda each: each.place)
 
-    def _read(self, lane: Lane, after: int, state: State) -> None:
+    def _read(self, lane: SubQueue, after: int, state: State) -> None:
         journal = self._queue.host.broker.journal
         assert journal is not None  # only a store has what is not in memory
 
@@ -141,12 +141,12 @@ class _Look:
         return [Seen(DELAYED, place, message, 0, "delayed") for place, message in waiting]
 
 
-def _in_flight(queue: Queue) -> list[Entry]:
+def _in_flight(queue: Queue) -> list[MessageReference]:
     if not queue.unsettled:
         return []
     connections = queue.host.broker.connections
     return [entry for each in connections for entry in each.ledger if entry.home is queue]
 
 
-def _place(entry: Entry) -> int:
+def _place(entry: MessageReference) -> int:
     return entry.place

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.interfaces import Mark
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ class Puller:
         raise NotImplementedError
 
 
-def front(queue: Queue, most: int) -> list[Entry]:
+def front(queue: Queue, most: int) -> list[MessageReference]:
     """The messages that could be taken now: up to ``most`` from the front of each lane.
 
     Of a queue with priorities only those of the highest that there is. What the store has ready
     is read into memory if need be, and offered then.
     """
     now = queue.host.broker.now
-    found: list[Entry] = []
+    found: list[MessageReference] = []
     if queue.is_held_back:
         return found
     for lane in queue.lanes:
@@ -57,7 +57,7 @@ def is_loading(queue: Queue) -> bool:
     )
 
 
-def find(queue: Queue, message_id: str) -> Entry | None:
+def find(queue: Queue, message_id: str) -> MessageReference | None:
     """The message of that identifier, if it waits in memory."""
     for lane in queue.lanes:
         if lane.back:
@@ -68,7 +68,7 @@ def find(queue: Queue, message_id: str) -> Entry | None:
     return None
 
 
-def take(queue: Queue, entry: Entry) -> None:
+def take(queue: Queue, entry: MessageReference) -> None:
     """Take a message that waits in memory; it is to be settled or returned as a delivered one."""
     _take_out(queue, entry)
     entry.deliveries += 1
@@ -77,13 +77,13 @@ def take(queue: Queue, entry: Entry) -> None:
         journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
 
 
-def drop(queue: Queue, entry: Entry) -> None:
+def drop(queue: Queue, entry: MessageReference) -> None:
     """Forget a message that waits in memory."""
     _take_out(queue, entry)
     queue.settled(entry)
 
 
-def _take_out(queue: Queue, entry: Entry) -> None:
+def _take_out(queue: Queue, entry: MessageReference) -> None:
     lane = entry.lane
     assert lane is not None  # every entry of a queue has one
     lane.ready.remove(entry)

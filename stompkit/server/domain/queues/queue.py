@@ -13,11 +13,11 @@ from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import Blocked, Refused
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.delays import Delays
-from stompkit.server.domain.queues.dispatcher import Sharing
+from stompkit.server.domain.queues.dispatcher import Dispatcher
 from stompkit.server.domain.queues.expiry import Expiry
 from stompkit.server.domain.queues.pulling import Puller
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.queues.sub_queue import DELAYED, Lane
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.queues.sub_queue import DELAYED, SubQueue
 from stompkit.server.domain.queues.timeouts import AckTimeouts
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.interfaces import (
@@ -69,10 +69,10 @@ class Queue(Destination):
             is_persistent = policy.storage == "persistent"
         self.is_persistent = is_persistent and host.broker.journal is not None
         self._read_policy()
-        self._sharing = Sharing(policy)
+        self._sharing = Dispatcher(policy)
         self.subscriptions = self._sharing.subscriptions
         #: Those that only look, with what they have yet to see once they have begun to.
-        self.browsers: dict[Subscription, deque[Entry] | None] = {}
+        self.browsers: dict[Subscription, deque[MessageReference] | None] = {}
         #: Those that take a message at a time when they want one, in the order in which they came.
         self.pullers: dict[Puller, None] = {}
         #: The ranks of messages at the front by their identifiers, for those who take by rank.
@@ -105,14 +105,14 @@ class Queue(Destination):
         #: Messages that the store had at first, and that have left without being acknowledged.
         self.restored = 0
         self.lost = 0
-        self.lanes: list[Lane] = []
+        self.lanes: list[SubQueue] = []
         self._delays = Delays(self)
         self._timeouts = AckTimeouts(self)
         self._expiry = Expiry(self)
         for state in states:
             self.messages += state.messages
             self.octets += state.octets
-            lane = Lane.of(state)
+            lane = SubQueue.of(state)
             if state.part == DELAYED:
                 self._delays.restore(lane)
             else:
@@ -344,7 +344,7 @@ class Queue(Destination):
             if lane.stored > lane.owed:
                 self._owe(lane)
 
-    def _owe(self, lane: Lane) -> None:
+    def _owe(self, lane: SubQueue) -> None:
         """Have messages dropped that only the store has, as many as have to be.
 
         Their number is known, but their octets are not until they have been read: it is reckoned
@@ -359,7 +359,7 @@ class Queue(Destination):
         lane.owed += owed
         lane.owed_octets += owed * usual
 
-    def _drop_stored(self, lane: Lane, stored: StoredMessage) -> bool:
+    def _drop_stored(self, lane: SubQueue, stored: StoredMessage) -> bool:
         """Drop a message that has been read for that; says whether it was still to be."""
         messages, octets = self._excess()
         if messages <= 0 and octets <= 0:
@@ -375,7 +375,7 @@ class Queue(Destination):
             self._drop_at(lane, stored.place, stored.size)
         return True
 
-    def _drop_first(self, lane: Lane) -> bool:
+    def _drop_first(self, lane: SubQueue) -> bool:
         """Drop the first message of a lane that is in memory; says whether there was one."""
         overdue = self._expiry.next_overdue()
         if overdue is not None:
@@ -390,14 +390,14 @@ class Queue(Destination):
                 self._drop(entry)
         return True
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, entry: MessageReference) -> None:
         """Drop a message to keep the limits."""
         self._timeouts.forget(entry)
         lane = entry.lane
         assert lane is not None  # every entry of a queue has one
         self._drop_at(lane, entry.place, entry.message.size)
 
-    def _drop_at(self, lane: Lane, place: int, size: int) -> None:
+    def _drop_at(self, lane: SubQueue, place: int, size: int) -> None:
         self.dropped += 1
         self.lost += 1
         self.messages -= 1
@@ -441,7 +441,7 @@ class Queue(Destination):
         self.lost += before - self.messages
         return before - self.messages
 
-    def _purge_stored(self, lane: Lane) -> None:
+    def _purge_stored(self, lane: SubQueue) -> None:
         """Drop what is behind the window; its sizes have to be read for that."""
         journal = self.host.broker.journal
         assert journal is not None  # only a store has what is not in memory
@@ -499,27 +499,27 @@ class Queue(Destination):
         else:
             self.take_in(self._entry(message))
 
-    def _arrive(self, entry: Entry) -> None:
+    def _arrive(self, entry: MessageReference) -> None:
         """Have a message in memory wait for the rest of its unit."""
         if self.host.arriving is not None:
             self.host.arriving.append((self, entry))
         else:
             self.follow(entry)
 
-    def follow(self, entry: Entry) -> None:
+    def follow(self, entry: MessageReference) -> None:
         """Have a message in memory wait for the store; :meth:`put_done` follows."""
         journal = self.host.broker.journal
         assert journal is not None  # there is a store to wait for
         self.following += 1
         journal.follow(entry)
 
-    def _entry(self, message: Message) -> Entry:
+    def _entry(self, message: Message) -> MessageReference:
         """Return an entry for a message, with the next place of its lane."""
         index = _HIGHEST_PRIORITY
         index -= message.priority if self._has_priorities else _USUAL_PRIORITY
         lane = self._lane(index)
         lane.last_place += 1
-        entry = Entry(message, self, lane.last_place)
+        entry = MessageReference(message, self, lane.last_place)
         entry.lane = lane
         if message.group:
             self._sharing.notice(message)
@@ -535,7 +535,7 @@ class Queue(Destination):
         else:
             self.take_in(entry)
 
-    def take_in(self, entry: Entry) -> None:
+    def take_in(self, entry: MessageReference) -> None:
         """Append a message of a queue in memory to its lane, or have it wait for its time."""
         lane = entry.lane
         assert lane is not None  # every entry of a queue has one
@@ -553,7 +553,7 @@ class Queue(Destination):
         if entry.message.expires:
             self._expiry.expect(entry)
 
-    def keep(self, lane: Lane, entry: Entry) -> None:
+    def keep(self, lane: SubQueue, entry: MessageReference) -> None:
         """Have the store keep a message; :meth:`put_done` follows."""
         broker = self.host.broker
         journal = broker.journal
@@ -579,13 +579,13 @@ class Queue(Destination):
             ),
         )
 
-    def arrived(self, entry: Entry) -> None:
+    def arrived(self, entry: MessageReference) -> None:
         """Count a message no longer among those on their way, ahead of :meth:`put_done`."""
         if entry.message not in self._delays.moving:
             self._arrived += 1
             self.count_off(entry)
 
-    def count_off(self, entry: Entry) -> None:
+    def count_off(self, entry: MessageReference) -> None:
         """Count a message no longer among those on their way."""
         size = entry.message.size
         self.incoming -= 1
@@ -596,7 +596,7 @@ class Queue(Destination):
         if lane is not None and lane.index == DELAYED:
             self._delays.arrived(size)
 
-    def put_done(self, entry: Entry, error: StoreError | None) -> None:
+    def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
         """Deliver a message that the store has, or forget one that it could not take."""
         lane = entry.lane
         assert lane is not None  # keep() is given one
@@ -654,11 +654,11 @@ class Queue(Destination):
                 self._expiry.expect(entry)
         broker.touch(self)
 
-    def _lane(self, index: int) -> Lane:
+    def _lane(self, index: int) -> SubQueue:
         for lane in self.lanes:
             if lane.index == index:
                 return lane
-        lane = Lane(index)
+        lane = SubQueue(index)
         self.lanes.append(lane)
         self.lanes.sort(key=lambda lane: lane.index)
         return lane
@@ -755,7 +755,7 @@ class Queue(Destination):
                 subscription.waiting[self] = None
         return delivered
 
-    def _pump(self, lane: Lane, takers: deque[Subscription], most: int) -> int:
+    def _pump(self, lane: SubQueue, takers: deque[Subscription], most: int) -> int:
         ready = lane.ready
         now = self.host.broker.now
         delivered = reached = unable = 0
@@ -786,7 +786,7 @@ class Queue(Destination):
             journal.lazily(Delivered(lane.number, reached))
         return delivered
 
-    def _pump_picky(self, lane: Lane, takers: deque[Subscription], most: int) -> int:
+    def _pump_picky(self, lane: SubQueue, takers: deque[Subscription], most: int) -> int:
         """Deliver in order what somebody takes, and leave the rest in its order.
 
         Looks no further than the window: what is behind it has to wait until somebody takes
@@ -819,7 +819,9 @@ class Queue(Destination):
             broker.touch(self)
         return delivered
 
-    def _hand_over(self, lane: Lane, entry: Entry, subscription: Subscription) -> None:
+    def _hand_over(
+        self, lane: SubQueue, entry: MessageReference, subscription: Subscription
+    ) -> None:
         subscription.deliver(entry)
         if subscription.is_auto:
             self.settled(entry)
@@ -846,7 +848,7 @@ class Queue(Destination):
             entry = backlog.popleft()
             if not entry.message.is_expired(now):
                 # It looks as the next consumer would get it.
-                seen = Entry(entry.message, self, entry.place)
+                seen = MessageReference(entry.message, self, entry.place)
                 seen.deliveries = entry.deliveries
                 browser.deliver(seen)
         if not browser.connection.has_room:
@@ -864,12 +866,12 @@ class Queue(Destination):
                 self._load_if_low(lane)
         return any(lane.is_loading for lane in self.lanes)
 
-    def refill(self, lane: Lane) -> None:
+    def refill(self, lane: SubQueue) -> None:
         """Load more of a lane if its window has run low."""
         if lane.stored:
             self._load_if_low(lane)
 
-    def _load_if_low(self, lane: Lane) -> None:
+    def _load_if_low(self, lane: SubQueue) -> None:
         config = self.host.broker.config
         if (
             not lane.is_loading
@@ -878,7 +880,7 @@ class Queue(Destination):
         ):
             self._load(lane)
 
-    def _load(self, lane: Lane) -> None:
+    def _load(self, lane: SubQueue) -> None:
         broker = self.host.broker
         journal = broker.journal
         assert journal is not None  # only a store has what is not in memory
@@ -890,7 +892,7 @@ class Queue(Destination):
                 octets += each.size
                 if lane.owed and self._drop_stored(lane, each):
                     continue
-                entry = Entry(Message.from_store(each), self, each.place)
+                entry = MessageReference(Message.from_store(each), self, each.place)
                 entry.deliveries = each.deliveries
                 entry.lane = lane
                 self._sharing.notice(entry.message)
@@ -915,7 +917,7 @@ class Queue(Destination):
             failed,
         )
 
-    def loaded(self, lane: Lane) -> None:
+    def loaded(self, lane: SubQueue) -> None:
         """Go on, now that a lane has been read."""
         lane.is_loading = False
         if lane.is_purged:
@@ -926,7 +928,7 @@ class Queue(Destination):
 
     # The end of a message.
 
-    def settled(self, entry: Entry) -> None:
+    def settled(self, entry: MessageReference) -> None:
         """Forget an acknowledged entry."""
         self._forget(entry)
 
@@ -936,16 +938,16 @@ class Queue(Destination):
         self.octets -= octets
         self._made_room()
 
-    def let_go(self, entry: Entry) -> None:
+    def let_go(self, entry: MessageReference) -> None:
         """Wait for nothing more of an acknowledged entry, which is gone."""
         self._timeouts.forget(entry)
 
-    def withdraw(self, entry: Entry) -> None:
+    def withdraw(self, entry: MessageReference) -> None:
         """Forget an entry that an operator has taken out; nobody has it."""
         self.lost += 1
         self._forget(entry)
 
-    def forget_stored(self, lane: Lane, stored: StoredMessage) -> None:
+    def forget_stored(self, lane: SubQueue, stored: StoredMessage) -> None:
         """Forget a message behind the window of its lane, or one whose time has not come."""
         self.messages -= 1
         self.octets -= stored.size
@@ -962,7 +964,7 @@ class Queue(Destination):
         self.octets -= message.size
         self._made_room()
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: MessageReference) -> None:
         self._timeouts.forget(entry)
         self.messages -= 1
         self.octets -= entry.message.size
@@ -994,7 +996,7 @@ class Queue(Destination):
                 self.blocked.rotate(1)
                 return
 
-    def returned(self, entries: Iterable[Entry]) -> None:
+    def returned(self, entries: Iterable[MessageReference]) -> None:
         """Take entries back; they get their old places before anything else is delivered."""
         for entry in entries:
             entry.subscription = None
@@ -1010,14 +1012,14 @@ class Queue(Destination):
                 assert journal is not None  # it has given the lane its number
                 journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
 
-    def given_back(self, entries: Iterable[Entry]) -> None:
+    def given_back(self, entries: Iterable[MessageReference]) -> None:
         """Take back a part of what a connection has had that ended, the newest part first."""
         self.returned(entries)
         for lane in self.lanes:
             if lane.back:
                 lane.restore()
 
-    def taken_back(self, entry: Entry) -> None:
+    def taken_back(self, entry: MessageReference) -> None:
         """Take back an entry that was settled by what could not be done."""
         self.messages += 1
         self.octets += entry.message.size
@@ -1067,5 +1069,5 @@ class Queue(Destination):
                 lane.number = 0
 
 
-def _place(entry: Entry) -> int:
+def _place(entry: MessageReference) -> int:
     return entry.place

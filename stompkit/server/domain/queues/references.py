@@ -8,14 +8,14 @@ from stompkit.server.domain.messages import Message
 
 if TYPE_CHECKING:
     from stompkit.server.domain.destinations import Destination
-    from stompkit.server.domain.queues.sub_queue import Lane
+    from stompkit.server.domain.queues.sub_queue import SubQueue
     from stompkit.server.domain.session.subscriptions import Subscription
     from stompkit.server.domain.session.transactions import Acknowledged, Settlement, Transaction
 
-__all__ = ["Entry"]
+__all__ = ["MessageReference"]
 
 
-class Entry:
+class MessageReference:
     """One message in one destination, until it is settled."""
 
     __slots__ = ("deliveries", "holder", "home", "key", "lane", "message", "place", "subscription")
@@ -27,7 +27,7 @@ class Entry:
         self.place = place
         self.deliveries = 0
         #: The part of a queue that it stands in.
-        self.lane: Lane | None = None
+        self.lane: SubQueue | None = None
         #: The subscription that it was delivered to, with its key in that connection's ledger.
         self.subscription: Subscription | None = None
         self.key = ""

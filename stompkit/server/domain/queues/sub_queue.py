@@ -6,22 +6,22 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 
 if TYPE_CHECKING:
     from stompkit.server.interfaces import LaneState
 
-__all__ = ["DELAYED", "Lane"]
+__all__ = ["DELAYED", "SubQueue"]
 
 #: The index of the lane for messages whose time has not come; those of priorities are below.
 DELAYED: Final = 10
 
 
-def _place(entry: Entry) -> int:
+def _place(entry: MessageReference) -> int:
     return entry.place
 
 
-class Lane:
+class SubQueue:
     """First in, first out; a queue with priorities has one for each.
 
     Of a persistent queue only a window is in memory: what is at the front. The rest is counted
@@ -52,9 +52,9 @@ class Lane:
         self.index = index
         #: The lane's number in the store; 0 while the store does not know it.
         self.number = 0
-        self.ready: deque[Entry] = deque()
+        self.ready: deque[MessageReference] = deque()
         #: Entries that were delivered and came back; they get their old places.
-        self.back: list[Entry] = []
+        self.back: list[MessageReference] = []
         self.last_place = 0
         #: Messages behind the window, their octets, and the place at which it ends.
         self.stored = 0
@@ -76,7 +76,7 @@ class Lane:
         self.delivered = 0
 
     @classmethod
-    def of(cls, state: LaneState) -> Lane:
+    def of(cls, state: LaneState) -> SubQueue:
         """Make a lane of what the store knows of it, with nothing in memory yet."""
         lane = cls(state.part)
         lane.number = state.lane
@@ -115,13 +115,13 @@ class Lane:
         """Note that nothing is behind the window."""
         self.stored = self.stored_octets = self.owed = self.owed_octets = 0
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: MessageReference) -> None:
         """Put an entry at the end of the window."""
         self.ready.append(entry)
         self.seen = entry.place
         self.window_octets += entry.message.size
 
-    def popleft(self) -> Entry:
+    def popleft(self) -> MessageReference:
         """Take the entry at the front."""
         entry = self.ready.popleft()
         self.window_octets -= entry.message.size

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from stompkit._common import LOOK_S, MOST_GRACE_S
 from stompkit.server.domain.deadlines import Alarm, Deadlines
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 
 if TYPE_CHECKING:
     from stompkit.server.domain.queues.queue import Queue
@@ -27,18 +27,18 @@ class AckTimeouts:
     def __init__(self, queue: Queue) -> None:
         """Begin with nothing delivered."""
         self._queue = queue
-        self._deadlines: Deadlines[Entry] | None = None
+        self._deadlines: Deadlines[MessageReference] | None = None
         #: The deadlines of those that have been given more time, since input of theirs waits.
-        self._missed: dict[Entry, float] = {}
+        self._missed: dict[MessageReference, float] = {}
         self._alarm: Alarm | None = None
 
-    def watch(self, entry: Entry) -> None:
+    def watch(self, entry: MessageReference) -> None:
         """Begin to wait for the acknowledgement of a delivery."""
         timeout_s = self._queue.policy.ack_timeout_s
         if timeout_s:
             self._wait(entry, self._queue.host.broker.now + timeout_s)
 
-    def _wait(self, entry: Entry, until: float) -> None:
+    def _wait(self, entry: MessageReference, until: float) -> None:
         if self._deadlines is None:
             self._deadlines = Deadlines()
             self._alarm = Alarm(self._queue.host.broker, self._on_time)
@@ -46,7 +46,7 @@ class AckTimeouts:
         self._deadlines.set(entry, until)
         self._alarm.set(until)
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: MessageReference) -> None:
         """Wait no more: the entry has been settled, or has come back."""
         if self._deadlines is not None:
             self._deadlines.discard(entry)
@@ -74,7 +74,9 @@ class AckTimeouts:
         if first is not None:
             alarm.set(first[0])
 
-    def _end(self, deadlines: Deadlines[Entry], entry: Entry, deadline: float) -> None:
+    def _end(
+        self, deadlines: Deadlines[MessageReference], entry: MessageReference, deadline: float
+    ) -> None:
         broker = self._queue.host.broker
         deadlines.discard(entry)
         if not entry.key:
@@ -92,7 +94,7 @@ class AckTimeouts:
             # has its whole time again should it be aborted.
             self.watch(entry)
 
-    def _may_be_settled(self, entry: Entry, deadline: float) -> bool:
+    def _may_be_settled(self, entry: MessageReference, deadline: float) -> bool:
         """Return whether what its consumer has sent, and is not handled, may acknowledge it."""
         subscription = entry.subscription
         if subscription is None or not subscription.connection.has_input_waiting:

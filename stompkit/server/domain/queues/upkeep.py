@@ -18,13 +18,13 @@ from stompkit.server.domain.names import DURABLES, Kind, canonical
 from stompkit.server.domain.queues.dead_letters import DeadLetter, moved_message, read_dead_letter
 from stompkit.server.domain.queues.durables import DurableQueue
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.interfaces import StoredMessage, StoreError
 from stompkit.server.selectors import Selector
 
 if TYPE_CHECKING:
     from stompkit.server.domain.hosts import VirtualHost
-    from stompkit.server.domain.queues.sub_queue import Lane
+    from stompkit.server.domain.queues.sub_queue import SubQueue
 
 __all__ = ["Outcome", "Selection", "Sweep", "drop", "move_to", "put_back"]
 
@@ -124,7 +124,7 @@ class Sweep:
         self._cursor = 0
         self._is_over = False
         #: Whether a lane is kept from loading, since its messages are on their way elsewhere.
-        self._locked: Lane | None = None
+        self._locked: SubQueue | None = None
 
     def start(self) -> None:
         """Begin, in a turn to come; the queue is not forgotten before the end."""
@@ -163,12 +163,12 @@ class Sweep:
 
     # Steps.
 
-    def _take_from_window(self, lane: Lane, index: int, end: int) -> None:
+    def _take_from_window(self, lane: SubQueue, index: int, end: int) -> None:
         self._begin_step()
         ready = lane.ready
         ready.rotate(-index)
-        taken: list[Entry] = []
-        left: list[Entry] = []
+        taken: list[MessageReference] = []
+        left: list[MessageReference] = []
         for _ in range(min(_STEP_MESSAGES, len(ready) - index)):
             if ready[0].place > end:
                 break
@@ -184,7 +184,7 @@ class Sweep:
         ready.rotate(index)
         self._commit(taken)
 
-    def _take_from_store(self, lane: Lane, end: int) -> None:
+    def _take_from_store(self, lane: SubQueue, end: int) -> None:
         journal = self._broker.journal
         assert journal is not None  # only a store has what is not in memory
         # So that nothing is loaded that is about to leave.
@@ -193,7 +193,7 @@ class Sweep:
 
         def did(stored: Sequence[StoredMessage]) -> None:
             self._begin_step()
-            taken: list[Entry] = []
+            taken: list[MessageReference] = []
             for entry in self._entries(lane, stored, end):
                 if self._deal_with(entry.message):
                     lane.take_stored(1, entry.message.size)
@@ -204,11 +204,13 @@ class Sweep:
         after = max(self._cursor, lane.seen)
         journal.read(lane.number, after, _STEP_MESSAGES, _STEP_OCTETS, did, self._fail)
 
-    def _entries(self, lane: Lane, stored: Sequence[StoredMessage], end: int) -> Iterator[Entry]:
+    def _entries(
+        self, lane: SubQueue, stored: Sequence[StoredMessage], end: int
+    ) -> Iterator[MessageReference]:
         self._cursor = end if not stored else min(end, stored[-1].place)
         for each in stored:
             if each.place <= end:
-                entry = Entry(Message.from_store(each), self._queue, each.place)
+                entry = MessageReference(Message.from_store(each), self._queue, each.place)
                 entry.deliveries = each.deliveries
                 entry.lane = lane
                 yield entry
@@ -238,7 +240,7 @@ class Sweep:
             journal.cut()
         self._queue.host.begin_together()
 
-    def _commit(self, taken: list[Entry]) -> None:
+    def _commit(self, taken: list[MessageReference]) -> None:
         journal = self._broker.journal
         self._queue.host.end_together()
 
@@ -315,5 +317,5 @@ def _is_unknown(letter: DeadLetter) -> bool:
     return letter.first.destination.startswith(DURABLES)
 
 
-def _place(entry: Entry) -> int:
+def _place(entry: MessageReference) -> int:
     return entry.place

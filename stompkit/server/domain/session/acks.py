@@ -13,17 +13,17 @@ from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.session.subscriptions import AckMode
 
 if TYPE_CHECKING:
-    from stompkit.server.domain.queues.references import Entry
+    from stompkit.server.domain.queues.references import MessageReference
     from stompkit.server.domain.session.subscriptions import Subscription
 
-__all__ = ["Ledger"]
+__all__ = ["PendingAcks"]
 
 #: Deliveries that were taken from a client, of which its acknowledgement is still expected.
 _MOST_LAPSED: Final = 10_000
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Ledger:
+class PendingAcks:
     """Finds a delivery by what ACK names it with, which differs between the versions.
 
     ====  ==========================================  ==============
@@ -49,7 +49,7 @@ class Ledger:
         self._octets = 0
         #: Whether nothing more is to be delivered before something is settled.
         self.is_full = False
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, MessageReference] = {}
         self._last_key = 0
         #: How often each was taken away; before 1.2 a new delivery can have the same key.
         self._lapsed: dict[str, int] = {}
@@ -58,11 +58,11 @@ class Ledger:
         """How many deliveries wait."""
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[MessageReference]:
         """The deliveries that wait, oldest first."""
         return iter(self._entries.values())
 
-    def add(self, entry: Entry, subscription: Subscription) -> str:
+    def add(self, entry: MessageReference, subscription: Subscription) -> str:
         """Enter a delivery; gives the header lines that tell the client how to name it."""
         message_id = entry.message.id
         lines = f"message-id:{message_id}\n"
@@ -92,7 +92,7 @@ class Ledger:
             return f"{message_id} {subscription_id}"
         return message_id
 
-    def find(self, frame: Frame) -> list[Entry]:
+    def find(self, frame: Frame) -> list[MessageReference]:
         """The entries that an ACK or NACK frame speaks of, oldest first.
 
         In the mode ``client`` these are all that the subscription delivered up to the one named
@@ -132,7 +132,7 @@ class Ledger:
                 break
         return entries
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: MessageReference) -> None:
         """Take a settled entry out."""
         del self._entries[entry.key]
         self._octets -= entry.message.size
@@ -142,14 +142,14 @@ class Ledger:
         del entry.subscription.unsettled[entry.key]
         entry.key = ""
 
-    def lapse(self, entry: Entry) -> None:
+    def lapse(self, entry: MessageReference) -> None:
         """Take an entry out whose acknowledgement, should it come, is to be ignored."""
         self._lapsed[entry.key] = self._lapsed.pop(entry.key, 0) + 1
         if len(self._lapsed) > _MOST_LAPSED:
             del self._lapsed[next(iter(self._lapsed))]
         self.discard(entry)
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[MessageReference]:
         """Take everything out: the connection has ended."""
         entries = list(self._entries.values())
         self._entries.clear()

@@ -23,8 +23,8 @@ from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.errors import Blocked, Refused
 from stompkit.server.domain.messages import header_line
 from stompkit.server.domain.queues.queue import Queue
-from stompkit.server.domain.queues.references import Entry
-from stompkit.server.domain.session.acks import Ledger
+from stompkit.server.domain.queues.references import MessageReference
+from stompkit.server.domain.session.acks import PendingAcks
 from stompkit.server.domain.session.handlers import HANDLERS, Handler
 from stompkit.server.domain.session.subscriptions import Subscription
 from stompkit.server.domain.session.transactions import Transaction
@@ -82,7 +82,7 @@ class Connection:
         self.has_eol = config.eol_after_frames
         self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
         self.version: Version = "1.0"
-        self.ledger = Ledger("1.0")
+        self.ledger = PendingAcks("1.0")
         self.user = User()
         self.host = next(iter(broker.hosts.values()))
         self.client_id: str | None = None
@@ -585,7 +585,7 @@ class Connection:
         """Log the CONNECTED frame that has gone out with these headers."""
         self._log(">", Frame("CONNECTED", {"version": str(self.version)} | headers))
 
-    def log_message(self, subscription: Subscription, entry: Entry) -> None:
+    def log_message(self, subscription: Subscription, entry: MessageReference) -> None:
         """Log a MESSAGE frame; its body is not logged."""
         headers = {"subscription": subscription.id or "", "message-id": entry.message.id}
         self._log(">", Frame("MESSAGE", headers | entry.message.headers))

@@ -11,9 +11,9 @@ from stompkit.frames import COMMANDS, Frame, Role, parse_heart_beat
 from stompkit.server.domain.choices import Choice
 from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import Message
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.resolving import TEMPORARY, resolve, with_right
-from stompkit.server.domain.session.acks import Ledger
+from stompkit.server.domain.session.acks import PendingAcks
 from stompkit.server.domain.session.headers import flag
 from stompkit.server.domain.session.subscribing import on_subscribe, on_unsubscribe, with_reply_to
 from stompkit.server.domain.session.transactions import (
@@ -81,7 +81,9 @@ def _accept(connection: Connection, frame: Frame, user: User) -> None:
     assert version is not None  # the session hands CONNECT on only with a version
     connection.version = version
     config = connection.broker.config
-    connection.ledger = Ledger(version, config.max_unacknowledged, config.max_unacknowledged_bytes)
+    connection.ledger = PendingAcks(
+        version, config.max_unacknowledged, config.max_unacknowledged_bytes
+    )
     connection.client_id = frame.headers.get("client-id")
     headers = {
         "session": connection.broker.new_session(),
@@ -194,7 +196,9 @@ def _settle_in_parts(connection: Connection, frame: Frame, settlement: Settlemen
     connection.ask(frame, begin, lambda _: None)
 
 
-def _free(connection: Connection, transaction: Transaction, entries: list[Entry]) -> None:
+def _free(
+    connection: Connection, transaction: Transaction, entries: list[MessageReference]
+) -> None:
     """Deliver more in the place of what an open transaction has acknowledged.
 
     Who works through more than its prefetch in one transaction would wait for ever otherwise.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from stompkit.frames import Version
 from stompkit.server.domain.messages import Message, header_line
 from stompkit.server.domain.names import Pattern
-from stompkit.server.domain.queues.references import Entry
+from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.selectors import Selector
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ class Subscription:
         #: Grows with each turn of a subscription of its connection, and is that of its last one.
         self.turn = 0
         #: Deliveries that wait for ACK or NACK, oldest first, by their key in the ledger.
-        self.unsettled: dict[str, Entry] = {}
+        self.unsettled: dict[str, MessageReference] = {}
         #: Messages of a topic that wait for this subscriber, and how many it has lost.
-        self.backlog: deque[Entry] = deque()
+        self.backlog: deque[MessageReference] = deque()
         self.backlog_bytes = 0
         self.dropped = 0
         #: Queues that have more for it than it could take; the first is the next to be asked.
@@ -150,7 +150,7 @@ class Subscription:
         """Whether the selector, if there is one, takes a message."""
         return self.selector is None or self.selector.takes(message.headers)
 
-    def deliver(self, entry: Entry) -> None:
+    def deliver(self, entry: MessageReference) -> None:
         """Write a MESSAGE frame; unless the mode is auto the entry is unsettled from now on."""
         message = entry.message
         entry.deliveries += 1
@@ -181,13 +181,13 @@ class Subscription:
                 self.deliver(entry)
                 entry.home.delivered += 1
 
-    def enqueue(self, entry: Entry) -> None:
+    def enqueue(self, entry: MessageReference) -> None:
         """Keep a message of a topic until it can be delivered."""
         self.backlog.append(entry)
         self.backlog_bytes += entry.message.size
         self.connection.backlog += 1
 
-    def _dequeue(self) -> Entry:
+    def _dequeue(self) -> MessageReference:
         """Take out the oldest of these messages."""
         entry = self.backlog.popleft()
         self.backlog_bytes -= entry.message.size
@@ -198,7 +198,7 @@ class Subscription:
         """Drop the oldest of these messages."""
         self.lose(self._dequeue())
 
-    def lose(self, entry: Entry) -> None:
+    def lose(self, entry: MessageReference) -> None:
         """Count a message of a topic that it does not get."""
         home = entry.home
         home.host.broker.traps.warn(

@@ -11,7 +11,7 @@ from stompkit.server.settings.broker import BrokerConfig
 if TYPE_CHECKING:
     from stompkit.server.domain.destinations import Destination
     from stompkit.server.domain.messages import Message
-    from stompkit.server.domain.queues.references import Entry
+    from stompkit.server.domain.queues.references import MessageReference
     from stompkit.server.domain.session.subscriptions import Subscription
 
 __all__ = ["MOST_SETTLED", "Acknowledged", "Settlement", "Transaction"]
@@ -25,7 +25,7 @@ class Settlement:
 
     __slots__ = ("accepted", "entries", "requeue")
 
-    def __init__(self, entries: list[Entry], *, accepted: bool, requeue: bool) -> None:
+    def __init__(self, entries: list[MessageReference], *, accepted: bool, requeue: bool) -> None:
         """Keep what the frame said; ``requeue`` matters for a NACK only."""
         self.entries = entries
         self.accepted = accepted
@@ -55,10 +55,10 @@ class Acknowledged:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self.entries: list[Entry] = []
+        self.entries: list[MessageReference] = []
         self.shares: dict[Destination, Share] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: MessageReference) -> None:
         """Add a message that the transaction holds."""
         self.entries.append(entry)
         share = self.shares.get(entry.home)

@@ -20,10 +20,10 @@ from stompkit.frames import (
 from stompkit.server import (
     Broker,
     Connection,
-    Entry,
     Handler,
-    Ledger,
+    MessageReference,
     Outlet,
+    PendingAcks,
     Refused,
     Settlement,
     Subscription,
@@ -44,15 +44,15 @@ def _hand_on(connection: Connection, frame: Frame) -> None:
     connection.take(frame)
 
 
-class _ToldLedger(Ledger):
+class _ToldLedger(PendingAcks):
     """Tells of each delivery, ahead of the MESSAGE frame."""
 
-    def __init__(self, version: Version, delivered: Callable[[Entry], None]) -> None:
+    def __init__(self, version: Version, delivered: Callable[[MessageReference], None]) -> None:
         """Make an empty ledger."""
         super().__init__(version)
         self._delivered = delivered
 
-    def add(self, entry: Entry, subscription: Subscription) -> str:
+    def add(self, entry: MessageReference, subscription: Subscription) -> str:
         """Enter a delivery."""
         lines = super().add(entry, subscription)
         self._delivered(entry)
@@ -275,10 +275,10 @@ class Quirky(Answering):
         """An ACK or NACK that names its message as MESSAGE did ahead of :meth:`outgoing`."""
         return frame
 
-    def delivered(self, entry: Entry) -> None:
+    def delivered(self, entry: MessageReference) -> None:
         """Hear of a message that waits for ACK from now on; its MESSAGE frame comes next."""
 
-    def settle(self, frame: Frame, entries: list[Entry], *, accepted: bool) -> None:
+    def settle(self, frame: Frame, entries: list[MessageReference], *, accepted: bool) -> None:
         """Settle entries as an ACK or NACK says, in its transaction if it has one."""
         requeue = frame.headers.get("requeue", "true").lower() != "false"
         settlement = Settlement(entries, accepted=accepted, requeue=requeue)

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from stompkit.frames import Frame, HeartBeatOffer, RemoteProtocolError, parse_heart_beat
-from stompkit.server import Entry, Refused, Subscription
+from stompkit.server import MessageReference, Refused, Subscription
 from stompkit.testing.server.quirks._answers import ECHO
 from stompkit.testing.server.quirks._connection import Quirky
 from stompkit.testing.server.quirks._heart_beats import Agreement
@@ -55,7 +55,7 @@ class ActiveMQ(Quirky):
             for entry in entries:
                 self.__bury(frame, entry)
 
-    def __bury(self, frame: Frame, entry: Entry) -> None:
+    def __bury(self, frame: Frame, entry: MessageReference) -> None:
         message = entry.message
         if message.headers.get("persistent") != "true" or not entry.home.is_queue:
             return

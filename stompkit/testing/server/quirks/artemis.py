@@ -9,7 +9,7 @@ from typing import Final
 from stompkit.frames import Frame, Version, parse_heart_beat, refusal
 from stompkit.server import (
     Broker,
-    Entry,
+    MessageReference,
     Outlet,
     Refused,
     Settlement,
@@ -191,7 +191,7 @@ class Artemis(Quirky):
                 subscription.limit(_NO_LIMIT)
         super().include(key, subscription)
 
-    def delivered(self, entry: Entry) -> None:
+    def delivered(self, entry: MessageReference) -> None:
         """Count a message into the window."""
         super().delivered(entry)
         subscription = entry.subscription
@@ -204,7 +204,7 @@ class Artemis(Quirky):
             self.broker.later(0.0, lambda: self.__forget(entry, subscription))
         self.__adjust(subscription)
 
-    def __forget(self, entry: Entry, subscription: Subscription) -> None:
+    def __forget(self, entry: MessageReference, subscription: Subscription) -> None:
         """Acknowledge a message for a subscription in the mode auto; that gives no room back."""
         # It may have come back meanwhile, and be somebody else's.
         if entry.key and entry.subscription is subscription:

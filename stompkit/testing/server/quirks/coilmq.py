@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from stompkit.frames import Frame, Version, parse_heart_beat
-from stompkit.server import Broker, Entry, Outlet, Refused, Settlement, Subscription
+from stompkit.server import Broker, MessageReference, Outlet, Refused, Settlement, Subscription
 from stompkit.testing.server.quirks._answers import ECHO
 from stompkit.testing.server.quirks._coilmq_decoder import FRAMING, CoilMQDecoder
 from stompkit.testing.server.quirks._connection import Quirky
@@ -258,7 +258,7 @@ def _is_to_topic(subscription: Subscription) -> bool:
     return not any(home.is_queue for home in subscription.homes)
 
 
-def _id_of(entry: Entry) -> str:
+def _id_of(entry: MessageReference) -> str:
     subscription = entry.subscription
     assert subscription is not None  # what is in a ledger has been delivered to one
     return (subscription.id or _NO_ID).partition(_BETWEEN)[0]

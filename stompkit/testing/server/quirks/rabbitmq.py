@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from stompkit.frames import Frame, RemoteProtocolError, parse_heart_beat, refusal
-from stompkit.server import Broker, Entry, Outlet, Refused
+from stompkit.server import Broker, MessageReference, Outlet, Refused
 from stompkit.testing.server.quirks._connection import Quirky
 from stompkit.testing.server.quirks._heart_beats import Agreement
 from stompkit.testing.server.quirks._rabbitmq_queues import DeclaredQueues
@@ -41,9 +41,9 @@ class RabbitMQ(Quirky):
         self.__deliveries = 0
         #: What waits for ACK, in the order of delivery, with the ids that were given out, and for
         #: these the headers that MESSAGE would have had.
-        self.__order: dict[Entry, str] = {}
+        self.__order: dict[MessageReference, str] = {}
         self.__ids: dict[str, dict[str, str]] = {}
-        self.__last: Entry | None = None
+        self.__last: MessageReference | None = None
         self.__prefetch: str | None = None
         self.frees_in_transactions = "transaction-holds-prefetch" not in self.quirks
         #: Receipts of SEND that are to come late, and those of open transactions.
@@ -245,7 +245,7 @@ class RabbitMQ(Quirky):
             for entry in entries:
                 self.__forget(entry)
 
-    def delivered(self, entry: Entry) -> None:
+    def delivered(self, entry: MessageReference) -> None:
         """Note the order of what waits for ACK."""
         super().delivered(entry)
         if not self.quirks.isdisjoint(_OF_ACKS):
@@ -253,7 +253,7 @@ class RabbitMQ(Quirky):
             self.__order[entry] = ""
             self.__last = entry
 
-    def __forget(self, entry: Entry) -> None:
+    def __forget(self, entry: MessageReference) -> None:
         self.__ids.pop(self.__order.pop(entry, ""), None)
 
     # What goes out.

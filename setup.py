@@ -19,7 +19,7 @@ SUFFIXES = {".py", ".ini", ".toml", ".md", ".mjs", ".pl", ".rb"}
 #: programs derive from or replace, and tables and flags, which gain nothing.
 COMPILED_PACKAGES = ("stompkit/server/domain",)
 COMPILED_MODULES = {
-    "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _likeness _numbers",
+    "stompkit/frames": "_checks _decoder _encoder _escapes _frame _head _head_template _numbers",
     "stompkit/server/stores": "log record lmdb",
 }
 #: Where a wheel is built there is nothing else, neither Twisted nor plug-ins of mypy.

@@ -9,7 +9,7 @@ from stompkit.frames._errors import RemoteProtocolError, refusal
 from stompkit.frames._frame import Frame
 from stompkit.frames._grammar import Limits, Tolerance, Version
 from stompkit.frames._head import parse_head, receipt_in
-from stompkit.frames._likeness import HeadTemplate, likeness
+from stompkit.frames._head_template import HeadTemplate, likeness
 
 __all__ = ["FrameDecoder"]
 

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Final
 
 from stompkit.frames import Frame, ProtocolError, Role, Session, State, Tolerance
-from stompkit.kombu._bell import WakeupPipe
+from stompkit.kombu._wakeup_pipe import WakeupPipe
 
 __all__ = ["Address", "ConnectionLost", "NoAnswer", "StompConnection"]
 

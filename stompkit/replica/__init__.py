@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from stompkit._common.lazy import imported
 
 if TYPE_CHECKING:
+    from stompkit.replica._channel import SettingsProblem
     from stompkit.replica._lease import LeaseLost, ReplicaInUse
-    from stompkit.replica._port import SettingsProblem
     from stompkit.replica.applier import Refuse, WriteRefused
     from stompkit.replica.capture import ReadOnlyReplica
     from stompkit.replica.data.documents import DocumentProblem
@@ -67,7 +67,7 @@ __all__ = [
 
 _MODULES = {
     "_lease": ("LeaseLost", "ReplicaInUse"),
-    "_port": ("SettingsProblem",),
+    "_channel": ("SettingsProblem",),
     "applier": ("Refuse", "WriteRefused"),
     "capture": ("ReadOnlyReplica",),
     "data.documents": ("DocumentProblem",),

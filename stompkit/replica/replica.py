@@ -9,10 +9,10 @@ from typing import Any, Final, Literal, Self
 
 from sqlalchemy import URL, Engine, MetaData, Table
 
+from stompkit.replica._components import Components
 from stompkit.replica._deciding import RowConflicts, decision, row_conflicts
-from stompkit.replica._parts import Components
+from stompkit.replica._offline_replica import node_of
 from stompkit.replica._reconciling import Difference, differences, import_rows
-from stompkit.replica._resting import node_of
 from stompkit.replica.applier import Hooks, Outcome
 from stompkit.replica.capture import Capture
 from stompkit.replica.compaction import Compacted, compact

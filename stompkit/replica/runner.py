@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from stompkit._common.retry import Backoff
+from stompkit.replica._channel import Channel
+from stompkit.replica._channel_connection import Arrival, ChannelConnection
 from stompkit.replica._lease import Lease
 from stompkit.replica._mailbox import Mailbox
 from stompkit.replica._patience import BUSY_S, within
-from stompkit.replica._port import Channel
-from stompkit.replica._station import Arrival, ChannelConnection
 from stompkit.replica.applier import Applier
 from stompkit.replica.engine import Engine, EngineSettings, Outgoing
 from stompkit.replica.signing import Signer, Verifier

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, Self, get_args
 from stompkit._common.spelling import closest
 
 # Programs import Channel by its old name, Port.
-from stompkit.replica._port import Channel, Hosts, SettingsProblem, read_port
-from stompkit.replica._port import Channel as Port
+from stompkit.replica._channel import Channel, Hosts, SettingsProblem, read_port
+from stompkit.replica._channel import Channel as Port
 from stompkit.replica.compaction import Retention
 from stompkit.replica.engine import EngineSettings
 from stompkit.replica.identity import check_branch_id

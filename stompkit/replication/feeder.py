@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from blinker import Signal
 
-from stompkit.replication.consumer._patience import RetryPolicy, Stopped, Stopping
+from stompkit.replication.consumer._retry_policy import RetryPolicy, Stopped, Stopping
 from stompkit.replication.events import Changeset
 from stompkit.replication.signals import CHANGESET
 from stompkit.replication.sinks import ApplyProblem, Sink

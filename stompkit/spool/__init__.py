@@ -12,7 +12,7 @@ from stompkit.spool._blocks import Block, Headers, Texts
 from stompkit.spool._problems import BrokenSpool, DataLost, OtherSpool, SpoolInUse, SpoolProblem
 from stompkit.spool._reading import SpoolReader
 from stompkit.spool._records import Record, partition_of
-from stompkit.spool._right import is_in_use
+from stompkit.spool._write_access import is_in_use
 from stompkit.spool.log import SpoolWriter
 
 __all__ = [

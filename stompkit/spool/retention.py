@@ -19,7 +19,7 @@ from stompkit.spool._files import Segment, part_folder, segments
 from stompkit.spool._identity import identity_of
 from stompkit.spool._index import Index
 from stompkit.spool._reading import SpoolReader
-from stompkit.spool._right import Where, right_to
+from stompkit.spool._write_access import Where, right_to
 
 __all__ = ["Removed", "retain"]
 

@@ -21,8 +21,8 @@ from stompkit.spool._identity import identity_of
 from stompkit.spool._index import pack
 from stompkit.spool._partition import Partition
 from stompkit.spool._reading import SpoolReader
-from stompkit.spool._right import Where, right_to
 from stompkit.spool._sealed import verified, write
+from stompkit.spool._write_access import Where, right_to
 
 __all__ = ["SCHEMA", "Form", "arrow_batches", "batch_of", "seal", "unsealed"]
 

@@ -18,7 +18,7 @@ from stompkit._commands.pipeline.command import main
 from stompkit.replication.events import Changeset, RowChange, Source, make_changeset
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.jobs import PipelineProblem, PipelineSettings, load
-from stompkit.spark.jobs._alone import alone
+from stompkit.spark.jobs._job_lock import alone
 from stompkit.spark.jobs.compact import compact
 from stompkit.spark.jobs.rebuild import rebuild
 from stompkit.spark.targets.sql import SqlTarget

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stompkit.replica.data._dependency_cycles import untie
 from stompkit.replica.data._families import children_last
-from stompkit.replica.data._knots import untie
 from stompkit.replica.data._late import LateLinks
 from stompkit.replica.data._links import Link
 from stompkit.replica.data._many import Values

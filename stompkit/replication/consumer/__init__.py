@@ -25,8 +25,6 @@ from typing import Final, TypeVar
 from stompkit.link import Delivery, Link, LinkClosed, durable_subscription
 from stompkit.replication.consumer._gaps import GapPolicy, GapWatch
 from stompkit.replication.consumer._letters import DeadLetters, Kind
-from stompkit.replication.consumer._line import Gap, Ready, Sequencer
-from stompkit.replication.consumer._patience import LOOK_S, RetryPolicy, Stopped, Stopping
 from stompkit.replication.consumer._reports import (
     ConsumerProblem,
     ConsumerStatus,
@@ -36,6 +34,8 @@ from stompkit.replication.consumer._reports import (
     SequenceGap,
     WindowTooSmall,
 )
+from stompkit.replication.consumer._retry_policy import LOOK_S, RetryPolicy, Stopped, Stopping
+from stompkit.replication.consumer._sequencer import Gap, Ready, Sequencer
 from stompkit.replication.consumer._windows import Windows
 from stompkit.replication.events import Changeset, EventProblem
 from stompkit.replication.sinks import ApplyProblem, Refused, RowSink, Sink

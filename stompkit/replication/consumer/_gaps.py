@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from stompkit.replication.consumer._line import Gap, Sequencer
 from stompkit.replication.consumer._reports import SequenceGap, Teller, WindowTooSmall
+from stompkit.replication.consumer._sequencer import Gap, Sequencer
 
 __all__ = ["GapPolicy", "GapWatch"]
 

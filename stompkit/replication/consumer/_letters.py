@@ -11,8 +11,8 @@ import msgspec
 
 from stompkit.link import Link
 from stompkit.replication.consumer._copies import Arrival
-from stompkit.replication.consumer._patience import LOOK_S, Stopped, Stopping
 from stompkit.replication.consumer._reports import PoisonFrame, Teller
+from stompkit.replication.consumer._retry_policy import LOOK_S, Stopped, Stopping
 from stompkit.replication.events import Changeset, RowChange
 from stompkit.replication.frames import Packet, packets
 from stompkit.replication.sinks import ApplyProblem, Refused

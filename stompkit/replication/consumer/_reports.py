@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from stompkit.replication.consumer._line import Gap
+from stompkit.replication.consumer._sequencer import Gap
 
 __all__ = [
     "ConsumerProblem",

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from stompkit.replication.sinks.sql.parts import Catalog, Database, TargetTable
 from stompkit.spark.jobs.settings import PipelineProblem, TargetSettings
-from stompkit.spark.targets._books import PipelineTables
+from stompkit.spark.targets._pipeline_tables import PipelineTables
 
 __all__ = ["Tables"]
 

@@ -30,8 +30,8 @@ from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import SchemaProblem
 from stompkit.spark._states import Choice, Place, Problem
 from stompkit.spark.fence import ranges_of
-from stompkit.spark.jobs._going_on import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs._past import SCHEMA, Past, open_past
+from stompkit.spark.jobs._resume import check_gap, forget_checkpoint, going_on
 from stompkit.spark.jobs._spill import Spill
 from stompkit.spark.jobs._tables import Tables
 from stompkit.spark.jobs._words import in_words_of_the_file

@@ -25,8 +25,8 @@ from stompkit.spark.jobs.settings import (
 )
 from stompkit.spark.jobs.work import Done
 from stompkit.spark.targets import open_target
-from stompkit.spark.targets._books import PipelineTables
 from stompkit.spark.targets._files import FileTarget
+from stompkit.spark.targets._pipeline_tables import PipelineTables
 from stompkit.spark.targets.sql import SqlTarget
 
 __all__ = ["Replicate"]

@@ -25,9 +25,9 @@ from stompkit.metrics import Address, MetricsProblem, new_registry, parse_addres
 from stompkit.replication.sinks import SinkMisconfigured
 from stompkit.spark._options import SourceOptions
 from stompkit.spark.fence import Span, TargetBehind
-from stompkit.spark.jobs._alone import alone
 from stompkit.spark.jobs._behind import Beginning, beginning
 from stompkit.spark.jobs._checkpoint import Checkpoint, Offset
+from stompkit.spark.jobs._job_lock import alone
 from stompkit.spark.jobs._source import stream
 from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of

@@ -35,7 +35,7 @@ from stompkit._common.settings import ConfigurationError, read_toml
 from stompkit.metrics import parse_address
 from stompkit.spark._java import SparkProblem
 from stompkit.spark._options import SinkOptions, SourceOptions
-from stompkit.spark.jobs._mistakes import convert
+from stompkit.spark.jobs._decode_settings import convert
 
 __all__ = [
     "JOBS",

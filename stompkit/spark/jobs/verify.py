@@ -24,8 +24,8 @@ from stompkit.replication.sinks.sql.parts import TargetTable
 from stompkit.replication.values import ValueProblem, to_json
 from stompkit.spark._states import Choice
 from stompkit.spark.jobs._digests import Found, Key, Range, Side, digests_by_tasks
-from stompkit.spark.jobs._meanings import meaning_of
 from stompkit.spark.jobs._tables import Tables
+from stompkit.spark.jobs._value_normalisation import meaning_of
 from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, TargetSettings, seconds
 from stompkit.spark.session import spark_session
 from stompkit.spark.ship import ship

@@ -15,7 +15,7 @@ from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.values import ValueProblem, from_json, to_json
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Admit, Document, Place, Problem, TableRules
-from stompkit.spark.targets._books import PipelineTables
+from stompkit.spark.targets._pipeline_tables import PipelineTables
 from stompkit.spark.targets.base import Job
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from stompkit.replication.sinks.sql.parts import (
 )
 from stompkit.replication.values import ValueProblem, from_json
 from stompkit.spark._states import Document, Problem, State, Step
-from stompkit.spark.targets._quick import quick
+from stompkit.spark.targets._fast_convert import quick
 from stompkit.spark.targets.base import NewColumn
 
 __all__ = ["Op", "Plan"]

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pa_fs
 
 from stompkit.replication.sinks import ApplyProblem
-from stompkit.spark.targets._overlay import Key, RowChangeset
+from stompkit.spark.targets._row_changeset import Key, RowChangeset
 
 __all__ = ["File", "Rewrite"]
 

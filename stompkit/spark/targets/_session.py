@@ -22,8 +22,8 @@ from stompkit.replication.sinks.sql.parts import (
 )
 from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Step, TableRules
-from stompkit.spark.targets._books import PipelineTables
 from stompkit.spark.targets._evolve import type_of
+from stompkit.spark.targets._pipeline_tables import PipelineTables
 from stompkit.spark.targets._plan import Op, Plan
 from stompkit.spark.targets.base import NewColumn
 

@@ -26,8 +26,8 @@ from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import SchemaProblem
 from stompkit.spark.fence import Fence
 from stompkit.spark.targets._files import DEAD_LETTERS, LETTERS, FileTarget, Held, in_order
-from stompkit.spark.targets._overlay import RowChangeset
 from stompkit.spark.targets._rewrite import File, Rewrite
+from stompkit.spark.targets._row_changeset import RowChangeset
 from stompkit.spark.targets.base import Job
 
 __all__ = ["DeltaTarget"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stompkit.replication.consumer._line import Gap, Ready, Sequencer
+from stompkit.replication.consumer._sequencer import Gap, Ready, Sequencer
 from stompkit.replication.events import Changeset, EventProblem, RowChange, Source, make_changeset
 from stompkit.replication.frames import Packet, packets
 from tests.effort import drawn

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url
 
-from stompkit.replication.consumer._patience import RetryPolicy, Stopping
+from stompkit.replication.consumer._retry_policy import RetryPolicy, Stopping
 from stompkit.replication.events import RowChange
 from stompkit.replication.sinks import ApplyProblem, SinkMisconfigured
 from stompkit.replication.sinks.sql import SinkDenied, SinkUnavailable, SqlSink

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from stompkit._common.retry import Backoff
 from stompkit.link import Delivery, Inbox, Link, LinkClosed, durable_subscription
+from stompkit.replica._channel import Channel
 from stompkit.replica._mailbox import Mailbox
-from stompkit.replica._port import Channel
 from stompkit.replication.frames import Packet
 
 __all__ = ["Arrival", "ChannelConnection"]

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stompkit.spark._options import SourceOptions
-from stompkit.spark.jobs._alone import alone
 from stompkit.spark.jobs._checkpoint import put_aside
+from stompkit.spark.jobs._job_lock import alone
 from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings
 from stompkit.spool import SpoolProblem, SpoolReader
 

@@ -23,13 +23,18 @@ _LEFT_OUT: Final = (
     "tests/integration/neighbours/",
     "tests/mutants/",
     "tests/test_docs",
-    "tests/test_instructions.py",
-    "tests/test_layers.py",
-    "tests/test_packaging.py",
-    "tests/test_sbom.py",
+    "tests/project/test_instructions.py",
+    "tests/project/test_layers.py",
+    "tests/project/test_packaging.py",
+    "tests/project/test_sbom.py",
 )
 #: Tests of many processes, of real servers or of Spark: after all others.
-_SLOW: Final = ("tests/campaign/", "tests/integration/", "tests/spark/", "tests/test_docker.py")
+_SLOW: Final = (
+    "tests/campaign/",
+    "tests/integration/",
+    "tests/spark/",
+    "tests/project/test_docker.py",
+)
 #: Test files that are taken for a mutant that no coverage is known of.
 _GUESSES: Final = 8
 _WORD: Final = re.compile(r"[a-z]{3,}")

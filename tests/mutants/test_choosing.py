@@ -10,11 +10,11 @@ from tests.mutants.choosing import Chooser, TestMap, covering, measured_files, s
 from tests.mutants.test_mutant import QUEUE, mutant
 
 TESTS = {
-    "tests/server/test_queues.py": "from stompkit.server import Queue",
-    "tests/server/test_topics.py": "from stompkit.server import Topic",
+    "tests/server/domain/queues/test_queues.py": "from stompkit.server import Queue",
+    "tests/server/domain/test_topics.py": "from stompkit.server import Topic",
     "tests/spark/test_jobs.py": "from stompkit.spark import Job",
-    "tests/test_link.py": "from stompkit.link import Link",
-    "tests/test_instructions.py": "Queue.give",
+    "tests/link/test_link.py": "from stompkit.link import Link",
+    "tests/project/test_instructions.py": "Queue.give",
 }
 
 
@@ -29,34 +29,34 @@ def tree(folder: Path) -> Path:
 def test_the_mirror_is_first_and_spark_last(tmp_path: Path) -> None:
     known = TestMap(
         files={1: sorted(TESTS)},
-        seconds={"tests/server/test_queues.py": 60, "tests/test_link.py": 3},
+        seconds={"tests/server/domain/queues/test_queues.py": 60, "tests/link/test_link.py": 3},
         measured=sorted(TESTS),
     )
     assert Chooser(tree(tmp_path), known).files(mutant()) == [
-        "tests/server/test_queues.py",
-        "tests/server/test_topics.py",
-        "tests/test_link.py",
+        "tests/server/domain/queues/test_queues.py",
+        "tests/server/domain/test_topics.py",
+        "tests/link/test_link.py",
         "tests/spark/test_jobs.py",
     ]
 
 
 def test_without_coverage_names_decide(tmp_path: Path) -> None:
     chooser = Chooser(tree(tmp_path))
-    assert chooser.files(mutant())[0] == "tests/server/test_queues.py"
+    assert chooser.files(mutant())[0] == "tests/server/domain/queues/test_queues.py"
     files = chooser.files(mutant(file="stompkit/link/_link.py", scope="Link.send", before="a"))
-    assert files[0] == "tests/test_link.py"
-    assert "tests/test_instructions.py" not in files
+    assert files[0] == "tests/link/test_link.py"
+    assert "tests/project/test_instructions.py" not in files
 
 
 def test_what_was_measured_and_does_not_execute_it_is_left_out(tmp_path: Path) -> None:
     known = TestMap(
-        files={1: ["tests/test_link.py"]},
+        files={1: ["tests/link/test_link.py"]},
         seconds={},
-        measured=["tests/server/test_queues.py", "tests/test_link.py"],
+        measured=["tests/server/domain/queues/test_queues.py", "tests/link/test_link.py"],
     )
     assert Chooser(tree(tmp_path), known).files(mutant()) == [
-        "tests/test_link.py",
-        "tests/server/test_topics.py",
+        "tests/link/test_link.py",
+        "tests/server/domain/test_topics.py",
         "tests/spark/test_jobs.py",
     ]
 

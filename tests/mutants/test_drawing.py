@@ -22,7 +22,7 @@ class A:
 """
 SOURCES = {
     f"stompkit/{folder}/{name}.py": TEXT.format(name=name) * times
-    for folder, times in (("frames", 1), ("server", 8), ("server/_stores", 2), ("client", 2))
+    for folder, times in (("frames", 1), ("server", 8), ("server/stores", 2), ("client", 2))
     for name in ("one", "two", "three")
 }
 

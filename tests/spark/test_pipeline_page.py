@@ -20,9 +20,9 @@ from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spool import SpoolProblem, SpoolReader
 from stompkit.testing import RunningBroker
 from stompkit.testing._launching.polling import wait_until
+from tests.documentation.test_docs import tree
 from tests.replication.brokers import connect
 from tests.spark.test_jobs import order
-from tests.test_docs import tree
 
 pytestmark = pytest.mark.matrix
 

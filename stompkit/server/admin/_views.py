@@ -15,7 +15,7 @@ import stompkit
 from stompkit.server.admin import _shapes as shapes
 from stompkit.server.admin._context import Context
 from stompkit.server.admin._statistics import INTERVAL_S, Followed, in_flight
-from stompkit.server.domain import broker as _broker
+from stompkit.server.domain import broker as broker_module
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.destinations import Destination
 from stompkit.server.domain.hosts import VirtualHost
@@ -65,7 +65,7 @@ def overview(context: Context) -> shapes.Overview:
     now = context.reactor.seconds()
     return shapes.Overview(
         version=stompkit.__version__,
-        is_compiled=not str(_broker.__file__).endswith(".py"),
+        is_compiled=not str(broker_module.__file__).endswith(".py"),
         pid=os.getpid(),
         started=time_text(context.started),
         uptime_s=round(max(0.0, now - context.started), 3),

@@ -25,7 +25,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
 
-from stompkit.server.login import scrypt_worker as _scrypt_worker
+from stompkit.server.login import scrypt_worker
 
 __all__ = ["Scrypt", "compute_beside", "end_all", "processes_beside"]
 
@@ -53,7 +53,7 @@ class Scrypt(NamedTuple):
 
     def __call__(self) -> bytes:
         """The key. Takes the time and memory of the cost."""
-        return _scrypt_worker.derived(*self)
+        return scrypt_worker.derived(*self)
 
 
 def processes_beside() -> int:
@@ -91,7 +91,7 @@ class _Worker:
         """Start it, to come after everything that runs, or only to be nice; raises OSError."""
         if not sys.executable:
             raise FileNotFoundError("Python does not know where its interpreter is")
-        path = Path(_scrypt_worker.__file__)
+        path = Path(scrypt_worker.__file__)
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
         pipe = subprocess.PIPE
@@ -105,7 +105,7 @@ class _Worker:
         numbers = (*work[2:], len(work.passcode), len(work.salt))
         requests, keys = self._process.stdin, self._process.stdout
         assert requests is not None and keys is not None  # they are pipes
-        requests.write(_scrypt_worker.REQUEST.pack(*numbers) + work.passcode + work.salt)
+        requests.write(scrypt_worker.REQUEST.pack(*numbers) + work.passcode + work.salt)
         requests.flush()
         if not _is_readable(keys, _PATIENCE_S if self.is_idle else _LONG_S):
             if self.is_idle:

@@ -502,7 +502,7 @@ async def test_the_return_of_the_service_is_logged_with_what_was_refused() -> No
         running.service.status = 200
         assert await asked(authoriser, request()) == YES
         assert await asked(authoriser, request()) == YES
-    lines = [formatEvent(event) for event in events if "_http_service" in event["log_namespace"]]
+    lines = [formatEvent(event) for event in events if "http_service" in event["log_namespace"]]
     assert len(lines) == 2
     assert "answers again; 2 refused" in lines[1]
     await ended(running, authoriser)

@@ -49,7 +49,7 @@ def workers() -> set[int]:
     found = set()
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in map(int, children.read_text(encoding="ascii").split()):
-            if b"_scrypt_worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"scrypt_worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.add(pid)
     return found
 

@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import stompkit  # noqa: E402  # only now it is the one beside these pages
+from docs import make_results  # noqa: E402
 
 project = "stompkit"
 author = "the stompkit authors"
@@ -35,8 +36,8 @@ html_theme = "furo"
 html_title = f"stompkit {version}"
 html_show_sourcelink = False
 html_copy_source = False
-#: Files outside of these pages that they link to, and that are at the top of the site.
-html_extra_path = ["../conformance/results/matrix.html"]
+#: The folder of reports that pages link to; the site has the table that is made of them instead.
+_RESULTS: Final = "../conformance/results"
 
 _log: Final = logging.getLogger(__name__)
 _PAGE: Final = re.compile(r"(?P<page>[\w./-]+)\.rst(?P<anchor>#.*)?")
@@ -48,9 +49,8 @@ def link_pages(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         target = str(reference.get("refuri", ""))
         if "://" in target or target.startswith(("#", "mailto:")):
             continue
-        if target.startswith("../conformance/results/"):
-            top = "../" * docname.count("/")
-            reference["refuri"] = top + posixpath.basename(target)
+        if target.rstrip("/") == _RESULTS:
+            reference["refuri"] = "../" * docname.count("/") + "matrix.html"
             continue
         found = _PAGE.fullmatch(target)
         if found is None:
@@ -72,9 +72,16 @@ def without_contents(app: Sphinx, doctree: nodes.document) -> None:
                 title.attributes.pop("refid", None)
 
 
+def write_matrix(app: Sphinx, error: Exception | None) -> None:
+    """Add the table of all cases of the conformance suite on all brokers."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "matrix.html").write_bytes(make_results.matrix())
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add what these pages need."""
     app.add_lexer("stomp", TextLexer)
     app.connect("doctree-read", without_contents)
     app.connect("doctree-resolved", link_pages)
+    app.connect("build-finished", write_matrix)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,6 +36,8 @@ __all__ = ["main"]
 _ROOT: Final = Path(__file__).parents[1]
 _NAME: Final = "conformance-results.rst"
 _MATRIX: Final = "matrix.html"
+_RESULTS: Final = _ROOT / "conformance" / "results"
+_KNOWN: Final = _ROOT / "conformance" / "brokers"
 _WIDTH: Final = 100
 #: A user, so that the cases about others who want to log in can be run.
 _LOGIN: Final = ["--login", "suite", "--passcode", "let me in"]
@@ -70,11 +72,13 @@ What the conformance suite finds
 ================================
 
 ``make results`` launches the brokers that are installed or fetched, as tests that use
-``stomp_broker`` get them, and runs the suite on each. A `table of all cases`_ has the reason for
-every verdict, and the wire log of what is not OK; the files beside it are reports that ``python -m
-stompkit.conformance merge`` reads. ``docs/conformance.rst`` explains verdicts and chapters.
+``stomp_broker`` get them, and runs the suite on each. A `table of all cases`_, ``matrix.html``,
+has the reason for every verdict, and the wire log of what is not OK. The site has it (``make
+docs``), and ``python docs/make_results.py`` writes it beside the reports in
+``conformance/results``, which ``python -m stompkit.conformance merge`` reads, too.
+``docs/conformance.rst`` explains verdicts and chapters.
 
-.. _table of all cases: ../conformance/results/matrix.html
+.. _table of all cases: ../conformance/results
 """
 
 
@@ -100,8 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.into / _NAME
     text = page(targets)
     if not options.check:
-        matrix = to_matrix([target.report for target in targets])
-        (options.results / _MATRIX).write_bytes(matrix)
+        (options.results / _MATRIX).write_bytes(_table(targets))
         path.write_text(text, encoding="utf-8")
     elif not path.exists() or path.read_text(encoding="utf-8") != text:
         print(f"{path} is not what make_results.py makes of the results", file=sys.stderr)
@@ -109,6 +112,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for broker in old:
         print(f"{broker} could not be tested: what there is of it is older", file=sys.stderr)
     return 1 if old else 0
+
+
+def matrix() -> bytes:
+    """Return the table of all cases on all brokers, as an HTML page, made of the reports."""
+    return _table(_targets(_RESULTS, _KNOWN))
+
+
+def _table(targets: Iterable[_Target]) -> bytes:
+    return to_matrix([target.report for target in targets])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,8 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--check", action="store_true", help="write nothing, compare")
     for name, folder, what in (
         ("into", _ROOT / "docs", "the page is"),
-        ("results", _ROOT / "conformance" / "results", "the reports and the table are"),
-        ("known", _ROOT / "conformance" / "brokers", "the lists of known deviations are"),
+        ("results", _RESULTS, "the reports and the table are"),
+        ("known", _KNOWN, "the lists of known deviations are"),
     ):
         made.add_argument(
             f"--{name}", type=Path, default=folder, metavar="DIR", help=f"where {what}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from fuzz._driver import main
-from stompkit.server.settings.process import SettingsError, parse_settings
+from stompkit.server.settings.reading import SettingsError, parse_settings
 from stompkit.server.settings.text import settings_text
 
 __all__ = ["SEEDS", "check"]

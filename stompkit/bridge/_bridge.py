@@ -13,7 +13,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
 from stompkit.bridge._buffer import InThread
-from stompkit.bridge._route import ClientMaker, Route
+from stompkit.bridge._route import Route
+from stompkit.bridge._session import ClientMaker
 from stompkit.bridge._settings import BridgeSettings, Site
 from stompkit.bridge._status import BridgeStatus
 from stompkit.client import Client, ReconnectPolicy

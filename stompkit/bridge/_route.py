@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -13,24 +13,17 @@ from twisted.logger import Logger
 from stompkit.bridge._buffer import Buffer, InThread
 from stompkit.bridge._memory import Memory
 from stompkit.bridge._problems import RouteStopped
-from stompkit.bridge._session import Session
-from stompkit.bridge._settings import Leg, Site
+from stompkit.bridge._session import ClientMaker, Session
+from stompkit.bridge._settings import Leg
 from stompkit.bridge._status import RouteStatus
-from stompkit.client import Client, ReconnectPolicy
+from stompkit.client import ReconnectPolicy
 from stompkit.spool import SpoolProblem
 
-__all__ = ["ClientMaker", "Route"]
+__all__ = ["Route"]
 
 _log: Final = Logger()
 #: How many messages are known again that come once more.
 _REMEMBERED: Final = 10_000
-
-
-class ClientMaker(Protocol):
-    """What makes clients of sites."""
-
-    def __call__(self, site: Site, **settings: Any) -> Client:
-        """A client that is not connected."""
 
 
 class Route:

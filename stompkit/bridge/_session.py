@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -17,18 +17,15 @@ from stompkit.bridge._memory import Memory
 from stompkit.bridge._names import canonical, is_pattern, named, spelled
 from stompkit.bridge._problems import MessageDropped, MessageRefused, RouteStopped
 from stompkit.bridge._sender import Sender
-from stompkit.bridge._settings import Leg
+from stompkit.bridge._settings import Leg, Site
 from stompkit.bridge._status import RouteStatus
 from stompkit.bridge._store import Store
-from stompkit.client import AckMode, BrokerError, BufferLimits, ClientClosed, Message
+from stompkit.client import AckMode, BrokerError, BufferLimits, Client, ClientClosed, Message
 from stompkit.link import durable_subscription
 from stompkit.spool import Record
 from stompkit.spool.receiver import subscription_name
 
-if TYPE_CHECKING:
-    from stompkit.bridge._route import ClientMaker
-
-__all__ = ["Session"]
+__all__ = ["ClientMaker", "Session"]
 
 _log: Final = Logger()
 #: How long a broker may take to answer DISCONNECT, in seconds.
@@ -36,6 +33,13 @@ _GOODBYE_S: Final = 5.0
 #: What says of a dead letter why it is one, and where it was to go.
 _REASON: Final = "stompkit-bridge-refused"
 _MEANT_FOR: Final = "stompkit-bridge-destination"
+
+
+class ClientMaker(Protocol):
+    """Makes clients of sites."""
+
+    def __call__(self, site: Site, **settings: Any) -> Client:
+        """Return a client that is not connected."""
 
 
 class Session:

@@ -5,13 +5,8 @@ from stompkit.server.login.password_files import hash_passcode
 from stompkit.server.process.assembly import has_lmdb
 from stompkit.server.process.assembly import store as make_store
 from stompkit.server.process.lock import DirectoryLock
-from stompkit.server.settings.process import (
-    Settings,
-    SettingsError,
-    StoreSettings,
-    parse_settings,
-    read_settings,
-)
+from stompkit.server.settings.process import Settings, StoreSettings
+from stompkit.server.settings.reading import SettingsError, parse_settings, read_settings
 from stompkit.server.settings.text import settings_text
 from stompkit.server.stores.maintenance import Progress, compact, export_store, import_store
 from stompkit.server.stores.maintenance import check as check_store

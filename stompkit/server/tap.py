@@ -26,14 +26,10 @@ from stompkit.server.process.lifecycle import Lifecycle
 from stompkit.server.process.logs import LogSwitch
 from stompkit.server.process.out_of_memory import MemoryWatch
 from stompkit.server.process.reload import Reloader
-from stompkit.server.settings.checks import check_endpoint, check_sync, check_wsproto
-from stompkit.server.settings.process import (
-    Settings,
-    SettingsError,
-    merged,
-    parse_settings,
-    read_settings,
-)
+from stompkit.server.settings.checks import check_sync, check_wsproto
+from stompkit.server.settings.endpoint_checks import check_endpoint
+from stompkit.server.settings.process import Settings
+from stompkit.server.settings.reading import SettingsError, merged, parse_settings, read_settings
 
 __all__ = ["BrokerService", "Options", "makeService"]
 

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 if TYPE_CHECKING:
-    from stompkit.spark.jobs.running import Progress
+    from stompkit.spark.jobs.progress import Progress
 
 __all__ = ["JobMetrics", "QueryMetrics"]
 

@@ -12,36 +12,19 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from stompkit.spool._blocks import FIXED, Damaged, Heading
+from stompkit.spool._entry import Entry
 from stompkit.spool._extra import sealed_files
 from stompkit.spool._files import Segment, read_at
 from stompkit.spool._problems import BrokenSpool
 
-__all__ = ["Entry", "Index", "pack", "unpack", "walk"]
+__all__ = ["Index", "pack", "unpack", "walk"]
 
 _ENTRY: Final = struct.Struct("<QQIIqq")
 _RECEIVED: Final = struct.Struct("<q")
 _first_of: Final = attrgetter("first")
-
-
-class Entry(NamedTuple):
-    """A block, or what corresponds to one in a sealed segment."""
-
-    first: int
-    offset: int
-    messages: int
-    #: In octets.
-    length: int
-    #: When its first and its last message were received, in microseconds since 1970.
-    since_us: int
-    until_us: int
-
-    @property
-    def end(self) -> int:
-        """The ordinal after its last one."""
-        return self.first + self.messages
 
 
 def pack(entry: Entry) -> bytes:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from stompkit.spool._blocks import Block, Damaged, decode
+from stompkit.spool._entry import Entry
 from stompkit.spool._extra import sealed_files
 from stompkit.spool._files import Segment, part_folder, read_at, segments
-from stompkit.spool._index import Entry, Index
+from stompkit.spool._index import Index
 from stompkit.spool._problems import BrokenSpool, DataLost
 
 __all__ = ["Partition"]

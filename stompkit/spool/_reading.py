@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from stompkit.spool._blocks import Block
+from stompkit.spool._entry import Entry
 from stompkit.spool._head import read_head
 from stompkit.spool._identity import identity_of
-from stompkit.spool._index import Entry
 from stompkit.spool._partition import Partition
 from stompkit.spool._problems import DataLost, OtherSpool
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from stompkit.spool._arrow import SCHEMA, block_of
 from stompkit.spool._blocks import Block
+from stompkit.spool._entry import Entry
 from stompkit.spool._files import sync_data
-from stompkit.spool._index import Entry
 from stompkit.spool._problems import BrokenSpool
 
 __all__ = ["entries", "opened", "verified", "write"]

@@ -11,6 +11,7 @@ from typing import Final
 
 from stompkit._common.files import sync_path
 from stompkit.spool._blocks import Damaged, decode, encode
+from stompkit.spool._entry import Entry
 from stompkit.spool._files import (
     Segment,
     read_at,
@@ -21,7 +22,7 @@ from stompkit.spool._files import (
     write_at,
     write_whole,
 )
-from stompkit.spool._index import Entry, pack, walk
+from stompkit.spool._index import pack, walk
 from stompkit.spool._problems import BrokenSpool
 from stompkit.spool._records import Record
 

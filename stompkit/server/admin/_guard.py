@@ -10,7 +10,7 @@ from stompkit.server.admin._problems import Problem, refuse
 from stompkit.server.admin._request import HttpRequest
 from stompkit.server.listen.origins import host_of, origin_of
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome, Verdict
-from stompkit.server.settings.admin_checks import is_loopback
+from stompkit.server.settings.endpoint_checks import is_loopback
 
 __all__ = ["HEADERS", "Guard"]
 

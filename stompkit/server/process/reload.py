@@ -14,7 +14,8 @@ from twisted.logger import Logger
 from stompkit.server.process.assembly import access
 from stompkit.server.process.lifecycle import Lifecycle
 from stompkit.server.process.logs import LogSwitch
-from stompkit.server.settings.process import Settings, SettingsError, read_settings
+from stompkit.server.settings.process import Settings
+from stompkit.server.settings.reading import SettingsError, read_settings
 
 __all__ = ["Reloader"]
 

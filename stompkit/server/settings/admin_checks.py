@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from stompkit.server.settings.endpoint_checks import check_endpoint, is_local
 
 if TYPE_CHECKING:
     from stompkit.server.settings.admin import AdminSettings
     from stompkit.server.settings.toml import Document
 
-__all__ = ["check_admin", "is_local", "is_loopback", "read_token"]
+__all__ = ["check_admin", "read_token"]
 
 _SHORTEST_TOKEN: Final = 16
 _COLON: Final = re.compile(r"(?<!\\):")
@@ -19,9 +20,6 @@ _COLON: Final = re.compile(r"(?<!\\):")
 
 def check_admin(admin: AdminSettings, document: Document) -> None:
     """Note in the document what is wrong."""
-    # Both import each other's settings.
-    from stompkit.server.settings.checks import check_endpoint
-
     for number, description in enumerate(admin.endpoints, 1):
         try:
             check_endpoint(description)
@@ -41,27 +39,6 @@ def check_admin(admin: AdminSettings, document: Document) -> None:
             document.add(("admin", "token_file"), f"{error.filename}: {error.strerror}")
         except ValueError as error:
             document.add(("admin", "token_file"), str(error))
-
-
-def is_local(description: str) -> bool:
-    """Whether only this machine can reach an endpoint, as far as its description says so."""
-    kind, *arguments = [part.replace("\\", "") for part in _COLON.split(description)]
-    if kind == "unix":
-        return True
-    if kind not in ("tcp", "tcp6", "ssl", "stomps"):
-        return False
-    named = dict(each.split("=", 1) for each in arguments if "=" in each)
-    return is_loopback(named.get("interface", ""))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is that of this machine and cannot be another's."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_token(path: str) -> bytes:

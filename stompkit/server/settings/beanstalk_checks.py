@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.names import Kind, Pattern
-from stompkit.server.listen.endpoints import arguments_of
+from stompkit.server.settings.endpoint_checks import check_endpoint, is_local
 from stompkit.server.settings.toml import Document
 
 if TYPE_CHECKING:
     from stompkit.server.settings.process import Settings
 
-__all__ = ["check_beanstalk", "is_local"]
+__all__ = ["check_beanstalk"]
 
 
 def check_beanstalk(settings: Settings, document: Document) -> None:
     """Note in the document what is wrong."""
-    # Here, since that module asks for this one.
-    from stompkit.server.settings.checks import check_endpoint
-
     beanstalk, table = settings.beanstalk, "beanstalk"
     for number, description in enumerate(beanstalk.endpoints, 1):
         try:
@@ -50,17 +46,3 @@ def check_beanstalk(settings: Settings, document: Document) -> None:
             "clients of beanstalkd have no login, and no right is asked for what they do: list the"
             ' tubes that they may use, tubes = ["jobs.>"], say',
         )
-
-
-def is_local(description: str) -> bool:
-    """Whether an endpoint can be told to be reachable from this machine only."""
-    kind, arguments = arguments_of(description)
-    if kind == "unix":
-        return True
-    if kind not in ("tcp", "tcp6"):
-        return False
-    interface = arguments.get("interface", "")
-    try:
-        return interface == "localhost" or ip_address(interface).is_loopback
-    except ValueError:
-        return False

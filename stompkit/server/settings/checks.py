@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from twisted.internet.endpoints import serverFromString
-
 from stompkit.frames import Limits
 from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.names import Kind, Pattern, is_pattern, kind_of
@@ -20,12 +18,13 @@ from stompkit.server.login.rights import RightsAuthoriser
 from stompkit.server.settings.admin_checks import check_admin
 from stompkit.server.settings.beanstalk_checks import check_beanstalk
 from stompkit.server.settings.broker import BrokerConfig, DestinationConfig, Policy
+from stompkit.server.settings.endpoint_checks import check_endpoint
 from stompkit.server.settings.toml import Document, Place
 
 if TYPE_CHECKING:
     from stompkit.server.settings.process import AuthSettings, Settings, StoreSettings
 
-__all__ = ["check", "check_endpoint", "check_sync", "check_wsproto"]
+__all__ = ["check", "check_sync", "check_wsproto"]
 
 #: The longest interval between heart-beats that a client can be told, in milliseconds.
 _LONGEST_MS: Final = 2**31 - 1
@@ -286,27 +285,6 @@ def check_wsproto() -> None:
         raise ImportError(
             "STOMP over WebSocket needs wsproto: pip install 'stompkit[websocket]'"
         ) from None
-
-
-def check_endpoint(description: str) -> None:
-    """Raise ValueError for what does not describe an endpoint to listen on."""
-    from twisted.internet import reactor
-
-    inner = description.removeprefix(PROXIED)
-    if inner.startswith("systemd:"):
-        # It can be told only where systemd has started the process.
-        return
-    begin = f"can't listen on {description}: "
-    try:
-        serverFromString(reactor, inner)  # type: ignore[no-untyped-call]  # Twisted's
-    except OSError as error:
-        raise ValueError(f"{begin}{error.filename}: {error.strerror}") from error
-    except ImportError as error:
-        is_tls = error.name == "OpenSSL"
-        what = "TLS needs pyOpenSSL: pip install 'stompkit[tls]'" if is_tls else error
-        raise ValueError(f"{begin}{what}") from error
-    except Exception as error:
-        raise ValueError(f"{begin}{error}") from error
 
 
 def _check_auth(auth: AuthSettings, document: Document) -> None:

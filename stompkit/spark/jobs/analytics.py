@@ -21,8 +21,8 @@ from stompkit.spark.fence import Span
 from stompkit.spark.jobs._counting import Counted, counted, query
 from stompkit.spark.jobs._report import made_report
 from stompkit.spark.jobs._results import Mark, Results
+from stompkit.spark.jobs._work import Done
 from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, seconds
-from stompkit.spark.jobs.work import Done
 from stompkit.spool import SpoolProblem, SpoolReader
 
 __all__ = ["Analytics", "report_of", "results_of"]

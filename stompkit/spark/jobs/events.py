@@ -16,8 +16,8 @@ from stompkit.spark._states import Problem
 from stompkit.spark.eventstore import SparkEventStore
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
+from stompkit.spark.jobs._work import Done
 from stompkit.spark.jobs.settings import PipelineProblem, PipelineSettings, life
-from stompkit.spark.jobs.work import Done
 from stompkit.spark.targets.parquet import ParquetTarget
 
 __all__ = ["Events"]

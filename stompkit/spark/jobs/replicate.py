@@ -17,13 +17,13 @@ from stompkit.spark.apply import apply_changes
 from stompkit.spark.fence import Span
 from stompkit.spark.jobs._letters import Letters, Marks, NotSent, beyond
 from stompkit.spark.jobs._words import in_words_of_the_file
+from stompkit.spark.jobs._work import Done
 from stompkit.spark.jobs.settings import (
     PipelineProblem,
     PipelineSettings,
     TargetSettings,
     life,
 )
-from stompkit.spark.jobs.work import Done
 from stompkit.spark.targets import open_target
 from stompkit.spark.targets._files import FileTarget
 from stompkit.spark.targets._pipeline_tables import PipelineTables

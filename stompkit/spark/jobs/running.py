@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -29,6 +29,7 @@ from stompkit.spark.jobs._behind import Beginning, beginning
 from stompkit.spark.jobs._checkpoint import Checkpoint, Offset
 from stompkit.spark.jobs._job_lock import alone
 from stompkit.spark.jobs._source import stream
+from stompkit.spark.jobs.progress import Progress
 from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSettings, seconds
 from stompkit.spark.jobs.work import Aggregating, Work, work_of
 from stompkit.spark.session import spark_session
@@ -53,28 +54,6 @@ _NOTED_S: Final = 10.0
 #: What processes of Spark's have failed with is in the middle of what Spark says.
 _OURS: Final = re.compile(r"^stompkit\.[\w.]+: (.+)$", re.MULTILINE)
 _LAST: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is."""
-
-    phase: Literal["starting", "running", "ended", "failed"] = "starting"
-    #: The number of the last batch that is done.
-    batch: int | None = None
-    #: Batches, and changes that were new, since the job was started.
-    batches: int = 0
-    changes: int = 0
-    dead_letters: int = 0
-    #: Changes that came too late to be counted, and how often a batch was tried again.
-    late: int = 0
-    retries: int = 0
-    #: How many of the changes there were in a second, in the last batch.
-    rate: float = 0.0
-    #: Messages of the spool that are still to be read.
-    lag: int | None = None
-    #: Why a batch is tried again and again, as long as that is so.
-    problem: str = ""
 
 
 class _Stopping(Exception):

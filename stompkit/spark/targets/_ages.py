@@ -19,7 +19,7 @@ from stompkit.spark.targets._pipeline_tables import PipelineTables
 from stompkit.spark.targets.base import Job
 
 if TYPE_CHECKING:
-    from stompkit.spark.targets._direct import Tally
+    from stompkit.spark.targets._tally import Tally
 
 __all__ = ["Ages"]
 

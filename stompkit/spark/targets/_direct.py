@@ -11,7 +11,6 @@ import msgspec
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from stompkit.replication.sinks import ApplyProblem
 from stompkit.replication.sinks.sql import SinkUnavailable
 from stompkit.replication.sinks.sql.parts import Rejected, Stale
 from stompkit.spark._collapse import Collapse
@@ -19,13 +18,14 @@ from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.targets._ages import Ages
 from stompkit.spark.targets._history import HISTORY_COLUMNS, History
 from stompkit.spark.targets._plan import Plan
+from stompkit.spark.targets._tally import Tally
 from stompkit.spark.targets._widen import made_anew, narrow, other_kinds, statement_of, told
 from stompkit.spark.targets.base import Committed, Job, Lacking
 
 if TYPE_CHECKING:
     from stompkit.spark.targets._session import Session
 
-__all__ = ["Lacks", "Tally", "apply", "problems_of"]
+__all__ = ["Lacks", "apply", "problems_of"]
 
 Rules = Callable[[str, str], TableRules]
 
@@ -37,39 +37,6 @@ class Lacks(Exception):
         """Keep what is lacking."""
         super().__init__(lacking)
         self.lacking = lacking
-
-
-class Tally:
-    """Counts what is done, and keeps what can't be."""
-
-    def __init__(self, job: Job) -> None:
-        """Begin with nothing."""
-        self._job = job
-        self.written = 0
-        self.deleted = 0
-        self.conflicts = 0
-        self.problems: list[Problem] = []
-
-    def refuse(self, problems: Iterable[Problem]) -> None:
-        """Keep changes for the dead letters, or stop because of them."""
-        for problem in problems:
-            if not self._job.dead_letters:
-                raise ApplyProblem(str(problem))
-            self.problems.append(problem)
-
-    def count(self, plan: Plan) -> None:
-        """Count what a plan has done."""
-        for op in plan.ops:
-            if op.kind in ("delete", "delete_one"):
-                self.deleted += op.count
-            else:
-                self.written += op.count
-
-    def done(self, connection: Connection, session: Session) -> Committed:
-        """Write the dead letters, and tell what is done."""
-        job = self._job
-        letters = session.books.bury(connection, job.pipeline, job.spool, self.problems)
-        return Committed(self.written, self.deleted, letters, self.conflicts)
 
 
 def apply(

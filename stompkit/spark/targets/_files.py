@@ -21,11 +21,12 @@ from stompkit.spark._collapse import Collapse
 from stompkit.spark._states import Problem, Step, TableRules
 from stompkit.spark.fence import Fence, beyond, moved, ranges_of
 from stompkit.spark.targets._arrow import BACKEND, arrow_type, described, field_of
-from stompkit.spark.targets._direct import Tally, problems_of
+from stompkit.spark.targets._direct import problems_of
 from stompkit.spark.targets._plan import Op, Plan
 from stompkit.spark.targets._rewrite import File, Rewrite
 from stompkit.spark.targets._row_changeset import RowChangeset, moved_keys
 from stompkit.spark.targets._session import Session
+from stompkit.spark.targets._tally import Tally
 from stompkit.spark.targets._widen import made_anew, other_kinds
 from stompkit.spark.targets.base import (
     Committed,

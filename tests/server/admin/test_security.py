@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stompkit.server.settings.process import SettingsError, parse_settings
+from stompkit.server.settings.reading import SettingsError, parse_settings
 from stompkit.testing import LaunchConfig, launch
 from stompkit.testing.client import BrokerSaidError
 from tests.server.admin.asking import DEADLINE_S, Asker

@@ -11,7 +11,7 @@ from typing import Any
 import greenstalk
 import pytest
 
-from stompkit.server.settings.process import SettingsError, parse_settings
+from stompkit.server.settings.reading import SettingsError, parse_settings
 from tests.server.processes import (
     LOOPBACK,
     TWIST,

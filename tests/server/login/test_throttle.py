@@ -22,7 +22,7 @@ from stompkit.server.login.limited_authenticator import Decided, LimitedAuthenti
 from stompkit.server.login.login_limiter import LoginLimiter, Outcome
 from stompkit.server.login.password_files import Cost, HashedPasswordFile, hash_passcode
 from stompkit.server.settings.login_limiter import ThrottleSettings
-from stompkit.server.settings.process import SettingsError, parse_settings
+from stompkit.server.settings.reading import SettingsError, parse_settings
 from stompkit.testing.memory import MemoryBroker, MemoryClient
 from tests.server.admin.asking import Asker
 from tests.server.processes import LOOPBACK, TWIST, Client, announced, processes

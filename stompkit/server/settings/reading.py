@@ -1,0 +1,90 @@
+"""Read the settings of a broker process, and check them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from stompkit.server.settings.checks import check
+from stompkit.server.settings.decoding import Decoder
+from stompkit.server.settings.process import Settings
+from stompkit.server.settings.schema import fields, table_of, tables_of
+from stompkit.server.settings.toml import Document, Place, SettingsError, nested, parse
+
+__all__ = ["SettingsError", "merged", "parse_settings", "read_settings"]
+
+
+def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read a file; ``overrides`` are tables like those of the file, and stand over them.
+
+    Raises :class:`SettingsError` with all that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError([f"{path}: can't be read: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise SettingsError([f"{path}: not UTF-8, as TOML has to be"]) from None
+    return parse_settings(text, str(path), overrides)
+
+
+def parse_settings(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Read a file's text, as :func:`read_settings` does; ``name`` is that of the file."""
+    document = parse(text, name)
+    try:
+        document.tables = merged(document.tables, overrides or {})
+        settings = _decoded(document)
+        if settings is not None:
+            check(settings, document)
+        problems = document.problems
+    except RecursionError:
+        raise nested(name) from None
+    if problems:
+        raise SettingsError(problems)
+    assert settings is not None  # or there were problems
+    return settings
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables with what others say of the same keys over it."""
+    both = dict(below)
+    for key, value in above.items():
+        known = both.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping):
+            both[key] = merged(known, value)
+        else:
+            both[key] = value
+    return both
+
+
+def _decoded(document: Document) -> Settings | None:
+    decoder = Decoder(document, owners=_owners(), elsewhere=_ELSEWHERE)
+    settings: Settings | None = decoder.table(Settings)
+    return settings
+
+
+#: What the structs have, and the file says elsewhere.
+_ELSEWHERE: Final[dict[Place, str]] = {
+    ("broker", "destinations"): "write a [[destination]] table for each"
+}
+
+
+def _owners() -> dict[str, list[str]]:
+    """The keys of every table, by how its header is written."""
+    keys: dict[str, list[str]] = {}
+
+    def add(cls: type, name: str, header: str) -> None:
+        keys[header] = [each.name for each in fields(cls)]
+        for each in fields(cls):
+            inner = table_of(each.hint)
+            if inner is not None:
+                add(inner, f"{name}.{each.name}", f"[{name}.{each.name}]")
+
+    for table in fields(Settings):
+        single, several = table_of(table.hint), tables_of(table.hint)
+        if single is not None:
+            add(single, table.name, f"[{table.name}]")
+        elif several is not None:
+            add(several, table.name, f"[[{table.name}]]")
+    return keys

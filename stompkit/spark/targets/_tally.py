@@ -1,0 +1,51 @@
+"""Counts of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from stompkit.replication.sinks import ApplyProblem
+from stompkit.spark._states import Problem
+from stompkit.spark.targets._plan import Plan
+from stompkit.spark.targets.base import Committed, Job
+
+if TYPE_CHECKING:
+    from stompkit.spark.targets._session import Session
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Counts what is done, and keeps what can't be."""
+
+    def __init__(self, job: Job) -> None:
+        """Begin with nothing."""
+        self._job = job
+        self.written = 0
+        self.deleted = 0
+        self.conflicts = 0
+        self.problems: list[Problem] = []
+
+    def refuse(self, problems: Iterable[Problem]) -> None:
+        """Keep changes for the dead letters, or stop because of them."""
+        for problem in problems:
+            if not self._job.dead_letters:
+                raise ApplyProblem(str(problem))
+            self.problems.append(problem)
+
+    def count(self, plan: Plan) -> None:
+        """Count what a plan has done."""
+        for op in plan.ops:
+            if op.kind in ("delete", "delete_one"):
+                self.deleted += op.count
+            else:
+                self.written += op.count
+
+    def done(self, connection: Connection, session: Session) -> Committed:
+        """Write the dead letters, and tell what is done."""
+        job = self._job
+        letters = session.books.bury(connection, job.pipeline, job.spool, self.problems)
+        return Committed(self.written, self.deleted, letters, self.conflicts)

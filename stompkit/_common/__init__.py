@@ -1,4 +1,4 @@
-"""What several packages need, and that is no part of the public API."""
+"""Internal helpers shared by several packages; not part of the public API."""
 
 from stompkit._common.peers import (
     LOOK_S,

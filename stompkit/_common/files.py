@@ -22,9 +22,9 @@ __all__ = [
     "write_atomically",
 ]
 
-#: Interval in seconds at which a lock is tried while another process holds it.
+#: Interval in seconds between two attempts to take a lock that another process holds.
 _RETRY_S: Final = 0.05
-#: How long in seconds a process that asks whether a file is locked may be in the way.
+#: Time in seconds for which a process that only checks a lock may hold it.
 GRACE_S: Final = 0.5
 #: Maximum length in bytes of the line that names the holder of a lock.
 _MAX_HOLDER_BYTES: Final = 512
@@ -107,8 +107,8 @@ class LockedError(Exception):
 class FileLock:
     """A lock of the operating system (``flock``) on a file that names its holder.
 
-    It ends with its process, whatever ends that. Each object excludes all others, those of the
-    same process included. The folder of the file has to exist.
+    The lock ends with the process, however the process ends. Each object excludes all others,
+    including those of the same process. The folder of the file must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -185,7 +185,7 @@ class FileLock:
             except BaseException:
                 os.close(descriptor)
                 raise
-            # Somebody removed the file meanwhile: others would lock another one.
+            # Another process removed the file meanwhile: others would lock a different one.
             os.close(descriptor)
 
     def _is_current(self, descriptor: int) -> bool:
@@ -196,10 +196,10 @@ class FileLock:
 
 
 def is_locked(path: Path) -> bool:
-    """Return True if a process holds the lock of that file; it is not disturbed."""
+    """Return True if a process holds the lock of that file, without disturbing the holder."""
     try:
         with open(path, "rb") as file:
-            # A shared lock does not keep others from asking at the same time.
+            # A shared lock lets other processes check the file at the same time.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

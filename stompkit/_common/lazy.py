@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for."""
+"""Import names of a package on first access."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["imported"]
 
 
 def imported(package: str, modules: Mapping[str, str], name: str) -> Any:
-    """Return a name of a package, for its ``__getattr__``; *modules* says where in it each is.
+    """Return a name of a package, for its ``__getattr__``; *modules* maps names to modules.
 
-    It is imported once. Raises AttributeError for a name that is not among them.
+    The module is imported once. Raises AttributeError for an unknown name.
     """
     if name not in modules:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

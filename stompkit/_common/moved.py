@@ -38,6 +38,6 @@ class _Finder(MetaPathFinder, Loader):
         return spec_from_loader(name, self) if name.startswith(f"{self._old}.") else None
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system takes what stands here when this has returned.
+        # The import system uses the module found here after this call returns.
         name = module.__name__
         sys.modules[name] = import_module(self._new + name.removeprefix(self._old))

@@ -1,8 +1,8 @@
 """Deadlines that a peer meets by sending something.
 
-A timer says that time has passed in this process. It does not say that the peer was silent: where
-the process was stopped or busy, what the peer sent in time is still in the kernel. So a deadline is
-judged only after that has been read.
+A timer measures time in this process. It does not prove that the peer was silent. If the process
+was stopped or busy, data that the peer sent in time is still in the kernel. A deadline is therefore
+checked only after that data has been read.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final, Protocol
 
 __all__ = ["LOOK_S", "MOST_GRACE_S", "Clock", "PeerDeadline", "can_write", "has_unread"]
 
-#: Seconds between two looks at a peer whose octets wait to be handled.
+#: Interval in seconds between two checks of a peer whose bytes wait to be handled.
 LOOK_S: Final = 0.05
-#: Seconds that a peer gets at most over its deadline in that way.
+#: Maximum time in seconds by which a deadline is extended for that reason.
 MOST_GRACE_S: Final = 5.0
 
 
 class _Timer(Protocol):
-    """A call that will happen; what ``callLater`` of a reactor gives."""
+    """A scheduled call, as returned by ``callLater`` of a reactor."""
 
     def cancel(self) -> None: ...
     def active(self) -> bool: ...
@@ -34,7 +34,7 @@ class Clock(Protocol):
 
 
 def has_unread(transport: object) -> bool:
-    """Return whether octets of the peer, or the end of its stream, wait in the kernel.
+    """Return True if bytes of the peer, or the end of its stream, wait in the kernel.
 
     A transport without a descriptor, as in a test, has none.
     """
@@ -42,7 +42,7 @@ def has_unread(transport: object) -> bool:
 
 
 def can_write(transport: object) -> bool:
-    """Return whether the kernel takes octets for the peer now."""
+    """Return True if the kernel accepts bytes for the peer now."""
     return _is_ready(transport, select.POLLOUT)
 
 
@@ -57,15 +57,15 @@ def _is_ready(transport: object, event: int) -> bool:
 
 
 class PeerDeadline:
-    """Calls a function when a peer's time is over, and nothing that it sent waits to be handled.
+    """Calls a function when a peer's deadline passes and none of its bytes wait to be handled.
 
-    A peer whose octets wait has until they are handled, but no more than some seconds.
+    While bytes of the peer wait, the deadline is extended, by at most :data:`MOST_GRACE_S`.
     """
 
     def __init__(
         self, clock: Clock, has_input: Callable[[], bool], call: Callable[[], object]
     ) -> None:
-        """Make a deadline that is not set; ``has_input`` says whether octets wait."""
+        """Create a deadline that is not set; ``has_input`` returns True if bytes wait."""
         self._clock = clock
         self._has_input = has_input
         self._call = call
@@ -73,19 +73,19 @@ class PeerDeadline:
         self._due = 0.0
 
     def start(self, delay_s: float) -> None:
-        """Give the peer so many seconds, in place of what is left of others."""
+        """Start or restart the deadline, *delay_s* seconds from now."""
         self.cancel()
         self._due = self._clock.seconds() + delay_s
         self._timer = self._clock.callLater(delay_s, self._on_time)
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the deadline."""
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
 
     def active(self) -> bool:
-        """Return whether the deadline is set and has not passed."""
+        """Return True if the deadline is set and has not passed."""
         return self._timer is not None and self._timer.active()
 
     def _on_time(self) -> None:

@@ -11,7 +11,7 @@ _MAX_DOUBLINGS: Final = 60
 
 
 def delay_s(failures: int, initial_s: float, max_s: float) -> float:
-    """Return the delay in seconds after that many failures in a row.
+    """Return the delay in seconds after *failures* failures in a row.
 
     It is *initial_s* after the first failure, twice as long after each further one, and at most
     *max_s*.

@@ -14,7 +14,7 @@ __all__ = ["SecretError", "first_line", "mask", "mask_url", "resolve"]
 _MASK: Final = "***"
 #: Names of parameters whose values are secrets.
 _KEYS: Final = r"(?:passw\w*|passcode|secret|token|key)"
-#: A secret of at least this many characters, not all of them letters, is masked wherever it stands.
+#: A secret of at least this many characters, not all of them letters, is masked everywhere.
 _DISTINCT: Final = 6
 #: ``HOST``, ``HOST:PORT`` and several of them: not a part of a login.
 _HOSTS: Final = re.compile(
@@ -23,7 +23,7 @@ _HOSTS: Final = re.compile(
 
 
 class SecretError(ValueError):
-    """A value cannot be read from the place that was named; the text says why."""
+    """A value cannot be read from the given source; the message says why."""
 
 
 def resolve(text: str) -> str:

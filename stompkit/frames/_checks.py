@@ -1,4 +1,4 @@
-"""What a decoder refuses: what breaks a limit, and what stands where it may not."""
+"""Limits and placement rules that a decoder enforces."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ BODYLESS: Final = frozenset(name for name, row in COMMANDS.items() if not row.bo
 
 _NUL: Final = 0
 _LF: Final = 10
-#: More digits than any body that fits in a machine's address space.
+#: Maximum number of digits in a length: more than any body in a machine's address space has.
 _MOST_DIGITS: Final = 19
 _TOO_LONG: Final = "header-too-large"
 _LONGEST_COMMAND: Final = max(map(len, COMMANDS))
 
 
 class Checks:
-    """The rules for what is read: those of one version, or of the handshake, with their limits.
+    """The rules and limits for input of one version, or of the handshake.
 
-    Whatever breaks them raises :class:`RemoteProtocolError`. Nothing of the stream is kept here.
+    Input that breaks them raises :class:`RemoteProtocolError`. The object keeps no state of the
+    stream.
     """
 
     __slots__ = (
@@ -45,7 +46,7 @@ class Checks:
     def __init__(
         self, version: Version | None, limits: Limits | None, tolerance: Tolerance
     ) -> None:
-        """Choose the limits if none are given, by whether this is the handshake."""
+        """Use the given limits, or the default ones of the handshake or the session."""
         self.version = version
         self.tolerance = tolerance
         if limits is None:
@@ -53,20 +54,20 @@ class Checks:
         self.limits = limits
         self.max_body = limits.max_body_bytes
         self.max_frame = limits.max_frame_bytes
-        #: Whether lines may end in CR LF.
+        #: True if lines may end in CR LF.
         self.crlf = version in (None, "1.2") or bool(tolerance & Tolerance.CRLF)
-        #: A head no longer than this can't break a limit: a header line has two octets at least,
-        #: and a command that is too long is none that there is.
+        #: A head up to this size cannot break a limit. A header line has at least two bytes, and no
+        #: known command exceeds its limit.
         self.small_head = min(
             limits.max_header_line_bytes, 2 * limits.max_headers, limits.max_frame_bytes - 2
         )
         if limits.max_command_bytes < _LONGEST_COMMAND:
             self.small_head = 0
-        #: Nor can a line, be it a command or a header, that is no longer than this.
+        #: A line, command or header, up to this size cannot break a limit.
         self.small_line = min(limits.max_command_bytes, limits.max_header_line_bytes)
 
     def parsed(self, head: bytes) -> Head:
-        """Parse a complete head; a broken limit goes before whatever else is wrong."""
+        """Parse a complete head; a broken limit is reported before any other error."""
         if len(head) > self.small_head:
             self.check_head(head)
         try:
@@ -86,7 +87,10 @@ class Checks:
     def broken_limit(
         self, lines: Sequence[bytes | bytearray], before: int
     ) -> tuple[str, str] | None:
-        """What is wrong with lines of a head that come after ``before`` others, and its code."""
+        """Return the error text and code for lines of a head that follow *before* others.
+
+        Return None if they break no limit.
+        """
         limits = self.limits
         if before + len(lines) > limits.max_headers + 1:
             return f"too many headers: at most {limits.max_headers}", "too-many-headers"
@@ -98,11 +102,14 @@ class Checks:
         return None
 
     def _length(self, line: bytes | bytearray) -> int:
-        """Octets in a line, without the carriage return that belongs to its end."""
+        """Return the number of bytes in a line, without the carriage return of its end."""
         return len(line) - (self.crlf and line.endswith(b"\r"))
 
     def too_large(self, receipt: str | None) -> RemoteProtocolError:
-        """What refuses a frame for its length or that of its body; ``receipt`` is its header."""
+        """Return the error that refuses a frame whose total or body size exceeds its limit.
+
+        ``receipt`` is the frame's ``receipt`` header.
+        """
         limits = self.limits
         when = " before login" if self.version is None else ""
         return refusal(
@@ -113,7 +120,7 @@ class Checks:
         )
 
     def declared(self, headers: dict[str, str]) -> int:
-        """Length of the body by content-length, in octets."""
+        """Return the length of the body in bytes, as given by content-length."""
         value = headers["content-length"]
         if not (value.isascii() and value.isdigit()):
             raise refusal(
@@ -127,10 +134,11 @@ class Checks:
         return length
 
     def ignores_length(self, command: str, headers: dict[str, str]) -> bool:
-        """Whether content-length says nothing in this frame, since it can't have a body.
+        """Return True if content-length is ignored because this command cannot have a body.
 
-        Clients copy it from a MESSAGE into their ACK. To wait for as many octets would swallow
-        the frames behind it, so a frame that must not have a body is refused at once.
+        Some clients copy the header from a MESSAGE into their ACK. Waiting for that many bytes
+        would consume the frames that follow. A frame that must not have a body is therefore refused
+        at once.
         """
         if command not in BODYLESS:
             return False
@@ -157,10 +165,11 @@ class Checks:
         )
 
     def gap_missing(self, data: bytes, start: int, nul: int) -> tuple[int, int]:
-        """Deal with a NUL that comes before the blank line: end of head, start of body.
+        """Return the end of the head and the start of the body for a NUL before the blank line.
 
-        The grammar would allow NUL within a header value, but a receiver could then never tell
-        a missing blank line from a long header; no broker in the field accepts it.
+        The grammar would allow NUL within a header value. A receiver could then never distinguish a
+        missing blank line from a long header; no broker in the field accepts it. Raises
+        RemoteProtocolError unless tolerated.
         """
         if self.tolerance & Tolerance.NO_BLANK_LINE and data[nul - 1] == _LF:
             return nul - 1, nul
@@ -170,7 +179,7 @@ class Checks:
 
 
 def no_blank_line(head: bytes) -> RemoteProtocolError:
-    """What refuses a frame whose head NUL ends."""
+    """Return the error for a frame whose head ends with NUL."""
     return refusal(
         "a NUL octet stands before the blank line that ends the headers",
         "bad-header",
@@ -189,9 +198,9 @@ def check_nul(octet: int, receipt: str | None) -> None:
 
 
 def first_unusual(frames: list[Frame], start: int, usual: dict[str, tuple[str, ...]]) -> int:
-    """The index of the first frame, from one on, that is not of a usual kind; their number if none.
+    """Return the index of the first frame, from *start* on, that is not of a usual kind.
 
-    ``usual`` are commands, with the headers that each needs.
+    Return the number of frames if all are. ``usual`` maps commands to the headers that each needs.
     """
     for index in range(start, len(frames)):
         frame = frames[index]

@@ -1,4 +1,4 @@
-"""The one table of commands: who sends each, what it needs, whether it may have a body."""
+"""The table of commands: the sender, the required headers and whether a body is allowed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _Alternatives = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What the specifications say of one command."""
+    """The rules that the specifications give for one command."""
 
     name: str
     sender: Role
     #: The versions that define it, each with the headers that it requires. An entry of several
     #: names is satisfied by any one of them.
     required: dict[Version, tuple[_Alternatives, ...]]
-    #: Whether the frame may carry a body ("Body"; 1.0 has only the word of each command).
+    #: True if the frame may carry a body ("Body"; 1.0 only describes each command).
     body: bool = False
     #: The method of a session's owner that a frame of this command is handed to.
     handler: str = ""
@@ -62,9 +62,8 @@ def _row(
 
 _C, _S = Role.CLIENT, Role.SERVER
 
-# CONNECT's own headers are left to the session: what a missing accept-version means depends on
-# it, and host is required of clients only where the server is not told by accept-version that
-# the client knows no better.
+# The session checks CONNECT's own headers. The meaning of a missing accept-version depends on the
+# session. A client must send host only if its accept-version includes a version above 1.0.
 COMMANDS: Final[dict[str, Command]] = {
     row.name: row
     for row in (

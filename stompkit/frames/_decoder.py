@@ -1,4 +1,4 @@
-"""From octets, in whatever pieces they arrive, to frames."""
+"""Decode a byte stream, split at any point, into frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stompkit.frames._head_template import HeadTemplate, likeness
 
 __all__ = ["FrameDecoder"]
 
-#: So many heads that are like no other, and only every so manieth is noted any more.
+#: After this many consecutive cache misses, only every Nth head is cached.
 _FUTILE: Final = 32
 _NUL: Final = 0
 _LF: Final = 10
@@ -22,17 +22,17 @@ _CR: Final = 13
 
 @final
 class FrameDecoder:
-    """Turns a stream of octets into frames; any chunking gives the same frames.
+    """Decodes a byte stream into frames; any chunking gives the same frames.
 
     With ``version=None`` the decoder is in the *handshake*: it reads CONNECT or CONNECTED, whose
-    line ends and escapes do not depend on the version, and hands out one frame at a time, so
-    that :meth:`negotiated` can be called before the octets behind it are read.
+    line ends and escapes do not depend on the version. It then returns one frame at a time, so that
+    :meth:`negotiated` can be called before the bytes after it are read.
 
     ``limits`` defaults to :data:`BEFORE_LOGIN` in the handshake and :data:`AFTER_LOGIN` later.
-    ``tolerance`` names the departures from the specification that are let pass.
+    ``tolerance`` names the accepted departures from the specification.
 
-    The time taken is linear in the octets fed, whatever their chunking, and the memory held is
-    bounded by ``limits.max_frame_bytes`` and the chunk fed last.
+    Decoding time is linear in the number of bytes fed, whatever their chunking. The memory held is
+    bounded by ``limits.max_frame_bytes`` plus the last chunk fed.
     """
 
     __slots__ = (
@@ -58,19 +58,20 @@ class FrameDecoder:
         limits: Limits | None = None,
         tolerance: Tolerance = Tolerance.NONE,
     ) -> None:
-        """Start at a frame's beginning."""
+        """Start at the beginning of a frame."""
         self._error: RemoteProtocolError | None = None
         self._pending = bytearray()
         #: Line ends seen between frames so far: heart-beats, mostly.
         self.eols = 0
         self._checks = Checks(version, limits, tolerance)
-        #: Heads of complete frames, by their first octets: most peers repeat themselves.
+        #: Templates of the heads of complete frames, by their first byte: most peers repeat
+        #: themselves.
         self._known: dict[int, HeadTemplate] = {}
         self._misses = 0  # heads since the last that was like another
         self._forget_progress()
 
     def _forget_progress(self) -> None:
-        """Start afresh with the first octet that is pending."""
+        """Reset the progress to the first pending byte."""
         self._searched = 0  # octets already searched for what comes next
         self._lines = 0  # line ends among them, while the head is not complete
         self._line_start = 0  # where the line that is not complete begins
@@ -86,22 +87,21 @@ class FrameDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """Octets held back because the frame that they begin is not complete."""
+        """Number of bytes held back because their frame is incomplete."""
         return len(self._pending)
 
     def negotiated(self, version: Version, limits: Limits | None = None) -> None:
-        """End the handshake: what follows is read by the rules of ``version``."""
+        """End the handshake; later bytes are read by the rules of ``version``."""
         self._checks = Checks(version, limits, self._checks.tolerance)
         self._known.clear()
         self._forget_progress()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take octets from the peer and return the frames that are complete with them.
+        """Return the frames completed by *data*.
 
-        Octets that the grammar does not allow raise :class:`RemoteProtocolError`. Frames that
-        were complete before them are returned first, and the error is raised by the next call;
-        so call again with ``b""`` until the list is empty. After an error every call raises it
-        again.
+        Bytes that the grammar does not allow raise :class:`RemoteProtocolError`. Frames that were
+        complete before them are returned first, and the next call raises the error. Therefore call
+        again with ``b""`` until the list is empty. After an error every call raises it again.
         """
         if self._error is not None:
             raise self._error
@@ -128,7 +128,7 @@ class FrameDecoder:
         return frames
 
     def eof(self) -> None:
-        """Say that the peer has closed; raises :class:`RemoteProtocolError` inside a frame."""
+        """Signal the end of the stream; raises :class:`RemoteProtocolError` inside a frame."""
         if self._error is not None:
             raise self._error
         begun = len(self._pending.lstrip(b"\r\n"))
@@ -182,7 +182,7 @@ class FrameDecoder:
             try:
                 command, headers, repeated = parse_head(head, version, tolerance)
             except RemoteProtocolError:
-                # A broken limit goes first, as where the head comes slowly.
+                # Report a broken limit first, as for a head that arrives slowly.
                 checks.check_head(head)
                 raise
             end = nul
@@ -216,9 +216,9 @@ class FrameDecoder:
         return start
 
     def _take_alike(self, data: bytes, start: int, like: HeadTemplate, frames: list[Frame]) -> int:
-        """Append the frame at ``start`` if its head is like another; gives its end, or else 0.
+        """Append the frame at ``start`` if its head matches a template; return its end, or 0.
 
-        What is out of the ordinary in any way is left to :meth:`_decode`.
+        Anything unusual is left to :meth:`_decode`.
         """
         checks = self._checks
         body_start = like.body_start(data, start)
@@ -246,12 +246,12 @@ class FrameDecoder:
     def _note(
         self, command: str, headers: dict[str, str], head: bytes, length: int, version: Version
     ) -> bytes | None:
-        """Have a head be what others are compared with that begin with the same octet."""
+        """Cache a head as the template for later heads with the same first byte."""
         if len(head) > self._checks.small_head:
             return None
         self._misses += 1
         if self._misses > _FUTILE and self._misses % _FUTILE:
-            # No two heads of this peer are alike.
+            # No two heads of this peer match.
             return None
         like = likeness(command, headers, head, length, version)
         if like is None:
@@ -260,7 +260,10 @@ class FrameDecoder:
         return head
 
     def _skip(self, data: bytes, start: int) -> int:
-        """Octets to skip at ``start``, where no frame begins; 0 if more are needed to tell."""
+        """Return the number of bytes to skip at ``start``, where no frame begins.
+
+        Return 0 if more bytes are needed to decide.
+        """
         if data[start] == _NUL:
             if not self._checks.tolerance & Tolerance.EXTRA_NUL:
                 raise refusal("a NUL octet stands between frames", "bad-frame-start")
@@ -272,11 +275,11 @@ class FrameDecoder:
         self.eols += 1
         return 2
 
-    # The slow path: the one frame that is not complete yet. It never goes back over octets that
-    # it has seen, and it enforces the limits before the frame is complete.
+    # The slow path: the one incomplete frame. It never scans bytes twice, and it enforces the
+    # limits before the frame is complete.
 
     def _ready(self) -> bool:
-        """Whether ``_decode`` can get further with the pending octets."""
+        """Return True if ``_decode`` can make progress with the pending bytes."""
         if self._need or self._body_start:
             return self._find_end()
         if self._pending[0] in (_LF, _CR, _NUL):
@@ -284,7 +287,7 @@ class FrameDecoder:
         return self._find_body() and self._find_end()
 
     def _find_body(self) -> bool:
-        """Look for the blank line; false while it has not come."""
+        """Search for the blank line; return False while it has not arrived."""
         pending, searched, checks = self._pending, self._searched, self._checks
         nul = pending.find(b"\0", searched)
         limit = nul if nul >= 0 else len(pending)
@@ -334,7 +337,7 @@ class FrameDecoder:
             raise checks.too_large(receipt_in(pending[: self._line_start]))
 
     def _find_end(self) -> bool:
-        """Look for the NUL that ends the frame whose head is complete."""
+        """Search for the NUL that ends the frame whose head is complete."""
         pending = self._pending
         if self._need:
             if len(pending) < self._need:
@@ -351,7 +354,7 @@ class FrameDecoder:
         return nul >= 0
 
     def _finish(self, frame: Frame, frames: list[Frame]) -> bytes:
-        """Append the frame whose end has come, and return the octets behind it."""
+        """Append the completed frame, and return the bytes after it."""
         with memoryview(self._pending) as pending:
             frame.body = bytes(pending[self._body_start : self._need - 1])
             rest = bytes(pending[self._need :])
@@ -362,7 +365,7 @@ class FrameDecoder:
 
 
 def _earlier_gap(data: bytes | bytearray, start: int, end: int, gap: int) -> tuple[int, int]:
-    """Find the first blank line, given the first one that has no carriage return (or -1)."""
+    """Find the first blank line, given the first one without a carriage return (or -1)."""
     other = data.find(b"\n\r\n", start, end if gap < 0 else gap + 1)
     if other >= 0:
         return other, other + 3

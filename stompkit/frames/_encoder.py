@@ -1,4 +1,4 @@
-"""From frames to octets."""
+"""Encode frames as bytes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _with_length(text: str, frame: Frame, tolerance: Tolerance) -> str:
 
 
 def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
-    """Header lines of which at least one needs escapes, or can't be sent."""
+    """Return the header lines when at least one needs escapes or cannot be sent."""
     if "" in frame.headers:
         raise LocalProtocolError("a header name must not be empty")
     handshake = frame.command in UNESCAPED_COMMANDS
@@ -92,7 +92,7 @@ def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
             raise LocalProtocolError(f"header name {name!a} holds a colon, which can't be escaped")
         if "\n" in name or "\n" in value or "\0" in name or "\0" in value:
             raise _unsendable(name, frame, version)
-        # Which is read as CR LF, on any version.
+        # A receiver reads this as CR LF, in any version.
         if (handshake or version is None) and "\r" in name + value:
             raise LocalProtocolError(f"header {name!a} of {frame.command} holds a carriage return")
     return [f"{name}:{value}" for name, value in frame.items()]
@@ -100,7 +100,7 @@ def _careful_lines(frame: Frame, version: Version | None) -> list[str]:
 
 def _escaped_lines(frame: Frame, version: Version) -> list[str]:
     texts = [text for entry in frame.items() for text in entry]
-    # All at once, with NUL in between: that has no escape, and may be in none of them.
+    # Escape all at once, joined by NUL, which has no escape and may occur in none of them.
     joined = "\0".join(texts)
     if joined.count("\0") != len(texts) - 1:
         names = (name for name, value in frame.items() if "\0" in name + value)

@@ -1,4 +1,4 @@
-"""What can go wrong on a STOMP connection, and what to tell the peer about it."""
+"""Protocol errors on a STOMP connection, and the ERROR frames sent for them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """A request of this program's own that STOMP forbids; nothing was put on the wire."""
+    """A local request that STOMP forbids; nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol; the connection can't be used any further.
+    """The peer broke the protocol; the connection cannot be used any further.
 
     ``code`` is a stable, machine-readable word (``bad-escape``, ``missing-header``, ...), the
     value of the ``stompkit-code`` header in ``reply``.  ``reply`` is the ERROR frame that a
@@ -27,7 +27,7 @@ class RemoteProtocolError(ProtocolError):
     """
 
     def __init__(self, message: str, *, code: str, reply: Frame | None = None) -> None:
-        """Keep the sentence for people, the code for programs and the frame for the peer."""
+        """Keep the message for people, the code for programs and the frame for the peer."""
         super().__init__(message)
         self.message = message
         self.code = code

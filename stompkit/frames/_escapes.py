@@ -1,4 +1,4 @@
-"""Header names and values as they are on the wire, and back."""
+"""Escape and unescape header names and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNESCAPES: Final[dict[Version, dict[str, str]]] = {
     "1.1": _UNESCAPES_1_1,
     "1.2": {"\\r": "\r", **_UNESCAPES_1_1},
 }
-#: The backslash comes first: those that the others bring stay as they are.
+#: The backslash comes first, so that the backslashes added by the others are not escaped again.
 _ESCAPES: Final[dict[Version, list[tuple[str, str]]]] = {
     version: [(plain, sequence) for sequence, plain in reversed(table.items())]
     for version, table in _UNESCAPES.items()
@@ -25,7 +25,7 @@ _SEQUENCE: Final = re.compile(r"\\.?", re.DOTALL)
 
 def escape(text: str, version: Version) -> str:
     """Encode a header name or value for the wire (1.1 and 1.2, "Value Encoding")."""
-    # In few texts there is anything to replace. What is printable has no line ends.
+    # Few texts contain anything to replace. Printable text has no line ends.
     if text.isprintable() and ":" not in text and "\\" not in text:
         return text
     for plain, sequence in _ESCAPES[version]:

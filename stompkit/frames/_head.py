@@ -1,4 +1,4 @@
-"""From the octets before the blank line to a command and its headers."""
+"""Parse the bytes before the blank line into a command and its headers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _pair(line: str) -> tuple[str, str]:
 
 
 def _is_1_0(command: str, headers: dict[str, str], version: Version | None) -> bool:
-    """Whether the peer speaks 1.0; in the handshake, by what its frame does not say."""
+    """Return True if the peer speaks 1.0; in the handshake, if it sends no version header."""
     if version is None and command in UNESCAPED_COMMANDS:
         return headers.keys().isdisjoint(("accept-version", "version"))
     return version == "1.0"
@@ -97,7 +97,7 @@ def _first_wins(pairs: list[tuple[str, str]]) -> tuple[dict[str, str], tuple[tup
 def _escaped(
     lines: list[str], version: Version, tolerance: Tolerance, head: bytes
 ) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
-    """Headers of which at least one holds a backslash."""
+    """Return the headers when at least one contains a backslash."""
     keep = bool(tolerance & Tolerance.UNKNOWN_ESCAPE)
     pairs = []
     for line in lines:
@@ -130,9 +130,9 @@ def _decode_anyway(head: bytes, tolerance: Tolerance, error: UnicodeDecodeError)
 
 
 def _without_cr(text: str, version: Version | None, tolerance: Tolerance) -> str:
-    """Take the carriage returns off line ends where they belong to them.
+    """Remove the carriage returns that belong to line ends.
 
-    1.2 knows no other use of the octet; on 1.0 and 1.1 it is a character like any other.
+    1.2 allows the byte nowhere else; on 1.0 and 1.1 it is an ordinary character.
     """
     strict_1_2 = version == "1.2"
     if not strict_1_2 and version is not None and not tolerance & Tolerance.CRLF:
@@ -150,9 +150,9 @@ def _without_cr(text: str, version: Version | None, tolerance: Tolerance) -> str
 
 
 def receipt_in(head: bytes | bytearray) -> str | None:
-    """Find the receipt that a broken frame asked for, so that the refusal can name it.
+    """Return the receipt that a broken frame asked for, so that the ERROR frame can name it.
 
-    Only a value without escapes: guessing at one in a frame that can't be read helps nobody.
+    Only a value without escapes is returned: a guess about an unreadable frame helps nobody.
     """
     for line in head.split(b"\n")[1:]:
         name, colon, value = line.partition(b":")
@@ -167,7 +167,7 @@ def receipt_in(head: bytes | bytearray) -> str | None:
 
 
 def _shown(text: str) -> str:
-    """Quote what the peer sent: on one line, in ASCII, and no more of it than a reader needs."""
+    """Quote peer input on one line, in ASCII, cut to a readable length."""
     if len(text) > _SHOWN_CHARACTERS:
         text = text[:_SHOWN_CHARACTERS] + "..."
     return ascii(text)

@@ -1,4 +1,4 @@
-"""Heads that differ from one before in nothing but one value, and need not be parsed again."""
+"""Templates of heads: a head that differs in one value only is not parsed again."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from stompkit.frames._grammar import Version
 
 __all__ = ["HeadTemplate", "likeness"]
 
-#: What differs from one frame to the next of peers that otherwise repeat themselves.
+#: The header whose value usually differs between otherwise equal frames of a peer.
 _VARIES: Final = "receipt"
 _VARIES_IN_ANSWERS: Final[dict[Version, str]] = {
     "1.0": "message-id",
     "1.1": "message-id",
     "1.2": "id",
 }
-#: Octets that stand for themselves in every version, wherever they stand in a value.
+#: Bytes that need no escape in any version, anywhere in a value.
 _PLAIN: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./@"
 
 
 class HeadTemplate:
-    """What frames of one kind have in common: all of their heads, or all but one value."""
+    """The common part of frames of one kind: all of their heads, or all but one value."""
 
     __slots__ = ("after", "before", "command", "head", "headers", "length", "value", "varies")
 
     def __init__(
         self, command: str, headers: dict[str, str], head: bytes, length: int, varies: str
     ) -> None:
-        """Take a frame as the model; ``length`` is the declared one of its body, or -1.
+        """Use a frame as the template; ``length`` is its declared body length, or -1.
 
-        ``varies`` is the header whose value may be another one; empty for none.
+        ``varies`` is the header whose value may differ; empty for none.
         """
         self.command = command
         self.headers = headers.copy()
         self.head = head
         self.length = length
         self.varies = varies
-        #: That value in the frame that was looked at last.
+        #: Value of that header in the frame matched last.
         self.value = ""
         self.before, self.after = head + b"\n\n", b""
         if varies:
@@ -45,7 +45,7 @@ class HeadTemplate:
             self.before, self.after = head[:at], b"\n\n" if end < 0 else head[end:] + b"\n\n"
 
     def body_start(self, data: bytes, start: int) -> int:
-        """Where the body begins of the frame at ``start``; 0 if its head is another one."""
+        """Return where the body of the frame at ``start`` begins; 0 if its head does not match."""
         at = start + len(self.before)
         if data[start:at] != self.before:
             return 0
@@ -65,7 +65,7 @@ class HeadTemplate:
 def likeness(
     command: str, headers: dict[str, str], head: bytes, length: int, version: Version
 ) -> HeadTemplate | None:
-    """Make a model of a frame without repeated headers, if its head is as simple as most are."""
+    """Return a template for a frame without repeated headers, or None if its head is not simple."""
     if b"\\" in head or b"\r" in head:
         return None
     answers = command == "ACK" or command == "NACK"

@@ -9,12 +9,12 @@ from stompkit.frames._numbers import parse_number
 
 __all__ = ["HeartBeat", "HeartBeatOffer", "parse_heart_beat"]
 
-#: What one party can do and what it wants, in milliseconds: the two numbers of the header.
+#: Capability and wish of one party, in milliseconds: the two numbers of the header.
 HeartBeatOffer = tuple[int, int]
 
-#: A beat is sent after this share of the interval, so that it arrives in time.
+#: Share of the interval after which a beat is sent, so that it arrives in time.
 _SEND_EARLY: Final = 0.6
-#: The longest interval taken from a peer, in ms: more digits than that are an attack or a slip.
+#: Maximum interval in milliseconds accepted from a peer: a larger one is an attack or a mistake.
 _LONGEST_MS: Final = 2**31 - 1
 _MOST_DIGITS: Final = 19
 
@@ -39,17 +39,17 @@ def parse_heart_beat(value: str | None) -> HeartBeatOffer:
 class HeartBeat:
     """Both directions of one connection: when to send a beat, when the peer is dead.
 
-    Its owner notes octets sent and received in ``last_sent`` and ``last_received``, asks for the
-    next deadline, and when that has come whether a beat must be sent and whether the peer is
-    dead.  ``send_s`` and ``receive_s`` are the intervals in seconds; 0 stands for no beats.
+    The owner records bytes sent and received in ``last_sent`` and ``last_received``. It asks for
+    the next deadline, and then checks :meth:`must_send` and :meth:`is_dead`. ``send_s`` and
+    ``receive_s`` are the intervals in seconds; 0 means no beats.
     """
 
     __slots__ = ("last_received", "last_sent", "receive_s", "send_s", "tolerance")
 
     def __init__(self, now: float, *, tolerance: float = 2.0) -> None:
-        """Start without beats; ``tolerance`` times the interval without octets means death.
+        """Start without beats; a peer silent for ``tolerance`` times the interval is dead.
 
-        The specification leaves the error margin open; a peer that is late by less than a whole
+        The specification leaves the error margin open. A peer that is late by less than a whole
         interval is kept.
         """
         self.send_s = 0.0
@@ -66,7 +66,7 @@ class HeartBeat:
         self.receive_s = _interval_s(theirs[0], ours[1])
 
     def next_deadline(self) -> float | None:
-        """The time at which :meth:`must_send` or :meth:`is_dead` may change, if there are beats."""
+        """Return when :meth:`must_send` or :meth:`is_dead` may change; None without beats."""
         deadlines = []
         if self.send_s:
             deadlines.append(self.last_sent + self.send_s * _SEND_EARLY)
@@ -75,11 +75,11 @@ class HeartBeat:
         return min(deadlines, default=None)
 
     def must_send(self, now: float) -> bool:
-        """Whether a line end has to be sent now."""
+        """Return True if a line end must be sent now."""
         return bool(self.send_s) and now >= self.last_sent + self.send_s * _SEND_EARLY
 
     def is_dead(self, now: float) -> bool:
-        """Whether the peer has been silent for too long."""
+        """Return True if the peer has been silent for too long."""
         return bool(self.receive_s) and now >= self.last_received + self.receive_s * self.tolerance
 
 

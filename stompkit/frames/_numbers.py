@@ -6,10 +6,10 @@ __all__ = ["parse_number"]
 
 
 def parse_number(text: str, most_digits: int) -> int | None:
-    """The number that ASCII digits stand for; ``None`` for any other text.
+    """Return the number that ASCII digits represent; ``None`` for any other text.
 
-    Leading zeros do not count. A number of more than ``most_digits`` other digits is ``None``,
-    too, so that the length of the text does not decide how long this takes.
+    Leading zeros do not count. A number with more than ``most_digits`` other digits also gives
+    ``None``, so that the length of the text does not determine the run time.
     """
     if not (text.isascii() and text.isdigit()):
         return None

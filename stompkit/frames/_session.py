@@ -1,4 +1,4 @@
-"""One STOMP connection: octets in and out, states, negotiation, heart-beats, without any I/O."""
+"""One STOMP connection without I/O: bytes in and out, states, negotiation, heart-beats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Session"]
 
 _CLIENT, _SERVER = Role.CLIENT, Role.SERVER
 
-#: command -> required headers, by version: one look-up on the hot path.
+#: Required headers by version and command: one look-up on the hot path.
 _REQUIRED: Final[dict[Version, dict[str, tuple[tuple[str, ...], ...]]]] = {
     version: {
         row.name: row.required[version] for row in COMMANDS.values() if version in row.required
@@ -33,8 +33,8 @@ _REQUIRED: Final[dict[Version, dict[str, tuple[tuple[str, ...], ...]]]] = {
     for version in VERSIONS
 }
 
-#: The frames that leave a connected session as it is, each with the headers that it needs; all
-#: others, and those with a choice of headers, take the long way.
+#: The frames that keep the state of a connected session, each with its required headers. All
+#: others, and those with alternative headers, take the slow path.
 _USUAL: Final[dict[tuple[Role, Version], dict[str, tuple[str, ...]]]] = {
     (role, version): {
         command: tuple(names[0] for names in _REQUIRED[version][command])
@@ -51,16 +51,16 @@ _USUAL: Final[dict[tuple[Role, Version], dict[str, tuple[str, ...]]]] = {
 class Session:
     """One end of a STOMP connection.
 
-    ``heart_beat`` is what this end can do and what it wants, in milliseconds. ``now`` is always
-    the time in seconds on a clock of the owner's choice that never goes back.
+    ``heart_beat`` holds the intervals that this end offers and wants, in milliseconds. ``now`` is
+    always the time in seconds on a monotonic clock that the owner chooses.
 
-    Octets that arrive after DISCONNECT (at the server) or after ERROR (at either end) are
-    dropped unread.
+    Bytes that arrive after DISCONNECT (at the server) or after ERROR (at either end) are dropped
+    unread.
 
     With ``eol`` a line feed follows the NUL of each frame that is sent.
 
-    A server hands what arrives to :meth:`receive` and answers CONNECT with :meth:`accept`; a
-    client begins with :meth:`connect`. Both use :meth:`send` for every other frame.
+    A server passes input to :meth:`receive` and answers CONNECT with :meth:`accept`; a client
+    begins with :meth:`connect`. Both use :meth:`send` for every other frame.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Session:
     # Receiving.
 
     def receive(self, data: bytes, now: float) -> list[Frame]:
-        """Take octets and return the frames that they complete, checked against the table.
+        """Return the frames that *data* completes, checked against the table of states.
 
         Raises :class:`RemoteProtocolError` as :meth:`FrameDecoder.feed` does: after the frames
-        that came before the error have been returned. So call again with ``b""`` until the list
-        is empty. A CONNECT or CONNECTED frame is returned alone.
+        before the error have been returned. Therefore call again with ``b""`` until the list is
+        empty. A CONNECT or CONNECTED frame is returned alone.
         """
         if data:
             self.heart_beat.last_received = now
@@ -118,8 +118,9 @@ class Session:
         return self._checked(self._decoder.feed(data))
 
     def receive_eof(self) -> None:
-        """Note the end of the stream; raises :class:`RemoteProtocolError` within a frame."""
-        # What a client sent ahead of CONNECTED will never be read: nobody asks if it was complete.
+        """Record the end of the stream; raises :class:`RemoteProtocolError` within a frame."""
+        # Frames that a client sent before CONNECTED are never read: their completeness does not
+        # matter.
         deaf = self._is_deaf() or (self.role is _SERVER and self.state is State.CONNECTING)
         self.state = State.CLOSED
         if not deaf:
@@ -134,7 +135,7 @@ class Session:
         )
 
     def _hold(self, data: bytes) -> list[Frame]:
-        """Keep what a client sends ahead of CONNECTED until its version is settled."""
+        """Buffer bytes that a client sends before CONNECTED until its version is negotiated."""
         self._early += data
         if len(self._early) > self._early_limit:
             self._error = refusal(
@@ -161,7 +162,7 @@ class Session:
         return frames
 
     def _check(self, frame: Frame) -> None:
-        """Check one frame and make its transition."""
+        """Check one frame and make its state transition."""
         command = frame.command
         following = TRANSITIONS[self._peer, self.state].get(command)
         if following is None:

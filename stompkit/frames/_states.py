@@ -1,7 +1,7 @@
-"""Which frame may come when: the states of a STOMP connection, as one literal table.
+"""Allowed frames in each state of a STOMP connection, as one literal table.
 
-The table does not know which end it runs at: a row says which commands one role may send in one
-state, and what state that leads to.  Whatever is not in a row is a protocol error.
+The table applies to both ends. A row lists the commands that one role may send in one state, and
+the state that each leads to. A command that is not in the row is a protocol error.
 ``docs/make_state_diagram.py`` draws it.
 
     OPENING         nothing has been sent
@@ -23,7 +23,7 @@ __all__ = ["TRANSITIONS", "State"]
 
 
 class State(Enum):
-    """Where a connection is; see the module's text."""
+    """State of a connection; see the module docstring."""
 
     OPENING = "opening"
     CONNECTING = "connecting"

@@ -1,4 +1,4 @@
-"""Where persistent messages are kept, and where the calls of a store are made.
+"""Message stores, and the runners that execute their calls.
 
 The store for SQL databases is in ``stompkit.server.stores.sqlalchemy``, which needs the extra
 ``sql``.

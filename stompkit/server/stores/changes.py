@@ -1,7 +1,7 @@
-"""What a batch of operations comes to, for stores that do many of one kind at a time.
+"""Group a batch of operations by kind, for stores that execute many of one kind at a time.
 
-The order of the operations is taken account of here, so that what is left can be done kind by
-kind: first lanes are dropped, then messages removed, then messages put, then the rest.
+The order of the operations is resolved here, so that the result can be executed kind by kind: first
+lanes are dropped, then messages are removed, then messages are put, then the rest.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ __all__ = ["Changes", "LaneChanges", "lanes_of"]
 
 
 def lanes_of(operations: Iterable[Operation]) -> list[int]:
-    """The lanes that operations speak of."""
+    """Return the lanes that the operations concern, in ascending order."""
     return sorted({each.lane for each in operations if not isinstance(each, SetRecord)})
 
 
 class LaneChanges:
-    """What becomes of one lane."""
+    """Pending changes of one lane."""
 
     __slots__ = ("deliveries", "is_new", "last_place", "marks", "puts", "removed", "stored")
 
     def __init__(self, stored: LaneState, *, is_new: bool) -> None:
-        """Begin with what is stored, or, for a lane that ``is_new``, what would be."""
+        """Start from the stored state, or, for a lane that ``is_new``, from its initial state."""
         self.stored = stored
         self.is_new = is_new
         self.last_place = stored.last_place
-        #: The stored places where there may be a message that has to go.
+        #: The stored places where a message may have to be removed.
         self.removed: set[int] = set()
-        #: The messages to put, and the deliveries of some of them, by their places.
+        #: The messages to put, and the delivery counts of some of them, by their places.
         self.puts: dict[int, Put] = {}
         self.deliveries: dict[int, int] = {}
-        #: The deliveries to note of stored messages, if they are there, by their places.
+        #: The delivery counts to set on stored messages, if they exist, by their places.
         self.marks: dict[int, int] = {}
 
     def put(self, message: Put) -> None:
-        """Put a message, instead of what is in its place."""
+        """Put a message, replacing any message at its place."""
         place = message.place
         self.remove(place)
         self.puts[place] = message
         self.last_place = max(self.last_place, place)
 
     def remove(self, place: int) -> None:
-        """Remove what is in a place."""
+        """Remove the message at a place."""
         self.puts.pop(place, None)
         self.deliveries.pop(place, None)
         self.marks.pop(place, None)
@@ -63,19 +63,19 @@ class LaneChanges:
             self.removed.add(place)
 
     def mark(self, place: int, deliveries: int) -> None:
-        """Note the deliveries of what is in a place."""
+        """Set the delivery count of the message at a place."""
         if place in self.puts:
             self.deliveries[place] = deliveries
         elif place <= self.stored.last_place and place not in self.removed:
             self.marks[place] = deliveries
 
     def deliver(self, place: int) -> None:
-        """Note that everything up to a place has been delivered."""
+        """Record that every message up to a place has been delivered."""
         if place > self.stored.delivered_place:
             self.stored = self.stored._replace(delivered_place=place)
 
     def result(self, removed_messages: int, removed_octets: int) -> LaneState:
-        """The lane as it becomes, once it is known what was in the places to remove."""
+        """Return the new state of the lane, given the messages and bytes actually removed."""
         stored = self.stored
         return stored._replace(
             messages=stored.messages - removed_messages + len(self.puts),
@@ -85,18 +85,18 @@ class LaneChanges:
 
 
 class Changes:
-    """What becomes of everything."""
+    """Pending changes of all lanes and records."""
 
     def __init__(self, stored: Iterable[LaneState]) -> None:
-        """Begin with those of the lanes that operations speak of that are stored."""
-        #: Stored lanes that have to go, before anything else is done.
+        """Start from the stored states of those lanes that the operations concern."""
+        #: Stored lanes to drop before anything else.
         self.dropped: set[int] = set()
         self.lanes = {state.lane: LaneChanges(state, is_new=False) for state in stored}
-        #: Values of records; ``None`` for those that have to go.
+        #: New values of records; ``None`` to delete the record.
         self.records: dict[str, bytes | None] = {}
 
     def add(self, operation: Operation) -> None:
-        """Take one more operation; raises :class:`StoreError` for one that can't be done."""
+        """Add one operation; raises :class:`StoreError` if it cannot be done."""
         if isinstance(operation, SetRecord):
             self.records[operation.key] = operation.value
             return

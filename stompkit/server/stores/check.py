@@ -1,4 +1,4 @@
-"""Looks at everything in an LMDB store, and says what is wrong with it."""
+"""Verify the integrity of an LMDB store and report every problem."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from stompkit.server.stores.record import (
 
 __all__ = ["check"]
 
-#: Problems that are told one by one; more are only counted.
+#: Maximum number of problems reported one by one; further ones are only counted.
 _MOST: Final = 100
-#: Messages from one call of the progress function to the next.
+#: Number of messages between two calls of the progress function.
 _STEP: Final = 10_000
-#: What octets raise that are not what they should be.
+#: Exceptions raised by decoding damaged bytes.
 _DAMAGE: Final = (struct.error, ValueError)
 
 
 def check(directory: Path, progress: Callable[[int, int], object]) -> list[str]:
-    """Read all of the store below a broker's directory of data; nothing is changed.
+    """Check the whole store below a broker's data directory, without changing it.
 
-    Returns a sentence for each problem, none for a store that is sound. ``progress`` is called
-    with the number of messages that have been looked at, and that there are. Raises
-    :class:`StoreError` if there is no store, or it can't be opened: it is of another version, or
-    damaged where it begins.
+    Returns one sentence for each problem, none for a sound store. ``progress`` is called with the
+    number of messages checked and the total. Raises :class:`StoreError` if there is no store or it
+    cannot be opened, because its version differs or its header is damaged.
     """
     environment = Environment(directory, read_only=True)
     environment.open()
@@ -45,7 +44,7 @@ def check(directory: Path, progress: Callable[[int, int], object]) -> list[str]:
             found.look(txn, databases, progress)
         found.look_at_log(environment)
     except StoreError as error:
-        # LMDB's own structures are damaged: no way to what is behind.
+        # LMDB's own structures are damaged: the data behind them is unreachable.
         found.report(f"not everything can be read: {error}")
     finally:
         environment.close()
@@ -53,32 +52,32 @@ def check(directory: Path, progress: Callable[[int, int], object]) -> list[str]:
 
 
 class _Check:
-    """What has been seen."""
+    """The state of one check."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start without problems."""
         self._problems: list[str] = []
         self._untold = 0
         self._lanes: dict[int, LaneState] = {}
-        #: Messages, octets and highest place that there really are, by lanes.
+        #: Number of messages, bytes and highest place actually found, by lane.
         self._seen: dict[int, tuple[int, int, int]] = {}
 
     def report(self, problem: str) -> None:
-        """Note a problem."""
+        """Record a problem."""
         if len(self._problems) < _MOST:
             self._problems.append(problem)
         else:
             self._untold += 1
 
     def problems(self) -> list[str]:
-        """What was reported."""
+        """The reported problems, and the number of those not listed."""
         more = [f"{self._untold} more problems"] if self._untold else []
         return self._problems + more
 
     def look(
         self, txn: Transaction, databases: Databases, progress: Callable[[int, int], object]
     ) -> None:
-        """Look at everything, in an order in which each is compared with what was seen."""
+        """Check everything, in an order that allows comparison with what was read before."""
         self._look_at_lanes(txn, databases)
         self._look_at_messages(txn, databases, progress)
         self._compare()
@@ -86,7 +85,7 @@ class _Check:
         self._look_at_records(txn, databases)
 
     def look_at_log(self, environment: Environment) -> None:
-        """See whether what the database has not yet can be read."""
+        """Check that the changes missing from the database can be read from the log."""
         try:
             ChangeLog(environment).read()
         except StoreError as error:
@@ -118,7 +117,7 @@ class _Check:
         progress(total, total)
 
     def _compare(self) -> None:
-        """Compare what lanes say of their messages with what there is."""
+        """Compare the totals that lanes state with the messages found."""
         for lane in sorted(self._seen.keys() - self._lanes.keys()):
             self.report(f"lane {lane} is not there, but {self._seen[lane][0]} messages of it are")
         for lane, state in self._lanes.items():

@@ -1,4 +1,4 @@
-"""An SQL database: how it is connected to, and what can go wrong with it."""
+"""Connect to an SQL database, and translate its errors."""
 
 from __future__ import annotations
 
@@ -35,20 +35,19 @@ _log: Final = Logger()
 
 _MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
 
-#: The drivers that are taken where a URL names none.
+#: The default drivers for URLs that name none.
 _DRIVERS: Final = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
-#: How long PostgreSQL may take to answer, in seconds, where the URL says nothing; PyMySQL waits
-#: for as long.
+#: Connection timeout in seconds for PostgreSQL when the URL sets none; the same as PyMySQL's.
 _CONNECT_S: Final = 10
 
-#: How a lack of room is told: SQLite's result code, PostgreSQL's SQLSTATE, MariaDB's numbers.
+#: Error codes for lack of space: SQLite's result code, PostgreSQL's SQLSTATE, MariaDB's numbers.
 _SQLITE_FULL: Final = 13
 _POSTGRESQL_FULL: Final = "53100"
 _MARIADB_FULL: Final = ((1021,), (1114,))
 
 
 class _Cursor(Protocol):
-    """What is used of a driver's cursor."""
+    """The methods used of a driver's cursor."""
 
     def execute(self, statement: str) -> object: ...
 
@@ -56,14 +55,14 @@ class _Cursor(Protocol):
 
 
 class Database:
-    """The database of a store, over one connection that is made again when it was lost.
+    """The database of a store, over one connection that is re-established when it is lost.
 
-    Every method raises :class:`StoreError`. No message has a password in it, nor anything that
-    clients have sent.
+    Every method raises :class:`StoreError`. No message contains a password or data that clients
+    have sent.
     """
 
     def __init__(self, url: str, *, synchronous: bool) -> None:
-        """Describe a database; ValueError for a URL that can't be read."""
+        """Describe a database; raises ValueError for an invalid URL."""
         try:
             parsed = make_url(url)
         except ArgumentError:
@@ -77,7 +76,7 @@ class Database:
         self._url = parsed
         self._synchronous = synchronous
         self._engine: Engine | None = None
-        #: What the stamp of the database is, as far as is known: see :meth:`change`.
+        #: The possible stamps of the database, as far as is known: see :meth:`change`.
         self._stamps: set[str] = set()
 
     @property
@@ -86,7 +85,7 @@ class Database:
         return self._url.set(query={}).render_as_string()
 
     def open(self) -> None:
-        """Connect, and make the tables if there are none."""
+        """Connect, and create missing tables."""
         if self._engine is not None:
             raise StoreError("the store is open already")
         with self._errors():
@@ -100,7 +99,7 @@ class Database:
         self._engine = engine
 
     def close(self) -> None:
-        """Sync and disconnect; harmless if it is not open."""
+        """Sync and disconnect; does nothing if not open."""
         engine = self._engine
         if engine is not None:
             try:
@@ -111,18 +110,17 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction for reading."""
+        """Open a transaction for reading."""
         with self._errors(), self._use().begin() as connection:
             yield connection
 
     @contextmanager
     def change(self) -> Iterator[Connection]:
-        """A transaction for writing: committed at the end, or else undone.
+        """Open a transaction for writing: committed at the end, rolled back on an error.
 
-        Each gives the database another stamp, and fails if the stamp is not the one that was
-        read or given last: somebody else is at work then, and what is known of the store here is
-        no longer true. By its stamp a commit is also known that was not heard of, because the
-        connection was lost.
+        Each transaction sets a new stamp. It fails if the stamp is not the one read or set last:
+        another broker is then writing, and the cached state of the store is stale. After a lost
+        connection the stamp also shows if the commit succeeded.
         """
         engine = self._use()
         stamp = uuid4().hex
@@ -142,7 +140,7 @@ class Database:
         self._stamps = {stamp}
 
     def sync(self) -> None:
-        """Have everything that was written reach the disk."""
+        """Flush everything written to the disk."""
         engine = self._use()
         if self._synchronous:
             return
@@ -150,7 +148,7 @@ class Database:
             with self.change() as connection:
                 connection.execute(text("SET LOCAL synchronous_commit = on"))
         elif engine.dialect.name == "sqlite":
-            # What is written with the next commit includes what was written before.
+            # The next commit also flushes everything written before.
             with self._errors(), engine.connect() as connection:
                 _execute(connection, "PRAGMA synchronous = FULL")
             try:
@@ -161,18 +159,18 @@ class Database:
                     _execute(connection, "PRAGMA synchronous = NORMAL")
 
     def _use(self) -> Engine:
-        """SQLAlchemy's object, while the database is open."""
+        """Return SQLAlchemy's engine; raises StoreError unless the database is open."""
         if self._engine is None:
             raise StoreError("the store is not open")
         return self._engine
 
     def _create_engine(self) -> Engine:
-        """What connects, each time as the store needs it."""
+        """Return the engine that connects each time the store needs it."""
         url = self._url
         dialect = url.get_backend_name()
         arguments: dict[str, Any] = {}
         if dialect == "sqlite":
-            # Calls come from several threads, one at a time.
+            # Calls come from several threads, but never at the same time.
             arguments["check_same_thread"] = False
             _make_file(url)
         elif dialect == "postgresql" and "connect_timeout" not in url.query:
@@ -194,7 +192,7 @@ class Database:
         return engine
 
     def _connected_to_sqlite(self, connection: Any, _: object) -> None:
-        """Have the driver leave transactions to us, and set how safe commits are."""
+        """Leave transactions to this module, and set the durability of commits."""
         connection.isolation_level = None
         cursor: _Cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
@@ -202,7 +200,7 @@ class Database:
         cursor.close()
 
     def _connected_to_postgresql(self, connection: Any, _: object) -> None:
-        """Set how safe commits are; safer than ``on``, as the server may be set, is kept."""
+        """Set the durability of commits; keep a server setting that is safer than ``on``."""
         cursor: _Cursor = connection.cursor()
         if self._synchronous:
             cursor.execute(
@@ -215,7 +213,7 @@ class Database:
         connection.commit()
 
     def _prepare(self, connection: Connection) -> str:
-        """Make the tables or see to their version; return the stamp."""
+        """Create the tables or check their version; return the stamp."""
         columns = select(META.c.version, META.c.stamp)
         found = None
         if inspect(connection).has_table(META.name):
@@ -242,7 +240,7 @@ class Database:
         return stamp
 
     def _stamp(self, connection: Connection, stamp: str) -> None:
-        """Give the database another stamp, if it has one that is known."""
+        """Replace the stamp of the database, if it has a known one."""
         known = META.c.stamp.in_(sorted(self._stamps))
         if connection.execute(update(META).where(known).values(stamp=stamp)).rowcount != 1:
             raise StoreError(
@@ -251,7 +249,7 @@ class Database:
             )
 
     def _was_committed(self, engine: Engine, stamp: str) -> bool:
-        """Whether a change was made; looks at what is there once nobody is changing it."""
+        """Return True if a change was committed; waits for any transaction in progress."""
         try:
             with engine.begin() as connection:
                 found = connection.execute(select(META.c.stamp).with_for_update()).scalar()
@@ -264,7 +262,7 @@ class Database:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn what can go wrong into a :class:`StoreError` that says so, and no more."""
+        """Translate errors into :class:`StoreError`, without the driver's details."""
         try:
             yield
         except ModuleNotFoundError as error:
@@ -289,19 +287,19 @@ def _execute(connection: Connection, statement: str) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """Begin a transaction of SQLite, which its driver would only do before it writes."""
+    """Begin a transaction of SQLite, which its driver would otherwise begin only before a write."""
     connection.exec_driver_sql("BEGIN")
 
 
 def _make_file(url: URL) -> None:
-    """Make the file of an SQLite database for its owner only; the log beside it is as it is."""
+    """Create the file of an SQLite database, for its owner only; its log gets the same mode."""
     if url.database and url.database != ":memory:" and not url.database.startswith("file:"):
         with suppress(FileExistsError):
             os.close(os.open(url.database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _lacks_room(error: BaseException | None) -> bool:
-    """Whether a driver's error is about a lack of room."""
+    """Return True if a driver's error reports a lack of space."""
     return (
         getattr(error, "sqlite_errorcode", None) == _SQLITE_FULL
         or getattr(error, "sqlstate", None) == _POSTGRESQL_FULL
@@ -310,6 +308,6 @@ def _lacks_room(error: BaseException | None) -> bool:
 
 
 def _reason(error: BaseException | None) -> str:
-    """What a driver says, without the lines that can quote what is stored."""
+    """Return the driver's message, without the lines that can quote stored data."""
     said = str(error.args[-1]) if error is not None and error.args else repr(error)
     return said.strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""An LMDB environment: its files, the version of what is in it, and what can go wrong with it."""
+"""An LMDB environment: its files, its layout version, and its errors."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ __all__ = ["DATA_FILE", "DIRECTORY", "Databases", "Environment", "Transaction"]
 
 Transaction: TypeAlias = "lmdb.Transaction[memoryview]"
 
-#: Where a store is, below the broker's directory of data.
+#: Name of the store's directory, below the broker's data directory.
 DIRECTORY: Final = "messages.lmdb"
-#: The file in there that has everything; the other one is LMDB's, for locks.
+#: The file with all data; the other file is LMDB's lock file.
 DATA_FILE: Final = "data.mdb"
 
-#: The version of the layout. Who changes the layout counts it up, and adds to the migrations
-#: what turns the last layout into the new one. Since 2 there can be changes in the log that are
-#: not in the database: what does not know of it must not open the store.
+#: Version of the layout. Increase it when the layout changes, and add a migration from the previous
+#: layout. Since version 2 the log can contain changes that the database lacks: older code must not
+#: open such a store.
 _VERSION: Final = 2
 _MIGRATIONS: Final[dict[int, Callable[[Transaction], None]]] = {1: lambda _: None}
 _VERSION_KEY: Final = b"version"
 _UUID_KEY: Final = b"uuid"
 
-#: How the end of a disk, of a quota, or of what the system lets a file grow to is told.
+#: Error numbers for a full disk, an exceeded quota or an exceeded file size limit.
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: What has to fit at the end of a file that can grow.
+#: Number of bytes written to probe if a file can grow.
 _PROBE_OCTETS: Final = 64 * 1024
 
 
 class Databases(NamedTuple):
     """The named databases.
 
-    ``lanes`` has lanes by their numbers, ``messages`` and ``marks`` have messages and how often
-    they were delivered by lane and place, ``records`` has records by the hashes of their names.
+    ``lanes`` holds lanes by number. ``messages`` and ``marks`` hold messages and their delivery
+    counts by lane and place. ``records`` holds records by the hashes of their names.
     """
 
     meta: lmdb._Database
@@ -56,7 +56,7 @@ class Databases(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """What LMDB has of an environment."""
+    """The open LMDB handles of an environment."""
 
     env: lmdb.Environment
     databases: Databases
@@ -65,8 +65,8 @@ class _Loaded(NamedTuple):
 class Environment:
     """The environment of a store, in one directory.
 
-    Every method raises :class:`StoreError`, and leaves what is stored and what is open as it
-    was.
+    Every method raises :class:`StoreError`, and then leaves the stored data and the open handles as
+    they were.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Environment:
         max_octets: int = 0,
         read_only: bool = False,
     ) -> None:
-        """Describe an environment in ``directory``, a broker's directory of data.
+        """Describe an environment in ``directory``, a broker's data directory.
 
-        The file grows to no more than ``max_octets``, or than it has where that is more. A
-        ``read_only`` one is not made, nor brought to our version.
+        The file grows to at most ``max_octets``, or to its current size if that is larger. A
+        ``read_only`` environment is neither created nor migrated.
         """
         self.path = directory / DIRECTORY
         self._synchronous = synchronous
@@ -88,13 +88,13 @@ class Environment:
         self._read_only = read_only
         self._is_open = False
         self._is_extended = False
-        #: Whether the disk may have what LMDB has taken back in the system's memory only.
+        #: True if the disk may contain what LMDB has rolled back in the system's memory only.
         self._is_in_doubt = False
-        #: What LMDB has; nothing, until it is used next, where it has to be opened again.
+        #: The LMDB handles; None if it must be reopened before the next use.
         self._loaded: _Loaded | None = None
 
     def open(self) -> None:
-        """Open the environment, and make what is missing of it."""
+        """Open the environment, and create what is missing."""
         if self._is_open:
             raise StoreError("the store is open already")
         with self.errors():
@@ -106,7 +106,7 @@ class Environment:
         self._is_open = True
 
     def close(self) -> None:
-        """Have what was written reach the disk, and close; harmless if it is not open."""
+        """Flush everything written to the disk, and close; does nothing if not open."""
         if self._is_open:
             try:
                 if not self._read_only and not self._synchronous:
@@ -119,7 +119,7 @@ class Environment:
     def transaction(
         self, *, write: bool = False, keep: bool = True
     ) -> Iterator[tuple[Transaction, Databases]]:
-        """A transaction: committed at the end, or else undone, as always where not to ``keep``."""
+        """Open a transaction: committed at the end, rolled back on an error or unless ``keep``."""
         try:
             with self.errors():
                 if write and self._is_in_doubt:
@@ -132,16 +132,16 @@ class Environment:
         except StoreError as error:
             cause = error.__cause__
             if isinstance(cause, lmdb.Error) and not isinstance(cause, lmdb.MapFullError):
-                # After some errors LMDB does nothing more until it is opened again.
+                # After some errors LMDB fails every call until it is reopened.
                 self._unload()
                 self._is_in_doubt = self._is_in_doubt or (write and self._synchronous)
             raise
 
     @contextmanager
     def extended(self) -> Iterator[None]:
-        """Let the file grow to twice its limit, or its length, meanwhile.
+        """Raise the size limit to twice the limit, or twice the file size, within the block.
 
-        LMDB changes no page in place, so that removing, too, needs room at first.
+        LMDB never changes a page in place, so that a removal also needs space at first.
         """
         self._is_extended = True
         self._unload()
@@ -152,12 +152,12 @@ class Environment:
             self._unload()
 
     def uuid(self) -> bytes:
-        """What tells this store from all others."""
+        """Return the unique identifier of this store."""
         with self.transaction() as (txn, databases):
             return bytes(txn.get(_UUID_KEY, b"", db=databases.meta))
 
     def room(self) -> int:
-        """Octets that the file can grow by within its limit."""
+        """Return the number of bytes by which the file can grow within its limit."""
         with self.errors():
             env = self._use().env
             pages: int = env.info()["last_pgno"] + 1
@@ -165,17 +165,17 @@ class Environment:
         return octets
 
     def sync(self) -> None:
-        """Have everything that was written reach the disk."""
+        """Flush everything written to the disk."""
         with self.errors():
             self._use().env.sync(True)
 
     def copy_to(self, descriptor: int) -> None:
-        """Write what is stored to a file, without the pages that are free."""
+        """Write a compact copy of the data to a file, without free pages."""
         with self.errors():
             self._use().env.copyfd(descriptor, compact=True)
 
     def _use(self) -> _Loaded:
-        """What LMDB has, opened again where need be."""
+        """Return the LMDB handles, reopened if necessary."""
         if not self._is_open:
             raise StoreError("the store is not open")
         if self._loaded is None:
@@ -183,13 +183,13 @@ class Environment:
         return self._loaded
 
     def _unload(self) -> None:
-        """Let go of what LMDB has."""
+        """Close LMDB's handles."""
         if self._loaded is not None:
             self._loaded.env.close()
             self._loaded = None
 
     def _load(self) -> _Loaded:
-        """Have LMDB open the file."""
+        """Open the file with LMDB."""
         page_octets = os.sysconf("SC_PAGE_SIZE")
         max_octets = self._max_octets
         with self.errors():
@@ -197,19 +197,19 @@ class Environment:
                 max_octets = 2 * max(max_octets, (self.path / DATA_FILE).stat().st_size)
             env = lmdb.open(
                 str(self.path),
-                # Only addresses are reserved; the file is as long as what has been written.
+                # Only addresses are reserved; the file is as long as the data written.
                 map_size=-(-max_octets // page_octets) * page_octets,
                 readonly=self._read_only,
                 sync=self._synchronous,
                 mode=0o600,
                 create=not self._read_only,
-                # What is read is read in order, and hardly ever twice.
+                # Reads are sequential, and rarely repeated.
                 readahead=False,
                 max_dbs=len(Databases._fields),
             )
             try:
                 self._fill_up(env)
-                # Readers that were killed would keep pages from being used again.
+                # Killed readers would keep pages from being reused.
                 env.reader_check()
                 return _Loaded(env, self._open_databases(env))
             except BaseException:
@@ -217,12 +217,12 @@ class Environment:
                 raise
 
     def _settle_doubt(self) -> None:
-        """Have the disk know what has become of a commit that failed.
+        """Flush the file after a failed commit, to settle which commit the disk holds.
 
-        The page that says which commit is the last one may have reached the disk, although the
-        disk said otherwise. LMDB puts the old one back, but not onto the disk, and uses the pages
-        of that commit again: without power before the next sync, the old page would be missing.
-        Until then nothing is changed any more, but what is there can be read.
+        The page that names the last commit may have reached the disk although the disk reported an
+        error. LMDB restores the old page in memory only, and reuses the pages of that commit. A
+        power loss before the next sync would then lose the old page. Until the flush succeeds,
+        writes are refused and reads still work.
         """
         descriptor = os.open(self.path / DATA_FILE, os.O_RDWR)
         try:
@@ -232,17 +232,17 @@ class Environment:
         self._is_in_doubt = False
 
     def _fill_up(self, env: lmdb.Environment) -> None:
-        """Have the file be as long as it says it is.
+        """Extend the file to the length that its header states.
 
-        Pages at its end that are free may never have been written. Others that are not there
-        were cut off: to read one would kill the process, while LMDB tells an empty one.
+        Free pages at its end may never have been written. Missing pages that are in use were cut
+        off. Reading one of those would kill the process, while LMDB detects an empty one.
         """
         octets = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
         if (self.path / DATA_FILE).stat().st_size < octets:
             os.truncate(self.path / DATA_FILE, octets)
 
     def _open_databases(self, env: lmdb.Environment) -> Databases:
-        """Open or make the databases, and see to the version of what is in them."""
+        """Open or create the databases, and check the version of the layout."""
         with env.begin() as txn:
             is_new = txn.stat()["entries"] == 0
             is_ours = is_new or txn.get(Databases._fields[0].encode()) is not None
@@ -267,7 +267,7 @@ class Environment:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn what can go wrong into a :class:`StoreError` that says so."""
+        """Translate errors into :class:`StoreError` with a message."""
         try:
             yield
         except lmdb.MapFullError as error:
@@ -284,14 +284,14 @@ class Environment:
             ) from error
 
     def _lacks_room(self, error: lmdb.Error | OSError) -> bool:
-        """Whether something failed for want of room on the disk."""
-        # Not every version of the package tells the number of an error.
+        """Return True if an operation failed because the disk is full."""
+        # Some versions of the package do not include the error number.
         if any(os.strerror(number) in str(error) for number in _NO_ROOM):
             return True
         return os.strerror(errno.EIO) in str(error) and not self._can_grow()
 
     def _can_grow(self) -> bool:
-        """Whether the file could be longer: LMDB takes a write that was cut short for a bad one."""
+        """Return True if the file can grow: LMDB reports a short write as an I/O error."""
         try:
             descriptor = os.open(self.path / DATA_FILE, os.O_WRONLY)
             try:
@@ -307,7 +307,7 @@ class Environment:
 
 
 def _create(env: lmdb.Environment) -> Databases:
-    """Make the databases of a new store, all of them or none."""
+    """Create the databases of a new store, all or none."""
     with env.begin(write=True) as txn:
         databases = Databases(*(env.open_db(name.encode(), txn) for name in Databases._fields))
         txn.put(_UUID_KEY, uuid.uuid4().bytes, db=databases.meta)
@@ -316,7 +316,7 @@ def _create(env: lmdb.Environment) -> Databases:
 
 
 def _make_directory(path: Path) -> None:
-    """Make a directory that is there after a loss of power, too, for its owner only."""
+    """Create a directory for its owner only, durable across a power loss."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)

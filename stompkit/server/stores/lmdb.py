@@ -1,4 +1,4 @@
-"""The durable store: LMDB, a B-tree in one file, and a log of what it is about to have."""
+"""The durable store: LMDB, a B-tree in one file, with a log of changes not yet in the database."""
 
 from __future__ import annotations
 
@@ -47,59 +47,60 @@ _MAX_OCTETS: Final = 64 * 1024 * 1024 * 1024
 _TURN_KEY: Final = b"turn"
 _pack_key: Final = KEY.pack
 
-#: A batch of no more operations, with no more octets in messages, goes to the log.
+#: Maximum number of operations and message bytes of a batch that goes to the log.
 _LOG_OPERATIONS: Final = 128
 _LOG_OCTETS: Final = 32 * 1024
-#: From so many operations, or octets, in the log on the database gets them with the next batch.
-#: The rest of the log is for what has to be possible while the database can't grow.
+#: Number of operations, or bytes, in the log from which the next batch moves them to the database.
+#: The rest of the log is a reserve for changes that must succeed while the database cannot grow.
 _HELD_OPERATIONS: Final = 512
 _HELD_OCTETS: Final = 256 * 1024
-#: Octets that the database must be able to grow by before anything goes to the log: more than what
-#: is in it can come to, were each message in a page of its own. What is in the log has been
-#: promised, and can't be refused for want of room within the limit any more.
+#: Number of bytes by which the database must be able to grow before anything goes to the log. It
+#: exceeds the space that the log's content can need, even with one page for each message. The log's
+#: content is already confirmed, and can no longer be refused for lack of space.
 _ROOM: Final = 16 * 1024 * 1024
-#: Operations that take the log no longer than a write to the disk.
+#: Maximum number of operations whose log record costs one write to the disk.
 _BRIEF_OPERATIONS: Final = 8
 
 
 class LmdbStore:
     """Keeps messages in ``DIRECTORY/messages.lmdb``.
 
-    Only one process may have it open. One that forks, as daemons do, has to do so before.
+    Only one process may have it open. A process that forks, as daemons do, must fork before opening
+    it.
     """
 
     def __init__(
         self, directory: Path, *, synchronous: bool = True, max_octets: int = _MAX_OCTETS
     ) -> None:
-        """Describe a store below ``directory``, which is made if need be.
+        """Describe a store below ``directory``, which is created if necessary.
 
-        With ``synchronous`` off, what is applied survives the death of the process, but that of
-        the machine only once :meth:`sync` has returned. Before that a loss of power takes the
-        last changes; on a file system that does not write in order it can take the whole store
-        along, as LMDB's MDB_NOSYNC says.
+        With ``synchronous`` off, applied changes survive a crash of the process. They survive a
+        crash of the machine only once :meth:`sync` has returned. Before that, a power loss loses
+        the last changes. On a file system that does not write in order it can destroy the whole
+        store, as described for LMDB's MDB_NOSYNC.
 
-        The file never gets smaller, and grows to ``max_octets`` at most. There the store is
-        full: :class:`StoreFull` for what has a :class:`Put` in it, while all else still works.
+        The file never shrinks, and grows to at most ``max_octets``. The store is then full:
+        operations with a :class:`Put` raise :class:`StoreFull`, all others still work.
         """
         self._environment = Environment(directory, synchronous=synchronous, max_octets=max_octets)
         self._synchronous = synchronous
-        #: Whether something may have been freed that has not become usable yet.
+        #: True if freed pages may exist that are not yet reusable.
         self._may_have_freed = True
-        #: Small changes that the database has not: see :mod:`stompkit.server.stores.log`.
+        #: Small changes that the database lacks: see :mod:`stompkit.server.stores.log`.
         self._changes: ChangeLog | None = None
-        #: What has been written there and is not in the database, with the number of the last
+        #: Operations that are in the log and not in the database, with the number of the last
         #: record that may have been written.
         self._held: list[Operation] = []
         self._number = 0
-        #: Whether a record failed: nothing can follow it until the database has all.
+        #: True if a record failed: nothing can follow it until the database has everything.
         self._is_torn = False
-        #: Whether the database has room for all that the log may come to have.
+        #: True if the database has space for everything that the log may receive.
         self._is_roomy = False
-        #: Lanes that were seen to be there.
+        #: Lanes known to exist.
         self._seen: set[int] = set()
 
     def open(self) -> None:
-        """Open or make the store; refuses one of a version that it does not know."""
+        """Open or create the store; raises StoreError for an unknown version."""
         self._environment.open()
         try:
             self._open_log()
@@ -109,7 +110,7 @@ class LmdbStore:
             raise
 
     def _open_log(self) -> None:
-        """Take in what was written to the log, and make the log ready to be used."""
+        """Apply the content of the log, and prepare the log for writing."""
         environment = self._environment
         self._changes = changes = ChangeLog(environment)
         self._number, self._held = changes.read()
@@ -120,13 +121,13 @@ class LmdbStore:
         except StoreFull as error:
             _log.warn("what is in the log of the store stays there: {error}", error=error)
         if self._synchronous:
-            # What was taken in by one that does not sync must be there when the log goes on.
+            # Changes applied without a sync must be durable before the log continues.
             environment.sync()
             self._is_roomy = environment.room() >= _ROOM
             try:
                 changes.open()
             except OSError as error:
-                # It is a matter of speed, no more.
+                # The log only improves speed.
                 _log.warn("the store has no log: {error}", error=error)
 
     def _close_log(self) -> None:
@@ -135,7 +136,7 @@ class LmdbStore:
             self._changes = None
 
     def lanes(self) -> list[LaneState]:
-        """All lanes, by their numbers."""
+        """Return all lanes, by number."""
         with self._all() as (txn, databases):
             return [
                 unpack_lane(value, NUMBER.unpack(key)[0])
@@ -143,14 +144,14 @@ class LmdbStore:
             ]
 
     def records(self) -> Mapping[str, bytes]:
-        """All records."""
+        """Records never go through the log."""
         # None of them goes through the log.
         with self._environment.transaction() as (txn, databases):
             cursor = txn.cursor(databases.records)
             return dict(unpack_record(bytes(value)) for _, value in cursor)
 
     def is_brief(self, operations: Sequence[Operation]) -> bool:
-        """Whether to apply these would be one write to the disk, and next to nothing else."""
+        """Return True if applying these costs one write to the disk and little else."""
         return (
             len(operations) <= _BRIEF_OPERATIONS
             and self._can_hold()
@@ -158,7 +159,7 @@ class LmdbStore:
         )
 
     def apply(self, operations: Sequence[Operation]) -> None:
-        """Do all of it, in order, or nothing."""
+        """Apply all operations in order, or none."""
         if self._can_hold() and self._are_small(operations) and self._hold(operations):
             return
         try:
@@ -170,7 +171,7 @@ class LmdbStore:
     # The log.
 
     def _can_hold(self) -> bool:
-        """Whether the log is there for what comes next, and has not enough."""
+        """Return True if the log is usable and below its thresholds."""
         changes = self._changes
         return (
             changes is not None
@@ -182,7 +183,7 @@ class LmdbStore:
         )
 
     def _are_small(self, operations: Sequence[Operation]) -> bool:
-        """Whether operations gain by the log."""
+        """Return True if the operations are small enough for the log to be faster."""
         if not 0 < len(operations) <= _LOG_OPERATIONS:
             return False
         octets = 0
@@ -194,7 +195,7 @@ class LmdbStore:
         return True
 
     def _hold(self, operations: Sequence[Operation]) -> bool:
-        """Have the log keep operations; not if it has no room for them, or can't be written."""
+        """Append operations to the log; return False if it is full or cannot be written."""
         changes = self._changes
         assert changes is not None
         with self._environment.errors():
@@ -208,8 +209,8 @@ class LmdbStore:
         try:
             changes.append(self._number, octets)
         except OSError as error:
-            # It may have reached the disk. No other record has its number, and once the database
-            # says that it has this one, it is of no value.
+            # It may have reached the disk. No other record has its number, and it becomes void once
+            # the database records that number.
             self._is_torn = True
             _log.warn("the log of the store can't be written: {error}", error=error)
             return False
@@ -217,34 +218,37 @@ class LmdbStore:
         return True
 
     def _look_for(self, lane: int) -> None:
-        """Raise :class:`StoreError` unless there is that lane."""
+        """Raise :class:`StoreError` unless that lane exists."""
         with self._environment.transaction() as (txn, databases):
             found = txn.get(NUMBER.pack(lane), db=databases.lanes)
             if found is None:
                 raise _no_lane(lane)
-            # One that can't be read takes no messages either.
+            # A lane that cannot be read accepts no messages either.
             unpack_lane(found, lane)
         self._seen.add(lane)
 
     def _settle(self) -> None:
-        """Have the database take in what is in the log."""
+        """Move the content of the log to the database."""
         if not self._held and not self._is_torn:
             return
         try:
             self._write(())
         except StoreFull:
-            # It has been promised that this is kept, whatever the limit.
+            # These changes are already confirmed and must be kept, whatever the limit.
             with self._environment.extended():
                 self._write(())
         except StoreError as error:
             if not isinstance(error.__cause__, (struct.error, ValueError)):
                 raise
-            # What was damaged would be in the way of all else for ever.
+            # A damaged operation would block all others for ever.
             self._held = [each for each in self._held if self._is_possible(each)]
             self._write(())
 
     def _is_possible(self, operation: Operation) -> bool:
-        """Whether an operation can be done; so can each that keeps a message, or else fails."""
+        """Return True if an operation can be applied, or would succeed with more space.
+
+        Raise StoreError for a message that cannot be stored. Log any other impossible operation.
+        """
         try:
             with self._environment.transaction(write=True, keep=False) as (txn, databases):
                 _do(txn, databases, [operation])
@@ -259,11 +263,11 @@ class LmdbStore:
 
     @contextmanager
     def _all(self) -> Iterator[tuple[Transaction, Databases]]:
-        """A transaction for reading that sees what is in the log, too."""
+        """Open a transaction for reading that includes the content of the log."""
         try:
             self._settle()
         except StoreFull:
-            # There is no room on the disk: it is taken in for as long as this takes only.
+            # The disk is full: apply the log's content for the duration of this block only.
             with (
                 self._environment.extended(),
                 self._environment.transaction(write=True, keep=False) as (txn, databases),
@@ -277,24 +281,24 @@ class LmdbStore:
     # The database.
 
     def _commit(self, operations: Sequence[Operation]) -> None:
-        """Have the database take in what is in the log, and operations: these, too, or not."""
+        """Write the content of the log and the operations; the operations may fail alone."""
         if not self._held and not self._is_torn:
             self._write_in_spite(operations)
             return
         try:
             self._write(operations)
         except StoreError:
-            # Whosever fault it was.
+            # Whichever operation caused the failure.
             self._settle()
             self._write_in_spite(operations)
 
     def _write_in_spite(self, operations: Sequence[Operation]) -> None:
-        """Write, with what can be done about a store that is full."""
+        """Write the operations; if the store is full, use the reserve where that is allowed."""
         try:
             self._write(operations)
         except StoreFull:
             if not _has_put(operations):
-                # What makes room, or needs hardly any, must be possible in a full store.
+                # Operations that free space, or need hardly any, must succeed in a full store.
                 with self._environment.extended():
                     self._write(operations)
             elif self._may_have_freed:
@@ -306,10 +310,10 @@ class LmdbStore:
         self._may_have_freed = True
 
     def _turn_over(self) -> None:
-        """Commit next to nothing, twice.
+        """Commit two nearly empty transactions.
 
-        The pages that a commit has freed are used by the one after the next at the earliest, and
-        there would be none as long as all that comes is refused.
+        LMDB reuses freed pages two commits later at the earliest. Without these commits no page
+        would become usable while all writes are refused.
         """
         with self._environment.extended():
             for turn in range(2):
@@ -317,7 +321,7 @@ class LmdbStore:
                     txn.put(_TURN_KEY, NUMBER.pack(turn), db=databases.meta)
 
     def _write(self, operations: Sequence[Operation]) -> None:
-        """Do what is in the log, and operations, within one transaction."""
+        """Apply the content of the log, and operations, in one transaction."""
         changes = self._changes
         has_record = bool(self._held) or self._is_torn
         with self._environment.transaction(write=True) as (txn, databases):
@@ -337,7 +341,7 @@ class LmdbStore:
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int
     ) -> Sequence[StoredMessage]:
-        """The first messages of a lane with a place above ``after``, in order."""
+        """Return the first messages of a lane with a place above ``after``, in order."""
         with self._all() as (txn, databases):
             found = txn.get(NUMBER.pack(lane), db=databases.lanes)
             if found is None:
@@ -360,11 +364,11 @@ class LmdbStore:
             return _marked(txn, databases, lane, messages)
 
     def sync(self) -> None:
-        """Have everything applied so far survive the death of the machine."""
+        """Flush everything applied so far, so that it survives a crash of the machine."""
         self._environment.sync()
 
     def close(self) -> None:
-        """Sync and close; harmless if it is not open."""
+        """Sync and close; does nothing if not open."""
         if self._changes is None:
             return
         try:
@@ -385,7 +389,7 @@ def _no_lane(number: int) -> StoreError:
 
 
 def _do(txn: Transaction, databases: Databases, operations: Sequence[Operation]) -> None:
-    """Do operations within a transaction."""
+    """Apply operations within a transaction."""
     batch = _Batch(txn, databases)
     steps = batch.steps
     for operation in operations:
@@ -396,7 +400,7 @@ def _do(txn: Transaction, databases: Databases, operations: Sequence[Operation])
 def _marked(
     txn: Transaction, databases: Databases, lane: int, messages: list[StoredMessage]
 ) -> list[StoredMessage]:
-    """These messages, which are in order, with the deliveries that their marks tell."""
+    """Return these ordered messages with the delivery counts of their marks."""
     if not messages:
         return messages
     cursor = txn.cursor(databases.marks)
@@ -418,18 +422,18 @@ def _marked(
 
 
 class _Lane:
-    """A lane that a batch touches."""
+    """A lane that a batch changes."""
 
     __slots__ = ("delivered_place", "last_place", "messages", "octets", "part", "queue")
 
     def __init__(self, state: LaneState) -> None:
-        """Take what is stored of it."""
+        """Start from the stored state."""
         _, self.queue, self.part, self.messages, self.octets, last, delivered = state
         self.last_place = last
         self.delivered_place = delivered
 
     def state(self, lane: int) -> LaneState:
-        """What to store of it."""
+        """Return the state to store."""
         return LaneState(
             lane,
             self.queue,
@@ -444,19 +448,19 @@ class _Lane:
 class _Batch:
     """Operations within one transaction.
 
-    This is the path that every message takes. Lanes are read and written once for all of a
-    batch, and a message that has a new place is written without a look for an old one.
+    Every message takes this path. Each lane is read and written once for a batch. A message at a
+    new place is written without a look-up of an old one.
     """
 
     def __init__(self, txn: Transaction, databases: Databases) -> None:
-        """Begin."""
+        """Start an empty batch."""
         self._txn = txn
         self._databases = databases
         self._cursor = txn.cursor(databases.messages)
         self._has_marks = txn.stat(databases.marks)["entries"] > 0
-        #: The lanes that were touched and are there.
+        #: The existing lanes that this batch changes.
         self._lanes: dict[int, _Lane] = {}
-        #: What does an operation, by its type.
+        #: The handler of each operation, by its type.
         self.steps: dict[type[Operation], Callable[[Any], None]] = {
             Put: self._put,
             Remove: self._remove,
@@ -468,13 +472,13 @@ class _Batch:
         }
 
     def finish(self) -> None:
-        """Write the lanes."""
+        """Write the changed lanes."""
         for number, lane in self._lanes.items():
             key = NUMBER.pack(number)
             self._txn.put(key, pack_lane(lane.state(number)), db=self._databases.lanes)
 
     def _load(self, number: int) -> _Lane | None:
-        """A lane that was not touched before, if there is one."""
+        """Return a lane on its first use, or None if it does not exist."""
         value = self._txn.get(NUMBER.pack(number), db=self._databases.lanes)
         if value is None:
             return None
@@ -503,7 +507,7 @@ class _Batch:
             self._forget(lane, _pack_key(number, place))
 
     def _forget(self, lane: _Lane, key: bytes) -> None:
-        """Remove a message and its mark, if it is there."""
+        """Remove a message and its mark, if it exists."""
         value = self._cursor.pop(key)
         if value is not None:
             lane.messages -= 1
@@ -539,7 +543,7 @@ class _Batch:
             cursor = self._txn.cursor(database)
             more = cursor.set_range(first)
             while more and KEY.unpack(cursor.key())[0] == number:
-                # It is at the next one then, or at none.
+                # The cursor is then at the next message, or at none.
                 more = cursor.delete() and bool(cursor.key())
 
     def _set_record(self, operation: SetRecord) -> None:

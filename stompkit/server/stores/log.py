@@ -1,12 +1,12 @@
-"""A log of changes that are not in the database yet: one write to the disk for each.
+"""A write-ahead log of changes that the database lacks, with one disk write for each batch.
 
-A commit of LMDB has the disk write twice, one after the other, and changes a page for what may
-be a hundred octets. A small change is written here instead, once, and put into the database with
-others later. What the database has is told by a number: that of the last record of which it has
-the changes. Those that follow it are read again when the store is opened next.
+A commit of LMDB needs two consecutive disk writes, and rewrites a page for perhaps a hundred bytes.
+A small change is written here once instead, and moved to the database later with others. The
+database stores the number of the last record whose changes it contains. Later records are replayed
+when the store is opened next.
 
-The file keeps its length, and is written from its beginning again whenever the database has
-everything; whatever follows the last record then is of no value, and tells so by its numbers.
+The file keeps its length, and is rewritten from its start whenever the database has everything.
+Bytes after the last record are then stale, as their numbers show.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from stompkit.server.stores.record import NUMBER, pack_message, unpack_message
 
 __all__ = ["ChangeLog", "note_number", "pack_changes"]
 
-#: Beside the file of the database.
+#: Name of the log, beside the database file.
 _FILE: Final = "changes.log"
-#: The length of the file.
+#: Length of the file in bytes.
 _OCTETS: Final = 1024 * 1024
-#: Under which the database has the number of the last record of which it has the changes.
+#: Key under which the database stores the number of the last record that it contains.
 _NUMBER_KEY: Final = b"logged"
 
 _MAGIC: Final = b"\xabskl"
-#: What begins a record: the magic octets, the number of the record, the octets of its changes,
-#: and a checksum of all that but the magic octets.
+#: Header of a record: the magic bytes, the record number, the length of its changes in bytes, and a
+#: checksum of everything but the magic bytes.
 _HEAD: Final = Struct(">4sQII")
-#: What the checksum is of, apart from the changes.
+#: The header fields that the checksum covers besides the changes.
 _SUMMED: Final = Struct(">QI")
 
-#: What begins a change: its kind, its lane and its place, and the octets that follow.
+#: Header of a change: its kind, lane, place and the number of bytes that follow.
 _CHANGE: Final = Struct(">BQQI")
 _PUT: Final = 1
 _REMOVE: Final = 2
@@ -55,14 +55,14 @@ _pack_change: Final = _CHANGE.pack
 
 
 def note_number(txn: Transaction, databases: Databases, number: int) -> None:
-    """Have the database say that it has the changes of all records up to that with a number."""
+    """Record in the database that it contains all records up to *number*."""
     txn.put(_NUMBER_KEY, NUMBER.pack(number), db=databases.meta)
 
 
 def pack_changes(operations: Sequence[Operation]) -> bytes | None:
-    """The operations as octets; nothing if there is one among them that is none for the log.
+    """Return the operations as bytes; None if one of them cannot go to the log.
 
-    Raises ``struct.error`` or ValueError for numbers or texts that can't be.
+    Raises ``struct.error`` or ValueError for invalid numbers or texts.
     """
     parts: list[bytes] = []
     for operation in operations:
@@ -82,7 +82,7 @@ def pack_changes(operations: Sequence[Operation]) -> bytes | None:
 
 
 def _unpack_changes(octets: bytes) -> list[Operation]:
-    """The operations again; ``struct.error`` or ValueError for what can't be any."""
+    """Decode the operations; raises ``struct.error`` or ValueError for invalid bytes."""
     operations: list[Operation] = []
     at = 0
     while at < len(octets):
@@ -108,33 +108,33 @@ def _unpack_changes(octets: bytes) -> list[Operation]:
 
 
 class ChangeLog:
-    """The file. What writes to it raises OSError."""
+    """The log file. Methods that write to it raise OSError."""
 
     def __init__(self, environment: Environment) -> None:
-        """Describe the log of an environment, which has to be open."""
+        """Describe the log of an environment, which must be open."""
         self.path = environment.path / _FILE
         self._environment = environment
-        # What another store has written counts as nothing.
+        # Records that another store has written are ignored.
         self._salt = crc32(environment.uuid())
         self._descriptor: int | None = None
-        #: Where the next record goes.
+        #: Position in bytes of the next record.
         self._end = 0
 
     def read(self) -> tuple[int, list[Operation]]:
-        """The number of the last record, and what the database has not yet, in order.
+        """Return the last record number and the operations that the database lacks, in order.
 
-        Raises :class:`StoreError` if that can't be told, because the file is damaged.
+        Raises :class:`StoreError` if the file is damaged.
         """
         operations: list[Operation] = []
         with self._environment.errors():
             number = self._noted()
             octets = self._octets()
-            # A broker may be at work with it.
+            # A broker may be using it.
             while (now := self._noted()) != number:
                 number = now
                 octets = self._octets()
-            # It may begin with what the database has: a commit of which the disk said that it
-            # failed was there when the power was lost.
+            # The log may start with records that the database has. A commit that the disk reported
+            # as failed was on the disk when the power was lost.
             at, next_number = 0, min(number + 1, self._first(octets))
             while (changes := self._record(octets, at, next_number)) is not None:
                 if next_number > number:
@@ -142,7 +142,7 @@ class ChangeLog:
                     number = next_number
                 next_number += 1
                 at += _HEAD.size + len(changes)
-        # Where nothing follows what the database has, it can be written from its beginning.
+        # Nothing follows what the database has, so the file can be rewritten from its start.
         self._end = at if operations else 0
         later = octets.find(_MAGIC, self._end)
         while later >= 0:
@@ -160,7 +160,7 @@ class ChangeLog:
         return number, operations
 
     def _first(self, octets: bytes) -> int:
-        """The number of the record at the beginning, if there is one, or of none that there is."""
+        """Return the number of the first record, or a number of no record if there is none."""
         if len(octets) >= _HEAD.size:
             number: int = _HEAD.unpack_from(octets)[1]
             if self._record(octets, 0, number) is not None:
@@ -168,19 +168,19 @@ class ChangeLog:
         return sys.maxsize
 
     def _noted(self) -> int:
-        """The number of the last record that the database has the changes of."""
+        """Return the number of the last record that the database contains."""
         with self._environment.transaction() as (txn, databases):
             found = txn.get(_NUMBER_KEY, db=databases.meta)
             return 0 if found is None else int(NUMBER.unpack(found)[0])
 
     def _octets(self) -> bytes:
-        """What is in the file."""
+        """Return the content of the file."""
         return self.path.read_bytes() if self.path.exists() else b""
 
     def open(self) -> None:
-        """Open the file to write, once it has been read; it is made if it is not there."""
-        # Each write returns when the disk has it. A file whose length and blocks stay what they
-        # are has nothing else that the disk would have to write.
+        """Open the file for writing, after it has been read; create it if it does not exist."""
+        # Each write returns when it is on the disk. A file of constant length and blocks needs no
+        # metadata writes.
         flags = os.O_RDWR | os.O_CREAT | os.O_DSYNC | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)
         try:
@@ -194,13 +194,13 @@ class ChangeLog:
         self._descriptor = descriptor
 
     def close(self) -> None:
-        """Close the file; harmless if it is not open."""
+        """Close the file; does nothing if not open."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def _record(self, octets: bytes, at: int, number: int) -> bytes | None:
-        """The changes of a record at a place, if it is whole and has that number."""
+        """Return the changes of the record at a position, if it is complete and has that number."""
         if len(octets) - at < _HEAD.size:
             return None
         magic, found, length, checksum = _HEAD.unpack_from(octets, at)
@@ -216,39 +216,39 @@ class ChangeLog:
         return crc32(changes, crc32(_SUMMED.pack(number, len(changes)), self._salt))
 
     def has_room(self, octets: int) -> bool:
-        """Whether changes of that many octets go into the file, which has to be open."""
+        """Return True if the open file has space for changes of that many bytes."""
         return self._descriptor is not None and self._end + _HEAD.size + octets <= _OCTETS
 
     @property
     def octets(self) -> int:
-        """How far the file has been written."""
+        """Number of bytes written so far."""
         return self._end
 
     def append(self, number: int, changes: bytes) -> None:
-        """Write the record after that with the number before; the disk has it on return.
+        """Write the next record; it is on the disk on return.
 
-        If this fails, it may be there all the same, though what can be done against that is, and
-        nothing may be appended until :meth:`restart`.
+        After a failure the record may still exist, although it is erased where possible. Nothing
+        may be appended then until :meth:`restart`.
         """
         assert self._descriptor is not None
         head = _HEAD.pack(_MAGIC, number, len(changes), self._sum(number, changes))
         try:
             _write(self._descriptor, head + changes, self._end)
         except OSError:
-            # A write that the disk did not take can be in the system's memory as a whole, and be
-            # read from there by who opens the store after a crash.
+            # A write that failed on the disk can remain in the system's memory, and be read from
+            # there when the store is reopened after a crash.
             with suppress(OSError):
                 _write(self._descriptor, bytes(_HEAD.size), self._end)
             raise
         self._end += _HEAD.size + len(changes)
 
     def restart(self) -> None:
-        """Go on at the beginning: the database has everything."""
+        """Continue at the start of the file: the database has everything."""
         self._end = 0
 
 
 def _write(descriptor: int, octets: bytes, at: int) -> None:
-    """Write all of it, also where the system takes a part only."""
+    """Write all bytes, even if the system accepts only a part at a time."""
     written = os.pwrite(descriptor, octets, at)
     while written < len(octets):
         written += os.pwrite(descriptor, octets[written:], at + written)

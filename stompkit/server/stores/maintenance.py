@@ -1,4 +1,4 @@
-"""What can be done with a store while no broker uses it: check, compact, export, import."""
+"""Maintain a store that no broker uses: check, compact, export, import."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stompkit.server.stores.transfer import Progress, export_store, import_store
 
 __all__ = ["LOCK_FILE", "Progress", "check", "compact", "export_store", "import_store"]
 
-#: The file in the broker's directory of data that a running broker has locked, by ``flock``.
+#: The file in the broker's data directory that a running broker locks with ``flock``.
 LOCK_FILE: Final = "lock"
 
 
 def compact(directory: Path) -> tuple[int, int]:
-    """Rewrite the store below a broker's directory of data without what is free in it.
+    """Rewrite the store below a broker's data directory without its free space.
 
-    Returns the octets of its file before and after. The new file takes the place of the old one
-    once it is complete and on the disk; until then there has to be room for both. Raises
-    :class:`StoreError`, and leaves everything as it is, if there is no such store, a broker is
-    using it, or it can't be read; :class:`StoreFull` if there is no room.
+    Returns the file size in bytes before and after. The new file replaces the old one once it is
+    complete and on the disk; until then both need space. Raises :class:`StoreError`, and changes
+    nothing, if there is no store, a broker uses it, or it cannot be read. Raises :class:`StoreFull`
+    if there is no space.
     """
     environment = Environment(directory, read_only=True)
     old = environment.path / DATA_FILE
@@ -57,7 +57,7 @@ def compact(directory: Path) -> tuple[int, int]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Keep brokers away; raises :class:`StoreError` if one is there."""
+    """Keep brokers away; raises :class:`StoreError` if one is running."""
     lock = FileLock(directory / LOCK_FILE)
     try:
         with lock.acquire():

@@ -1,4 +1,4 @@
-"""A store that is gone with its object: what every other store has to behave like."""
+"""A store in memory, and the reference for the behaviour of every other store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["MemoryStore"]
 
 
 class _Lane:
-    """What there is of one lane."""
+    """The content of one lane."""
 
     __slots__ = (
         "delivered_place",
@@ -35,7 +35,7 @@ class _Lane:
     )
 
     def __init__(self, queue: str, part: int) -> None:
-        """Make an empty lane."""
+        """Create an empty lane."""
         self.queue = queue
         self.part = part
         self.messages: dict[int, Put] = {}
@@ -45,48 +45,48 @@ class _Lane:
         self.delivered_place = 0
 
     def put(self, message: Put) -> None:
-        """Keep a message, instead of what is in its place."""
+        """Store a message, replacing any message at its place."""
         self.remove(message.place)
         self.messages[message.place] = message
         self.octets += message.size
         self.last_place = max(self.last_place, message.place)
 
     def remove(self, place: int) -> None:
-        """Forget the message at a place, if there is one."""
+        """Delete the message at a place, if there is one."""
         message = self.messages.pop(place, None)
         if message is not None:
             self.octets -= message.size
             self.deliveries.pop(place, None)
 
     def mark(self, place: int, deliveries: int) -> None:
-        """Note how often the message at a place has been delivered, if there is one."""
+        """Set the delivery count of the message at a place, if there is one."""
         if place in self.messages:
             self.deliveries[place] = deliveries
 
     def stored(self, place: int) -> StoredMessage:
-        """The message at a place."""
+        """Return the message at a place."""
         message = self.messages[place]
         deliveries = max(self.deliveries.get(place, 0), int(place <= self.delivered_place))
         return StoredMessage(place, deliveries, *message[2:])
 
 
 class MemoryStore:
-    """Keeps everything in dictionaries; what it has survives :meth:`close`, but not the object."""
+    """Keeps everything in dictionaries; the content survives :meth:`close`, but not the object."""
 
     def __init__(self) -> None:
-        """Begin with nothing, and closed."""
+        """Start empty and closed."""
         self._lanes: dict[int, _Lane] = {}
         self._records: dict[str, bytes] = {}
         self._is_open = False
 
     def open(self) -> None:
-        """Open the store; :class:`StoreError` if it is open."""
+        """Open the store; raises :class:`StoreError` if it is open."""
         if self._is_open:
             raise StoreError("the store is open already")
         self._is_open = True
 
     def lanes(self) -> list[LaneState]:
-        """All lanes, by their numbers."""
+        """Return all lanes, by number."""
         self._check_open()
         return [
             LaneState(
@@ -107,7 +107,7 @@ class MemoryStore:
         return dict(self._records)
 
     def apply(self, operations: Sequence[Operation]) -> None:
-        """Do all of it, in order, or nothing."""
+        """Apply all operations in order, or none."""
         self._check_open()
         self._check(operations)
         for operation in operations:
@@ -116,7 +116,7 @@ class MemoryStore:
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int
     ) -> Sequence[StoredMessage]:
-        """The first messages of a lane with a place above ``after``, in order."""
+        """Return the first messages of a lane with a place above ``after``, in order."""
         self._check_open()
         found = self._lanes.get(lane)
         if found is None:
@@ -132,11 +132,11 @@ class MemoryStore:
         return messages
 
     def sync(self) -> None:
-        """Do nothing: there is nothing that could survive."""
+        """Do nothing: a memory store is never durable."""
         self._check_open()
 
     def close(self) -> None:
-        """Close the store; harmless if it is not open."""
+        """Close the store; does nothing if not open."""
         self._is_open = False
 
     def _check_open(self) -> None:
@@ -144,7 +144,7 @@ class MemoryStore:
             raise StoreError("the store is not open")
 
     def _check(self, operations: Sequence[Operation]) -> None:
-        """Raise :class:`StoreError` for what can't be done, before anything has been."""
+        """Raise :class:`StoreError` for operations that cannot be applied, before applying any."""
         lanes = set(self._lanes)
         for operation in operations:
             if isinstance(operation, CreateLane):
@@ -157,7 +157,7 @@ class MemoryStore:
                 raise StoreError(f"there is no lane {operation.lane} to put a message into")
 
     def _do(self, operation: Operation) -> None:
-        """Do one operation that can be done; what is not there is left alone."""
+        """Apply one valid operation; a missing message or record is ignored."""
         if isinstance(operation, SetRecord):
             if operation.value is None:
                 self._records.pop(operation.key, None)

@@ -1,4 +1,4 @@
-"""How keys, messages and lanes are laid out in octets."""
+"""Binary layout of keys, messages and lanes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = [
     "unpack_text",
 ]
 
-#: A lane, or whatever else is one number. Big-endian, so that keys sort as their numbers do.
+#: A lane number or any other single number. Big-endian, so that keys sort in numeric order.
 NUMBER: Final = Struct(">Q")
 #: A lane and a place in it.
 KEY: Final = Struct(">QQ")
-#: What begins a message: its size, when it expires, when it is due, and the octets of its id and
-#: of its lines. These follow, and the body is the rest.
+#: Header of a message: its size, its expiry, its due time, and the lengths in bytes of its id and
+#: lines. The id, the lines and the body follow.
 _HEAD: Final = Struct(">QqqII")
-#: What begins a lane: its part, messages, octets, last place and delivered place. The name of its
-#: queue is the rest.
+#: Header of a lane: its part, messages, bytes, last place and delivered place. The name of its
+#: queue follows.
 _LANE: Final = Struct(">qQQQQ")
 
 _pack_head: Final = _HEAD.pack
@@ -39,17 +39,17 @@ _head_octets: Final = _HEAD.size
 
 
 def pack_text(text: str) -> bytes:
-    """Any text as octets, also text that was no UTF-8 when a client sent it."""
+    """Encode any text, including lone surrogates for client bytes that were not UTF-8."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def unpack_text(octets: bytes) -> str:
-    """The text again; ValueError for octets that are none."""
+    """Decode the text; raises ValueError for invalid bytes."""
     return octets.decode("utf-8", "surrogatepass")
 
 
 def pack_message(message: Put) -> bytes:
-    """A message without lane and place, which are its key."""
+    """Encode a message without lane and place, which are its key."""
     _, _, size, expires_ms, due_ms, id, lines, body = message
     octets = id.encode("utf-8", "surrogatepass")
     head = _pack_head(size, expires_ms, due_ms, len(octets), len(lines))
@@ -57,13 +57,13 @@ def pack_message(message: Put) -> bytes:
 
 
 def unpack_size(value: bytes | memoryview) -> int:
-    """The size of a message, without a look at the rest; ``struct.error`` if it is too short."""
+    """Decode the size of a message only; raises ``struct.error`` if the value is too short."""
     size: int = NUMBER.unpack_from(value)[0]
     return size
 
 
 def unpack_message(value: bytes | memoryview, place: int, deliveries: int) -> StoredMessage:
-    """The message again; ``struct.error`` or ValueError for what can't be one."""
+    """Decode the message; raises ``struct.error`` or ValueError for invalid bytes."""
     size, expires_ms, due_ms, id_octets, lines_octets = _HEAD.unpack_from(value)
     lines_at = _head_octets + id_octets
     body_at = lines_at + lines_octets
@@ -82,30 +82,30 @@ def unpack_message(value: bytes | memoryview, place: int, deliveries: int) -> St
 
 
 def pack_lane(lane: LaneState) -> bytes:
-    """A lane without its number, which is its key."""
+    """Encode a lane without its number, which is its key."""
     _, queue, *numbers = lane
     return _LANE.pack(*numbers) + pack_text(queue)
 
 
 def unpack_lane(value: bytes | memoryview, lane: int) -> LaneState:
-    """The lane again; ``struct.error`` or ValueError for what can't be one."""
+    """Decode the lane; raises ``struct.error`` or ValueError for invalid bytes."""
     numbers = _LANE.unpack_from(value)
     return LaneState(lane, unpack_text(bytes(value[_LANE.size :])), *numbers)
 
 
 def record_key(name: str) -> bytes:
-    """What a record is kept under: the name itself may be longer than a key can be."""
+    """Return the key of a record: a hash, since the name may exceed the maximum key length."""
     return sha256(pack_text(name)).digest()
 
 
 def pack_record(name: str, value: bytes) -> bytes:
-    """A record, with its name."""
+    """Encode a record with its name."""
     octets = pack_text(name)
     return NUMBER.pack(len(octets)) + octets + value
 
 
 def unpack_record(value: bytes) -> tuple[str, bytes]:
-    """Name and value again; ``struct.error`` or ValueError for what can't be a record."""
+    """Decode name and value; raises ``struct.error`` or ValueError for invalid bytes."""
     end = NUMBER.size + NUMBER.unpack_from(value)[0]
     if end > len(value):
         raise ValueError("the record is cut off")

@@ -1,4 +1,4 @@
-"""What the store keeps besides messages."""
+"""Records that the store keeps besides messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["DURABLE_RECORDS", "MAKER_RECORDS", "DurableRecord", "MakerRecord", "
 
 _T = TypeVar("_T")
 
-#: What the keys of durable subscriptions begin with among the store's records.
+#: Prefix of the keys of durable subscriptions among the store's records.
 DURABLE_RECORDS: Final = "durable/"
 
-#: What the keys of the users begin with for whom queues were made.
+#: Prefix of the keys of the users who created queues.
 MAKER_RECORDS: Final = "maker/"
 
 
 class DurableRecord(msgspec.Struct, frozen=True):
-    """What the store keeps of a durable subscription besides its messages."""
+    """A durable subscription as stored, without its messages."""
 
     host: str
     key: str
@@ -27,15 +27,15 @@ class DurableRecord(msgspec.Struct, frozen=True):
     selector: str
     is_shared: bool
     used_at: float
-    #: Another one when the name goes on with another topic or selector: messages that were
-    #: collected for the one before are in lanes of another name.
+    #: Incremented when the name is reused with another topic or selector: messages collected before
+    #: are in lanes with another name.
     generation: int = 0
-    #: The user to whom it belongs; ``None`` until somebody uses it whose login was checked.
+    #: The user who owns it; ``None`` until an authenticated user uses it.
     owner: str | None = None
 
 
 class MakerRecord(msgspec.Struct, frozen=True):
-    """What the store keeps of who has a queue, where that is a user with a name."""
+    """The creator of a queue, if that is a user with a name."""
 
     host: str
     name: str
@@ -44,7 +44,7 @@ class MakerRecord(msgspec.Struct, frozen=True):
 
 
 def packed(record: msgspec.Struct) -> bytes:
-    """Return a record as JSON, which has names as well that were no UTF-8 when they came."""
+    """Return a record as JSON, including names that were not UTF-8 when received."""
     return json.dumps(msgspec.to_builtins(record)).encode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""Where the calls of a store are made: at once, or in a thread of their own."""
+"""Run the calls of a store, either inline or in a separate thread."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ __all__ = ["InlineRunner", "ThreadRunner"]
 
 _log: Final = Logger()
 
-#: Seconds that a brief call may take in the broker's thread, most of which are the disk's. After
-#: one that took longer none is made there for so many times as long, and after each more that
-#: follows for twice as many, up to the most.
+#: Maximum time in seconds of a brief call in the broker's thread; the disk takes most of it. After
+#: a slower call, no call runs there for this multiple of its duration. The multiple doubles with
+#: each further slow call, up to the maximum.
 _BRIEF_S: Final = 0.001
 _REST: Final = 8
 _MOST_REST: Final = 1024
-#: Seconds after which a thread that has nothing to do looks whether anybody is left to ask for it.
+#: Interval in seconds at which an idle thread checks that its caller is still alive.
 _LOOK_S: Final = 1.0
 
 
 class _Call(NamedTuple):
-    """One call of a store, and whom to tell what came of it."""
+    """One call of a store, with the callbacks for its result."""
 
     work: Callable[[], object]
     done: Callable[[object], None]
     failed: Callable[[StoreError], None]
 
     def make(self) -> Callable[[], None]:
-        """Make the call; return how to tell it, which is left to the caller.
+        """Make the call; return a function that reports the result, for the caller to run.
 
-        An exception that is no :class:`StoreError` is a bug: it is logged, and told as one.
+        An exception other than :class:`StoreError` is a bug: it is logged, and reported as a
+        StoreError.
         """
         try:
             result = self.work()
@@ -52,10 +53,10 @@ class _Call(NamedTuple):
 
 
 class InlineRunner:
-    """Makes each call at once, in the caller's thread, which waits for it."""
+    """Makes each call at once, in the caller's thread."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Start accepting calls."""
         self._stopped = False
 
     def run(
@@ -64,7 +65,7 @@ class InlineRunner:
         done: Callable[[object], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Call ``work``, then one of the others, before returning.
+        """Call ``work``, then ``done`` or ``failed``, before returning.
 
         Raises RuntimeError once the runner has been stopped.
         """
@@ -74,14 +75,14 @@ class InlineRunner:
         tell()
 
     def stop(self) -> None:
-        """Take no more calls; harmless the second time."""
+        """Accept no more calls; does nothing the second time."""
         self._stopped = True
 
 
 class ThreadRunner:
-    """Makes the calls in one thread of its own, which is started by the first of them.
+    """Makes the calls in a separate thread, started by the first call.
 
-    A process that forks, as daemons do, has to do so before that.
+    A process that forks, as daemons do, must fork before that.
     """
 
     def __init__(
@@ -89,20 +90,20 @@ class ThreadRunner:
         call_from_thread: Callable[[Callable[[], None]], object],
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Tell what came of each call by ``call_from_thread``, as that of a reactor.
+        """Report the result of each call through ``call_from_thread``, as that of a reactor.
 
-        ``seconds`` is a clock that tells how long calls take.
+        ``seconds`` is the clock that measures the duration of calls.
         """
         self._call_from_thread = call_from_thread
         self._seconds = seconds
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        #: Who has asked last.
+        #: The thread that requested the last call.
         self._asker = threading.current_thread()
         self._stopped = False
-        #: Calls that have been asked for, and nobody has been told of.
+        #: Number of calls whose result is not yet reported.
         self._outstanding = 0
-        #: When a brief call may be made in the broker's thread again.
+        #: Time from which a brief call may run in the broker's thread again.
         self._brief_from = 0.0
         self._rest = _REST
 
@@ -112,7 +113,7 @@ class ThreadRunner:
         done: Callable[[object], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Call ``work`` here, if all that was asked for before is done, and the disk is fast."""
+        """Call ``work`` in this thread if no call is pending and the disk is fast, or queue it."""
         began = self._seconds()
         if self._stopped or self._outstanding or began < self._brief_from:
             self.run(work, done, failed)
@@ -132,7 +133,7 @@ class ThreadRunner:
         done: Callable[[object], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Have ``work`` called after all that was asked for before.
+        """Queue a call of ``work`` after all calls requested before.
 
         Raises RuntimeError once the runner has been stopped.
         """
@@ -140,7 +141,7 @@ class ThreadRunner:
             raise RuntimeError("the runner has been stopped")
         self._asker = threading.current_thread()
         if self._thread is None or not self._thread.is_alive():
-            # Not a daemon: what was asked for is done before the interpreter ends.
+            # Not a daemon: requested calls are made before the interpreter ends.
             thread = threading.Thread(target=self._work, name="stompkit-store", daemon=False)
             try:
                 thread.start()
@@ -152,9 +153,9 @@ class ThreadRunner:
         self._calls.put(_Call(work, done, failed))
 
     def stop(self) -> None:
-        """Wait until all calls have been made and told of; harmless the second time.
+        """Wait until all calls have been made and reported; does nothing the second time.
 
-        ``done`` and ``failed`` are called when the broker's thread gets round to it.
+        ``done`` and ``failed`` are called when the broker's thread processes them.
         """
         self._stopped = True
         if self._thread is not None:
@@ -163,10 +164,10 @@ class ThreadRunner:
             self._thread = None
 
     def _work(self) -> None:
-        """Make one call after the other, until there are to be no more.
+        """Make one call after the other, until stopped.
 
-        That is so, too, when the thread of who asks has ended without a word, by an exception that
-        nobody has caught: the process, which holds a lock, is not to stay for this thread.
+        The thread also ends when the calling thread has died of an uncaught exception. The process,
+        which holds a lock, must not stay alive for this thread.
         """
         while True:
             try:
@@ -178,10 +179,10 @@ class ThreadRunner:
             if call is None:
                 return
             self._call_from_thread(partial(self._tell, call.make()))
-            # What a call held, messages perhaps, must not stay until the next comes.
+            # Objects that a call held, such as messages, must not stay until the next call.
             del call
 
     def _tell(self, tell: Callable[[], None]) -> None:
-        """Tell, in the broker's thread, what came of a call."""
+        """Report the result of a call, in the broker's thread."""
         self._outstanding -= 1
         tell()

@@ -20,7 +20,7 @@ from stompkit.server.stores.tables import LANES, MESSAGES, RECORDS
 
 __all__ = ["SqlAlchemyStore"]
 
-#: Numbers in one statement; SQLite once took no more than 999 parameters.
+#: Maximum number of parameters in one statement; old versions of SQLite allow 999.
 _CHUNK: Final = 500
 
 _INSERT_MESSAGES: Final = insert(MESSAGES)
@@ -45,26 +45,25 @@ _UPDATE_LANES: Final = (
 class SqlAlchemyStore:
     """Keeps messages in tables of an SQL database whose names begin with ``stompkit_``.
 
-    One broker may use them at a time. When two do, the one that is the first to write goes on,
-    and the other gets :class:`StoreError` until it opens the store again.
+    One broker may use them at a time. If two do, the first one to write continues. The other gets
+    :class:`StoreError` until it reopens the store.
     """
 
     def __init__(self, url: str, *, synchronous: bool = True) -> None:
-        """Describe a store in the database of ``url``, as SQLAlchemy writes them.
+        """Describe a store in the database at ``url``, in the format of SQLAlchemy.
 
-        With ``synchronous`` off, what is applied survives the death of the machine only once
-        :meth:`sync` has returned; nothing worse can happen before that. MariaDB does what the
-        server is set to do, whatever is said here. Raises ValueError for a URL that can't be
-        read.
+        With ``synchronous`` off, applied changes survive a crash of the machine only once
+        :meth:`sync` has returned; the database stays consistent. MariaDB follows its server setting
+        instead. Raises ValueError for an invalid URL.
         """
         self._database = Database(url, synchronous=synchronous)
 
     def open(self) -> None:
-        """Open or make the store; refuses one of a version that it does not know."""
+        """Open or create the store; raises StoreError for an unknown version."""
         self._database.open()
 
     def lanes(self) -> list[LaneState]:
-        """All lanes, by their numbers."""
+        """Return all lanes, by number."""
         with self._database.transaction() as connection:
             return list(_states(connection, select(LANES).order_by(LANES.c.lane)))
 
@@ -75,10 +74,10 @@ class SqlAlchemyStore:
             return {unpack_text(name): bytes(value) for name, value in rows}
 
     def apply(self, operations: Sequence[Operation]) -> None:
-        """Do all of it, in order, or nothing.
+        """Apply all operations in order, or none.
 
-        If the connection is lost during the commit, and can't be made again at once to see what
-        came of it, that is not known: the message of the :class:`StoreError` says so.
+        If the connection is lost during the commit and cannot be re-established, the outcome is
+        unknown. The message of the :class:`StoreError` says so.
         """
         with self._database.change() as connection:
             changes = Changes(
@@ -98,7 +97,7 @@ class SqlAlchemyStore:
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int
     ) -> Sequence[StoredMessage]:
-        """The first messages of a lane with a place above ``after``, in order."""
+        """Return the first messages of a lane with a place above ``after``, in order."""
         columns = MESSAGES.c
         wanted = (columns.lane == lane, columns.place > after)
         sizes = (
@@ -120,7 +119,8 @@ class SqlAlchemyStore:
                 if octets > max_octets:
                     break
                 last = row.place
-            # Only now the bodies, of which there may be more than anybody wants.
+            # The bodies are fetched last, since the first query can match more messages than are
+            # needed.
             found = select(MESSAGES).where(*wanted, columns.place <= last).order_by(columns.place)
             return [
                 StoredMessage(
@@ -137,35 +137,35 @@ class SqlAlchemyStore:
             ]
 
     def sync(self) -> None:
-        """Have everything applied so far survive the death of the machine."""
+        """Flush everything applied so far, so that it survives a crash of the machine."""
         self._database.sync()
 
     def close(self) -> None:
-        """Sync and disconnect; harmless if it is not open."""
+        """Sync and disconnect; does nothing if not open."""
         self._database.close()
 
 
 def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Not too many numbers at a time."""
+    """Yield the numbers in chunks small enough for one statement."""
     for start in range(0, len(numbers), _CHUNK):
         yield numbers[start : start + _CHUNK]
 
 
 def _states(connection: Connection, query: Select[Any]) -> Iterator[LaneState]:
-    """The lanes that a query finds."""
+    """Yield the lanes that a query finds."""
     for lane, queue, *numbers in connection.execute(query):
         yield LaneState(lane, unpack_text(queue), *numbers)
 
 
 def _drop_lanes(connection: Connection, dropped: Iterable[int]) -> None:
-    """Forget stored lanes with their messages."""
+    """Delete stored lanes with their messages."""
     for lane in dropped:
         connection.execute(delete(MESSAGES).where(MESSAGES.c.lane == lane))
         connection.execute(delete(LANES).where(LANES.c.lane == lane))
 
 
 def _remove(connection: Connection, lane: LaneChanges) -> tuple[int, int]:
-    """Remove what a lane has to lose; return how many messages and octets that was."""
+    """Remove messages of a lane; return the number of messages and bytes removed."""
     columns = MESSAGES.c
     messages = octets = 0
     for places in _chunks(sorted(lane.removed)):
@@ -175,13 +175,13 @@ def _remove(connection: Connection, lane: LaneChanges) -> tuple[int, int]:
         if found:
             connection.execute(delete(MESSAGES).where(*there))
             messages += found
-            # MariaDB gives the sum of integers as a decimal.
+            # MariaDB returns the sum of integers as a decimal.
             octets += int(size)
     return messages, octets
 
 
 def _put(connection: Connection, lanes: Iterable[LaneChanges]) -> None:
-    """Put messages, and note how often stored ones were delivered."""
+    """Insert messages, and update the delivery counts of stored ones."""
     rows = [
         {
             "lane": put.lane,
@@ -209,7 +209,7 @@ def _put(connection: Connection, lanes: Iterable[LaneChanges]) -> None:
 
 
 def _write_lanes(connection: Connection, states: list[tuple[LaneChanges, LaneState]]) -> None:
-    """Write the lanes as they have become."""
+    """Write the new states of lanes."""
     new = [
         {**state._asdict(), "queue": pack_text(state.queue)}
         for lane, state in states
@@ -233,7 +233,7 @@ def _write_lanes(connection: Connection, states: list[tuple[LaneChanges, LaneSta
 
 
 def _set_records(connection: Connection, records: Mapping[str, bytes | None]) -> None:
-    """Write records, and forget those without a value."""
+    """Write records, and delete those without a value."""
     if records:
         digests = {name: record_key(name) for name in records}
         keys = [{"old_digest": digest} for digest in digests.values()]

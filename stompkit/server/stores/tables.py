@@ -18,18 +18,18 @@ from sqlalchemy.dialects import mysql
 
 __all__ = ["LANES", "MESSAGES", "META", "RECORDS", "TABLES", "VERSION"]
 
-#: The version of these tables. Who changes them counts it up, and adds to the migrations what
-#: turns the last ones into the new ones.
+#: Version of these tables. Increase it when they change, and add a migration from the previous
+#: version.
 VERSION: Final = 1
 
-#: Octets of any number. Names and ids are kept as octets, too: they can be no UTF-8 at all, and
-#: hold what a database takes for no text.
+#: Bytes of any length. Names and ids are stored as bytes, too: they may be invalid UTF-8, or
+#: contain characters that a database rejects in text.
 _OCTETS: Final = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 _DIGEST: Final = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
 
 TABLES: Final = MetaData()
 
-#: One row. ``stamp`` is another after each change: whoever knows an older one is not up to date.
+#: One row. ``stamp`` changes with each transaction: a broker with an older stamp is out of date.
 META: Final = Table(
     "stompkit_meta",
     TABLES,
@@ -71,7 +71,7 @@ MESSAGES: Final = Table(
     mariadb_engine="InnoDB",
 )
 
-#: ``digest`` is SHA-256 of the name, which may be longer than a key can be.
+#: ``digest`` is SHA-256 of the name, which may exceed the maximum key length.
 RECORDS: Final = Table(
     "stompkit_records",
     TABLES,

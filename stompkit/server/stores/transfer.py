@@ -1,15 +1,15 @@
-"""Stores as text files, to be kept, or taken into a store of another kind or version.
+"""Export stores to text files, and import them into stores of another kind or version.
 
-An export has one JSON object in a line, each with its ``kind``:
+An export has one JSON object on each line, each with its ``kind``:
 
-- ``store``, the first, has the version of the format, and how many lanes, messages and records
-  follow;
+- ``store``, the first, has the version of the format and the numbers of lanes, messages and records
+  that follow;
 - ``lane`` is followed by its messages, by their places;
 - ``message`` belongs to the last lane; its ``body`` is base64, its ``lines`` are the header lines;
 - ``record`` has a ``value`` in base64;
-- ``end``, the last, counts again what there was: an export without it is cut off.
+- ``end``, the last, repeats the numbers: an export without it is truncated.
 
-In texts, an octet that is no UTF-8 is a lone surrogate from U+DC80 to U+DCFF. Numbers are as in
+In texts, a byte that is not UTF-8 is a lone surrogate from U+DC80 to U+DCFF. Numbers are as in
 :mod:`stompkit.server.interfaces`.
 """
 
@@ -36,12 +36,12 @@ from stompkit.server.interfaces import (
 
 __all__ = ["Progress", "export_store", "import_store"]
 
-#: Is called with the number of messages that are done, and that there are in all.
+#: Called with the number of messages completed and the total.
 Progress: TypeAlias = Callable[[int, int], object]
 
 _VERSION: Final = 1
 _MOST: Final = 2**63 - 1
-#: Messages, and octets of their sizes, that are held in memory at a time.
+#: Maximum number of messages, and bytes of their sizes, held in memory at a time.
 _BATCH: Final = 1_000
 _BATCH_OCTETS: Final = 4 * 1024 * 1024
 
@@ -105,10 +105,10 @@ _AnyLine: TypeAlias = _Store | _Lane | _Message | _Record | _End
 
 
 def export_store(store: MessageStore, file: BinaryIO, progress: Progress) -> None:
-    """Write all that is in an open store to a file.
+    """Write the content of an open store to a file.
 
-    No broker may be at work with it meanwhile: the export would be of no one moment. Raises
-    :class:`StoreError`, and OSError if the file can't be written.
+    No broker may use the store meanwhile, or the export would be inconsistent. Raises
+    :class:`StoreError`, and OSError if the file cannot be written.
     """
     lanes = store.lanes()
     records = store.records()
@@ -137,12 +137,11 @@ def export_store(store: MessageStore, file: BinaryIO, progress: Progress) -> Non
 
 
 def import_store(store: MessageStore, file: BinaryIO, progress: Progress) -> None:
-    """Put all that is in an export into an open store that has to be empty.
+    """Load an export into an open store, which must be empty.
 
-    Raises :class:`StoreError` if it is not empty, or the export can't be understood, is cut off
-    or does not fit, and OSError if it can't be read. The store is empty again then: what had
-    been taken in is removed, and where that fails too, the message says so. Only a process that
-    is killed leaves a part behind.
+    Raises :class:`StoreError` if the store is not empty, or the export is invalid, truncated or too
+    large, and OSError if it cannot be read. The store is then empty again. If that removal fails
+    too, the message says so. Only a killed process leaves a partial import behind.
     """
     if store.lanes() or store.records():
         raise StoreError("the store to import into is not empty")
@@ -169,12 +168,12 @@ def import_store(store: MessageStore, file: BinaryIO, progress: Progress) -> Non
 
 
 class _BadLine(Exception):
-    """A line that is not what it should be; says why."""
+    """An invalid line; the message says why."""
 
 
 def _parse(line: bytes) -> _AnyLine:
     try:
-        # Not by msgspec alone, which takes no lone surrogates.
+        # Not by msgspec alone, which rejects lone surrogates.
         found: _AnyLine = msgspec.convert(json.loads(line), type=_AnyLine)
     except (ValueError, RecursionError) as error:
         raise _BadLine(str(error)) from None
@@ -182,10 +181,10 @@ def _parse(line: bytes) -> _AnyLine:
 
 
 class _Importer:
-    """Takes lines in, batch by batch."""
+    """Imports lines in batches."""
 
     def __init__(self, store: MessageStore, progress: Progress) -> None:
-        """Begin."""
+        """Start with an empty batch."""
         self._store = store
         self._progress = progress
         self._operations: list[Operation] = []
@@ -199,7 +198,7 @@ class _Importer:
         self._records: set[str] = set()
 
     def take(self, line: _AnyLine) -> None:
-        """Take one line in, now or with later ones; raises :class:`_BadLine`."""
+        """Import one line, now or with later ones; raises :class:`_BadLine`."""
         if self._end is not None:
             raise _BadLine("there is more after the end")
         if isinstance(line, _Store):
@@ -218,7 +217,7 @@ class _Importer:
                 self._end = line
 
     def finish(self, lines: int) -> None:
-        """Apply what is left, if the export is complete; else raises :class:`StoreError`."""
+        """Apply the last batch; raises :class:`StoreError` if the export is incomplete."""
         if self._end is None:
             raise StoreError(f"the export is cut off after line {lines}")
         counted = (len(self._lanes), self._messages, len(self._records))
@@ -231,7 +230,7 @@ class _Importer:
         self._flush()
 
     def undo(self) -> None:
-        """Remove what was applied."""
+        """Remove the imported lanes and records."""
         self._operations.clear()
         self._store.apply([DropLane(lane) for lane in self._lanes])
         self._store.apply([SetRecord(key, None) for key in self._records])
@@ -292,7 +291,7 @@ class _Importer:
         self._operations.append(SetRecord(line.key, line.value))
 
     def _end_lane(self) -> None:
-        """Have the lane go on where the exported one does, if its last messages are gone."""
+        """Restore the last place of the lane, even if its last messages were removed."""
         lane = self._lane
         if lane is not None and self._place < lane.last_place:
             self._operations += (

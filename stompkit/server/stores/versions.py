@@ -1,4 +1,4 @@
-"""What to do with a store that another version of stompkit has made."""
+"""Migrate a store that another version of stompkit has created."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ def upgrade(
     migrations: Mapping[int, Callable[[_T], None]],
     store: _T,
 ) -> None:
-    """Bring a store from the version ``found`` to the version ``wanted``, step by step.
+    """Migrate a store from the version ``found`` to the version ``wanted``, step by step.
 
-    ``migrations`` has, for a version, what makes the next one of it. The caller runs this within
-    one transaction, and notes the new version in it. ``place`` says in messages which store it
-    is. Raises :class:`StoreError` for a version from which there is no way, before anything is
-    done.
+    ``migrations`` maps a version to the function that upgrades it to the next one. The caller runs
+    this within one transaction, and stores the new version in it. ``place`` names the store in
+    messages. Raises :class:`StoreError` if no migration path exists, before any change.
     """
     if found > wanted:
         raise StoreError(

@@ -79,7 +79,8 @@ def _digest() -> str:
         mypy = version("mypy")
     except PackageNotFoundError:
         raise Uncompilable("mypyc compiles it: pip install 'mypy[mypyc]'") from None
-    digest = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()} {mypy}".encode())
+    level = os.environ.get("STOMPKIT_COMPILE_LEVEL", "")
+    digest = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()} {mypy} {level}".encode())
     for source in [_ROOT / "setup.py", *sorted((_ROOT / "stompkit").rglob("*.py"))]:
         digest.update(str(source).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]

@@ -38,14 +38,17 @@ def is_compiled(directory: Path, **more: str) -> bool:
     return bool(made["compiled"])
 
 
+@pytest.mark.matrix
 def test_a_program_measures_what_is_compiled(tmp_path: Path) -> None:
     assert is_compiled(tmp_path)
 
 
+@pytest.mark.matrix
 def test_a_program_measures_python_where_it_is_asked_for(tmp_path: Path) -> None:
     assert not is_compiled(tmp_path, STOMPKIT_PURE="1")
 
 
+@pytest.mark.matrix
 def test_what_is_compiled_has_the_conformance_cases() -> None:
     tree = Path(environment()["PYTHONPATH"].split(os.pathsep)[0])
     assert (tree / "stompkit" / "conformance" / "cases" / "pytest.ini").exists()

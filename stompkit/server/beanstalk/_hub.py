@@ -15,8 +15,9 @@ from stompkit.server.beanstalk._jobs import (
 )
 from stompkit.server.beanstalk._numbers import Numbers
 from stompkit.server.beanstalk._parser import is_tube
+from stompkit.server.domain.alarm import Alarm
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.deadlines import Alarm, Deadlines
+from stompkit.server.domain.deadlines import Deadlines
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import DEAD_LETTERS, Pattern, dead_letter_source, dead_letters_of
 from stompkit.server.domain.queues import pulling

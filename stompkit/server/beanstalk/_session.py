@@ -18,7 +18,8 @@ from stompkit.server.beanstalk._jobs import Job, pri_of, queue_of, ttr_of
 from stompkit.server.beanstalk._parser import Command, Mistake, Parser
 from stompkit.server.domain.broker import Broker
 from stompkit.server.domain.deadlines import Deadlines
-from stompkit.server.domain.errors import Blocked, Refused
+from stompkit.server.domain.destinations import Blocked
+from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.queues import pulling
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.references import MessageReference

@@ -609,8 +609,8 @@ class Broker:
                     for subscription in new:
                         self._feed_first(subscription)
                 elif self._to_feed:
-                    hungry, self._to_feed = self._to_feed, {}
-                    for subscription in hungry:
+                    to_feed, self._to_feed = self._to_feed, {}
+                    for subscription in to_feed:
                         self._feed(subscription)
                 elif self._dirty:
                     dirty, self._dirty = self._dirty, {}
@@ -626,16 +626,16 @@ class Broker:
                         for connection in written:
                             connection.write_out()
                 elif self._to_disconnect:
-                    doomed, self._to_disconnect = self._to_disconnect, []
-                    for connection, text, code in doomed:
+                    to_disconnect, self._to_disconnect = self._to_disconnect, []
+                    for connection, text, code in to_disconnect:
                         connection.fail(text, code)
                 elif self._woken:
                     woken, self._woken = self._woken, {}
                     for connection in woken:
                         connection.go_on()
                 elif self._to_unblock:
-                    roomy, self._to_unblock = self._to_unblock, {}
-                    for destination in roomy:
+                    to_unblock, self._to_unblock = self._to_unblock, {}
+                    for destination in to_unblock:
                         destination.let_in()
                 elif (
                     self._waiting

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.session.subscriptions import Subscription
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from stompkit.server.domain.queues.sub_queue import SubQueue
     from stompkit.server.domain.session.connection import Connection
 
-__all__ = ["Destination", "Totals"]
+__all__ = ["Blocked", "Destination", "Totals"]
 
 
 class Totals(NamedTuple):
@@ -44,6 +45,15 @@ class Totals(NamedTuple):
             self.dead_lettered + other.dead_lettered,
             self.expired + other.expired,
         )
+
+
+class Blocked(Refused):
+    """A message that a full destination has no room for now; its sender can wait for room."""
+
+    def __init__(self, message: str, destination: Destination) -> None:
+        """Keep whom to wait for."""
+        super().__init__(message, "queue-full")
+        self.destination = destination
 
 
 class Destination:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from stompkit.server.domain.destinations import Destination
-
-__all__ = ["Blocked", "Refused"]
+__all__ = ["Refused"]
 
 
 class Refused(Exception):
@@ -21,12 +16,3 @@ class Refused(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
-
-
-class Blocked(Refused):
-    """A message that a full destination has no room for now; its sender can wait for room."""
-
-    def __init__(self, message: str, destination: Destination) -> None:
-        """Keep whom to wait for."""
-        super().__init__(message, "queue-full")
-        self.destination = destination

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from stompkit.server.domain.choices import Choice, ChoiceWork
-from stompkit.server.domain.destinations import Destination, Totals
-from stompkit.server.domain.errors import Blocked, Refused
+from stompkit.server.domain.destinations import Blocked, Destination, Totals
+from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.names import (
     DEAD_LETTERS,

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompkit.server import BrokerConfig
-from stompkit.server.domain.deadlines import Alarm, Deadlines
+from stompkit.server.domain.alarm import Alarm
+from stompkit.server.domain.deadlines import Deadlines
 from stompkit.testing.memory import MemoryBroker
 from tests.server.beanstalk.peers import Front
 from tests.server.brokers import MakeBroker, publish_all, take_one

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from stompkit.server.domain.deadlines import Alarm
+from stompkit.server.domain.alarm import Alarm
 from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.references import MessageReference

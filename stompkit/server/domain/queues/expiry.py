@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from stompkit.server.domain.deadlines import Alarm
+from stompkit.server.domain.alarm import Alarm
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.references import MessageReference
 from stompkit.server.domain.queues.sub_queue import SubQueue

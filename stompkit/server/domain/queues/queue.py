@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import Blocked, Refused
+from stompkit.server.domain.destinations import Blocked, Destination
+from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import Message
 from stompkit.server.domain.queues.delays import Delays
 from stompkit.server.domain.queues.dispatcher import Dispatcher

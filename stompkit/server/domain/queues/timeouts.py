@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stompkit._common import LOOK_S, MOST_GRACE_S
-from stompkit.server.domain.deadlines import Alarm, Deadlines
+from stompkit.server.domain.alarm import Alarm
+from stompkit.server.domain.deadlines import Deadlines
 from stompkit.server.domain.queues.references import MessageReference
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from stompkit.frames import (
     refusal,
 )
 from stompkit.server.domain.broker import Broker
-from stompkit.server.domain.destinations import Destination
-from stompkit.server.domain.errors import Blocked, Refused
+from stompkit.server.domain.destinations import Blocked, Destination
+from stompkit.server.domain.errors import Refused
 from stompkit.server.domain.messages import header_line
 from stompkit.server.domain.queues.queue import Queue
 from stompkit.server.domain.queues.references import MessageReference

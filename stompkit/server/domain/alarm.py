@@ -1,0 +1,46 @@
+"""A timer that can be set to an earlier time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stompkit.server.domain.broker import Broker
+    from stompkit.server.interfaces import Timer
+
+__all__ = ["Alarm"]
+
+
+class Alarm:
+    """Calls a function at the earliest of the times that it was set to, in a turn of its own."""
+
+    __slots__ = ("_broker", "_call", "_timer", "_when")
+
+    def __init__(self, broker: Broker, call: Callable[[], None]) -> None:
+        """Make an alarm that is not set."""
+        self._broker = broker
+        self._call = call
+        self._timer: Timer | None = None
+        self._when = 0.0
+
+    def set(self, when: float) -> None:
+        """Call no later than at a time; a time that is past is as good as now."""
+        # The broker cancels the timers of all when it is reset.
+        if self._timer is not None and self._timer.active():
+            if when >= self._when:
+                return
+            self._broker.cancel(self._timer)
+        self._when = when
+        delay_s = max(0.0, when - self._broker.clock.seconds())
+        self._timer = self._broker.later(delay_s, self._ring)
+
+    def cancel(self) -> None:
+        """Do not call."""
+        if self._timer is not None:
+            self._broker.cancel(self._timer)
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._call()

@@ -1,4 +1,4 @@
-"""What a broker has and who is there, for tools and for tests; it only looks."""
+"""Read-only view of a broker's destinations and connections, for tools and tests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class DestinationState(NamedTuple):
     """One destination, or durable subscription, of one virtual host.
 
     ``kind`` is the first level of the name: ``queue``, ``topic``, ``fanout``, ``temp-queue``,
-    ``temp-topic``, ``dlq``, or ``durable`` for a durable subscription. ``ready`` messages wait to
-    be delivered, ``delayed`` ones for their time, and ``in_flight`` ones to be acknowledged.
+    ``temp-topic``, ``dlq``, or ``durable`` for a durable subscription. ``ready`` messages wait for
+    delivery, ``delayed`` ones for their due time, and ``in_flight`` ones for acknowledgement.
     """
 
     name: str
@@ -30,7 +30,7 @@ class DestinationState(NamedTuple):
 
 
 class ConnectionState(NamedTuple):
-    """One client. ``version`` is ``None`` for one that has not logged in."""
+    """One client. ``version`` is ``None`` before login."""
 
     peer: str
     version: str | None
@@ -41,7 +41,7 @@ class ConnectionState(NamedTuple):
 
 
 def destinations(broker: Broker) -> list[DestinationState]:
-    """All destinations, in the order in which they were made; takes time by what is in flight."""
+    """Return all destinations in order of creation; runs in time linear in messages in flight."""
     in_flight = Counter(entry.home for each in broker.connections for entry in each.ledger)
     found: list[Destination] = []
     for host in broker.hosts.values():
@@ -61,7 +61,7 @@ def destinations(broker: Broker) -> list[DestinationState]:
 
 
 def connections(broker: Broker) -> list[ConnectionState]:
-    """All clients, in no order; one that is being closed is there until its stream has ended."""
+    """Return all clients, in no order; a closing client is included until its stream has ended."""
     return [
         ConnectionState(
             each.peer,

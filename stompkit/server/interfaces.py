@@ -1,4 +1,4 @@
-"""What the broker's domain needs of the world outside, and what a plug-in has to provide."""
+"""Interfaces between the broker's domain and its environment, including plug-ins."""
 
 from __future__ import annotations
 
@@ -37,67 +37,67 @@ __all__ = [
 
 
 class Outlet(Protocol):
-    """The way out to one client: a transport, or a list in a test."""
+    """The output side of one client's connection: a transport, or a list in a test."""
 
     @property
     def peer(self) -> str:
-        """The address that the client is counted under, such as an IP address."""
+        """The address that counts for the client's limits, such as an IP address."""
 
     @property
     def is_reading(self) -> bool:
-        """Whether the client's octets are read as they come."""
+        """True if the client's bytes are read as they arrive."""
 
     def logged_in(self) -> None:
-        """Hear that CONNECT has been answered, and that heart-beats begin."""
+        """Called when CONNECT has been answered, and heart-beats begin."""
 
     def certificate(self) -> bytes | None:
-        """The client's verified TLS certificate as DER, if it has shown one."""
+        """Return the client's verified TLS certificate as DER, or None if it presented none."""
 
     def write(self, data: bytes) -> None:
-        """Send octets, in order, without blocking.
+        """Send bytes, in order, without blocking.
 
         May call the connection's ``set_writable(False)`` before it returns.
         """
 
     def pause(self) -> None:
-        """Hand over no more of what the client sends, until :meth:`resume`."""
+        """Stop passing on the client's bytes, until :meth:`resume`."""
 
     def resume(self) -> None:
-        """Hand over what the client sends again."""
+        """Resume passing on the client's bytes."""
 
     def close(self) -> None:
         """Close the stream once everything written has been sent."""
 
 
 class Timer(Protocol):
-    """A call that will happen; what ``callLater`` of a reactor gives."""
+    """A scheduled call, as returned by ``callLater`` of a reactor."""
 
     def cancel(self) -> None:
-        """Have it not happen; an error once it has."""
+        """Cancel the call; raises an error if it has already been made."""
 
     def active(self) -> bool:
-        """Whether it has neither happened nor been cancelled."""
+        """Return True if the call has neither been made nor cancelled."""
 
 
 class Clock(Protocol):
     """Time for the domain: a Twisted reactor, or ``twisted.internet.task.Clock``."""
 
     def seconds(self) -> float:
-        """Seconds since the epoch."""
+        """Return the time in seconds since the epoch."""
 
     def callLater(self, delay: float, callable: Callable[..., object], /) -> Timer:
-        """Have a function called after a delay in seconds."""
+        """Call a function after a delay in seconds."""
 
 
 class User(NamedTuple):
-    """Who a client is. ``name`` is empty for somebody whom nobody has asked."""
+    """The user of a client. ``name`` is empty for an unauthenticated client."""
 
     name: str = ""
     groups: frozenset[str] = frozenset()
 
 
 class Credentials(NamedTuple):
-    """What a client says of itself in CONNECT, and what its transport knows.
+    """Identity that a client claims in CONNECT, and that its transport knows.
 
     ``certificate`` is the client's TLS certificate as DER, verified by the endpoint, or ``None``.
     The passcode is not part of the ``repr``.
@@ -110,22 +110,22 @@ class Credentials(NamedTuple):
     certificate: bytes | None = None
 
     def __repr__(self) -> str:
-        """All but the passcode."""
+        """Show everything but the passcode."""
         return f"Credentials(login={self.login!r}, host={self.host!r}, peer={self.peer!r})"
 
 
 class Authenticator(Protocol):
-    """Finds out who a client is."""
+    """Identifies the user of a client."""
 
     def authenticate(self, credentials: Credentials, answer: Callable[[User | None], None]) -> None:
-        """Call ``answer`` with the user, or with ``None`` for one to be turned away.
+        """Call ``answer`` once with the user, or with ``None`` to reject the client.
 
-        At once or later, from the broker's thread, once.
+        The call may be immediate or later, from the broker's thread.
         """
 
 
 class Action(Enum):
-    """What a right is needed for."""
+    """An action that requires a right."""
 
     CREATE = "create"
     READ = "read"
@@ -134,10 +134,10 @@ class Action(Enum):
 
 
 class Request(NamedTuple):
-    """A client that wants to do something with a destination.
+    """A client's request to use a destination.
 
-    ``destination`` is the name as the broker knows it, without dialect, and may be a pattern
-    where ``action`` is READ. ``headers`` and ``body`` are those of the SEND or SUBSCRIBE frame.
+    ``destination`` is the broker's name for it, without dialect, and may be a pattern if ``action``
+    is READ. ``headers`` and ``body`` are those of the SEND or SUBSCRIBE frame.
     """
 
     user: User
@@ -149,33 +149,33 @@ class Request(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What an authoriser says: whether, and for a SEND perhaps with another body."""
+    """Decision of an authoriser; for a SEND it may replace the body."""
 
     allowed: bool
     body: bytes | None = None
 
 
 class Authoriser(Protocol):
-    """Says who may do what."""
+    """Decides which user may do what."""
 
     def authorise(self, request: Request, answer: Callable[[Decision], None]) -> None:
-        """Call ``answer``, at once or later, from the broker's thread, once."""
+        """Call ``answer`` once, immediately or later, from the broker's thread."""
 
 
 class StoreError(Exception):
-    """The store could not do what it was asked to; nothing of it has happened."""
+    """The store could not execute a call; it has applied nothing of it."""
 
 
 class StoreFull(StoreError):
-    """There is no room, on the disk or within the store's own limit."""
+    """There is no space, on the disk or within the store's own limit."""
 
 
 class Put(NamedTuple):
-    """Keep a message at a place of a lane.
+    """Store a message at a place of a lane.
 
-    ``size`` counts against the limits of the queue, and is given back by ``LaneState.octets``
-    as a sum; ``expires_ms`` and ``due_ms`` are times since the epoch, 0 for none; ``lines`` are
-    the header lines of the MESSAGE frame, escaped as 1.2 does, each with its line feed.
+    ``size`` counts against the limits of the queue; ``LaneState.octets`` is the sum of the sizes.
+    ``expires_ms`` and ``due_ms`` are times in milliseconds since the epoch, 0 for none. ``lines``
+    are the header lines of the MESSAGE frame, escaped as in 1.2, each with its line feed.
     """
 
     lane: int
@@ -189,14 +189,14 @@ class Put(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Forget the message at a place of a lane, if it is there."""
+    """Delete the message at a place of a lane, if it exists."""
 
     lane: int
     place: int
 
 
 class Mark(NamedTuple):
-    """Note how often the message at a place has been delivered."""
+    """Set the delivery count of the message at a place."""
 
     lane: int
     place: int
@@ -204,14 +204,14 @@ class Mark(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """Note that every message of a lane up to this place has been delivered once or more."""
+    """Record that every message of a lane up to this place has been delivered at least once."""
 
     lane: int
     place: int
 
 
 class CreateLane(NamedTuple):
-    """Make an empty lane: one ordered part of a queue, told from its others by ``part``."""
+    """Create an empty lane: one ordered part of a queue, identified by ``part``."""
 
     lane: int
     queue: str
@@ -219,13 +219,13 @@ class CreateLane(NamedTuple):
 
 
 class DropLane(NamedTuple):
-    """Forget a lane with all its messages."""
+    """Delete a lane with all its messages."""
 
     lane: int
 
 
 class SetRecord(NamedTuple):
-    """Keep a small value under a key, or forget the key where ``value`` is ``None``."""
+    """Store a small value under a key, or delete the key if ``value`` is ``None``."""
 
     key: str
     value: bytes | None
@@ -235,10 +235,10 @@ Operation = Put | Remove | Mark | Delivered | CreateLane | DropLane | SetRecord
 
 
 class StoredMessage(NamedTuple):
-    """A message as the store gives it back.
+    """A message as read from the store.
 
-    ``deliveries`` is what the last :class:`Mark` said, and at least 1 at or below the lane's
-    delivered place; the other fields are those of :class:`Put`.
+    ``deliveries`` is the count set by the last :class:`Mark`, and at least 1 at or below the lane's
+    delivered place. The other fields are those of :class:`Put`.
     """
 
     place: int
@@ -252,10 +252,10 @@ class StoredMessage(NamedTuple):
 
 
 class LaneState(NamedTuple):
-    """What a store knows of a lane without looking at its messages.
+    """Totals of a lane that a store keeps without reading its messages.
 
-    ``messages`` and ``octets`` are the number and the sum of the sizes of what is there now;
-    ``last_place`` is the highest place that was ever used, 0 at first.
+    ``messages`` and ``octets`` are the number and the total size of the messages present.
+    ``last_place`` is the highest place ever used, 0 at first.
     """
 
     lane: int
@@ -270,36 +270,36 @@ class LaneState(NamedTuple):
 class MessageStore(Protocol):
     """Keeps the messages of persistent queues.
 
-    All methods block and are called from one thread at a time, not always the same one. Any of
-    them may raise :class:`StoreError`.
+    All methods block and are called from one thread at a time, not always the same one. Any of them
+    may raise :class:`StoreError`.
     """
 
     def open(self) -> None:
-        """Open or make the store; refuses one of a version that it does not know."""
+        """Open or create the store; raises StoreError for an unknown version."""
 
     def lanes(self) -> list[LaneState]:
-        """All lanes. Takes time by their number, not by what is in them."""
+        """Return all lanes, in time proportional to their number, not to their content."""
 
     def records(self) -> Mapping[str, bytes]:
-        """All records."""
+        """Return all records."""
 
     def apply(self, operations: Sequence[Operation]) -> None:
-        """Do all of it, in order, or nothing.
+        """Apply all operations in order, or none.
 
-        When it returns, what was done survives the death of the process, and that of the
-        machine where the store is set to be synchronous.
+        When this returns, the changes survive a crash of the process. If the store is synchronous,
+        they also survive a crash of the machine.
         """
 
     def read(
         self, lane: int, after: int, max_messages: int, max_octets: int
     ) -> Sequence[StoredMessage]:
-        """The first messages of a lane with a place above ``after``, in order.
+        """Return the first messages of a lane with a place above ``after``, in order.
 
-        As many as fit into both bounds by their sizes, but one at least, if there is one.
+        Return as many as fit into both limits by their sizes, but at least one if there is one.
         """
 
     def sync(self) -> None:
-        """Have everything applied so far survive the death of the machine."""
+        """Flush everything applied so far, so that it survives a crash of the machine."""
 
     def close(self) -> None:
         """Sync and close. The store can be opened again."""
@@ -307,14 +307,14 @@ class MessageStore(Protocol):
 
 @runtime_checkable
 class BriefStore(MessageStore, Protocol):
-    """A store for which few operations can be a matter of one write to the disk."""
+    """A store for which a few operations may cost a single write to the disk."""
 
     def is_brief(self, operations: Sequence[Operation]) -> bool:
-        """Whether :meth:`apply` would be no more than that for these operations."""
+        """Return True if :meth:`apply` would cost a single write for these operations."""
 
 
 class StoreRunner(Protocol):
-    """Runs the calls of a store, one after the other, in the order in which they were asked for."""
+    """Runs the calls of a store one after the other, in the order of the requests."""
 
     def run(
         self,
@@ -322,18 +322,18 @@ class StoreRunner(Protocol):
         done: Callable[[object], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Call ``work``, then one of the others with what it gave, from the broker's thread.
+        """Call ``work``, then ``done`` or ``failed`` with its result, from the broker's thread.
 
-        Those two may be called before ``run`` returns.
+        The callback may run before ``run`` returns.
         """
 
     def stop(self) -> None:
-        """Wait for what has been asked for; take no more."""
+        """Wait for pending calls, and accept no more."""
 
 
 @runtime_checkable
 class BriefRunner(StoreRunner, Protocol):
-    """A runner that need not have another thread do what takes no longer than to ask it to."""
+    """A runner that can make brief calls in the broker's thread instead of another one."""
 
     def run_brief(
         self,
@@ -341,4 +341,4 @@ class BriefRunner(StoreRunner, Protocol):
         done: Callable[[object], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """As :meth:`run`, where ``work`` is brief, and nobody else waits for this thread."""
+        """Run as :meth:`run`; ``work`` is brief, and no other task waits for this thread."""

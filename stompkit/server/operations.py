@@ -1,4 +1,4 @@
-"""What operators do beside running a broker; the commands of ``stompkit`` call it."""
+"""Operator tasks besides running a broker; the commands of ``stompkit`` call them."""
 
 from stompkit.server.interfaces import MessageStore, StoreError
 from stompkit.server.login.password_files import hash_passcode

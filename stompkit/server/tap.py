@@ -177,7 +177,7 @@ class Options(UsageOptions, AuthOptionMixin):
         self["checkers"].append(description)
 
     def postOptions(self) -> None:
-        """Check everything, so that a mistake is told before anything listens."""
+        """Check all options, so that errors are reported before the broker listens."""
         self["overrides"] = self._overrides()
         self["settings"] = settings = self._settings()
         file = settings.log.file
@@ -202,7 +202,7 @@ class Options(UsageOptions, AuthOptionMixin):
             raise SystemExit(str(error)) from None
 
     def _overrides(self) -> dict[str, Any]:
-        """What the options say, as tables of the file."""
+        """Return the options as tables of the settings file."""
         said: list[Tables] = []
         for option, tables in _TABLES.items():
             if self[option] is not None:
@@ -287,7 +287,7 @@ def _log_format(text: str) -> Tables:
     return {"log": {"format": text}}
 
 
-#: What an option says, as tables of the file; ValueError for a value that is none.
+#: Functions that turn an option's value into tables of the file; ValueError for an invalid value.
 _TABLES: Final[dict[str, Callable[[str], Tables]]] = {
     "data": _data,
     "sync": _sync,
@@ -301,7 +301,7 @@ _TABLES: Final[dict[str, Callable[[str], Tables]]] = {
 
 
 class BrokerService(Service):
-    """A broker, as a service of Twisted; it ends the process with the reason if it can't work."""
+    """A broker as a Twisted service; a fatal error ends the process and reports the reason."""
 
     def __init__(
         self,
@@ -310,9 +310,9 @@ class BrokerService(Service):
         reloader: Reloader | None = None,
         daemon: DaemonStart | None = None,
     ) -> None:
-        """Take the broker, its log, and what changes its settings at SIGHUP.
+        """Start with the broker, its log, and the reloader of its settings at SIGHUP.
 
-        ``daemon`` is who hears of a start that fails, if the process is a daemon.
+        ``daemon`` receives the reason of a failed start, if the process is a daemon.
         """
         self._lifecycle = lifecycle
         self._log = log
@@ -324,16 +324,16 @@ class BrokerService(Service):
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """The broker, from its start to its end."""
+        """The lifecycle of the broker."""
         return self._lifecycle
 
     @property
     def factory(self) -> BrokerFactory:
-        """What makes the protocol of each client."""
+        """The factory of the protocol of each client."""
         return self._lifecycle.factory
 
     def setServiceParent(self, parent: object) -> None:
-        """Become a part of an application, whose log begins after that."""
+        """Join an application, whose log starts after this call."""
         super().setServiceParent(parent)
         self._log.serve(parent)
 
@@ -348,7 +348,7 @@ class BrokerService(Service):
             self._start()
 
     def startService(self) -> None:
-        """Begin to work, unless that has been done."""
+        """Start the broker, unless it has been started."""
         super().startService()
         self._start()
 
@@ -364,7 +364,7 @@ class BrokerService(Service):
             self._daemon.done()
 
     def _begin(self) -> None:
-        # First, since whoever is told that it listens may send it a signal at once.
+        # First, since a process notified of readiness may send a signal at once.
         if self._reloader is not None:
             self._reloader.install()
         self._collector.apply()
@@ -372,7 +372,7 @@ class BrokerService(Service):
         self._lifecycle.start()
 
     def stopService(self) -> Deferred[None]:
-        """Say goodbye to all clients, and let go of everything."""
+        """Disconnect all clients, and release all resources."""
         super().stopService()
         if self._reloader is not None:
             self._reloader.remove()
@@ -387,7 +387,7 @@ class BrokerService(Service):
 def makeService(
     options: Options, *, clock: IReactorTime | None = None, make: MakeFactory = BrokerFactory
 ) -> BrokerService:
-    """Make the service that twistd runs; ``clock`` and ``make`` are those of the lifecycle."""
+    """Return the service that twistd runs; ``clock`` and ``make`` are passed to the lifecycle."""
     announce = Path(options["announce"]).absolute() if options["announce"] else None
     try:
         lifecycle = Lifecycle(options["settings"], announce, clock=clock, make=make)

@@ -1,4 +1,4 @@
-"""The admin's HTTP of a broker: console, JSON API, health and metrics."""
+"""The admin HTTP interface of a broker: console, JSON API, health and metrics."""
 
 from stompkit.server.admin._admin import Admin
 

@@ -1,4 +1,4 @@
-"""What the API changes; each runs in a turn of the broker, and is answered when it is done."""
+"""Operations of the API that change the broker; each is answered when it is complete."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 _log: Final = Logger()
 
-#: Characters of a name in a line of the log.
+#: Maximum number of characters of a name in a log line.
 _MOST_LOGGED: Final = 100
 
 
@@ -133,7 +133,7 @@ def _sweep(
     answer: Callable[[Outcome], _T],
     target: Queue | None = None,
 ) -> Deferred[_T]:
-    """Begin to go over a queue; one at a time for each queue, and not too many together."""
+    """Start a sweep over a queue; one at a time for each queue, and a limited number in total."""
     busy = context.busy
     concerned = {queue} if target is None else {queue, target}
     if concerned & busy:
@@ -225,5 +225,5 @@ def close(context: Context, body: shapes.Close) -> shapes.Closed:
 
 
 def _logged(destination: Destination) -> str:
-    """The name of a destination as a log can have it: clients choose it."""
+    """Return the name of a destination escaped for the log, since clients choose it."""
     return ascii(destination.name[:_MOST_LOGGED])

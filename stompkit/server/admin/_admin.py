@@ -1,4 +1,4 @@
-"""What serves the admin's HTTP, from the first endpoint to the last open connection."""
+"""Start and stop the admin HTTP interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log: Final = Logger()
 
 
 class Admin:
-    """Looks into one broker, and changes it, for whoever asks at the endpoints."""
+    """Serves the admin HTTP interface of one broker at its endpoints."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class Admin:
         trouble: Callable[[], str | None],
         reactor: IReactorTime,
     ) -> None:
-        """Listen nowhere yet; ``trouble`` says why clients can't work with the broker, if so.
+        """Create the interface without listening; ``trouble`` returns why the broker is not ready.
 
-        Raises OSError or ValueError where the token can't be read.
+        Raises OSError or ValueError if the token cannot be read.
         """
         own = settings.admin
         token = None if own.token_file is None else read_token(own.token_file)
@@ -51,7 +51,7 @@ class Admin:
         self.ports: list[IListeningPort] = []
 
     async def start(self) -> None:
-        """Listen; raises what an endpoint fails with."""
+        """Listen; raises the error of an endpoint that fails."""
         for description in self._endpoints:
             endpoint = endpoint_of(cast("IReactorCore", self._reactor), description)
             self.ports.append(await endpoint.listen(self._site))
@@ -60,7 +60,7 @@ class Admin:
             _log.info("admin's HTTP on {address}", address=port.getHost())
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close all endpoints and connections."""
         self._statistics.stop()
         self._streams.close()
         for port in self.ports:

@@ -1,4 +1,4 @@
-"""What every answer is made of: the broker, its settings, its statistics."""
+"""Shared context of all requests: the broker, its settings and its statistics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Context"]
 
 
 class Context:
-    """One broker, and finding things in it."""
+    """One broker, with look-ups of its objects by name."""
 
     def __init__(
         self,
@@ -31,20 +31,20 @@ class Context:
         trouble: Callable[[], str | None],
         reactor: IReactorTime,
     ) -> None:
-        """Keep all that."""
+        """Keep the broker, its settings and its statistics."""
         self.broker = broker
         self.settings = settings
         self.statistics = statistics
         self.trouble = trouble
         self.reactor = reactor
         self.started = reactor.seconds()
-        #: Counts wrong tokens.
+        #: Limits the rate of wrong tokens.
         self.throttle = LoginLimiter(settings.auth.throttle)
         #: Queues that are being purged or moved.
         self.busy: set[Queue] = set()
 
     def logins(self) -> dict[str, dict[Outcome, int]]:
-        """What came of the logins of clients, and of the tokens that came here."""
+        """Return the outcomes of logins, for clients and for the admin interface."""
         found = {"admin": dict(self.throttle.outcomes)}
         authenticator = self.broker.authenticator
         if isinstance(authenticator, LimitedAuthenticator):
@@ -52,14 +52,14 @@ class Context:
         return found
 
     def host(self, name: str) -> VirtualHost:
-        """The virtual host of a name; raises :class:`Problem`."""
+        """Return the virtual host with a name; raises :class:`Problem` if unknown."""
         host = self.broker.hosts.get(name)
         if host is None:
             raise Problem(404, "no-such-host", f"there is no virtual host {name[:100]!a}")
         return host
 
     def destination(self, host: str, name: str) -> Destination:
-        """The destination or durable subscription of a name; raises :class:`Problem`."""
+        """Return the destination or durable subscription with a name; raises :class:`Problem`."""
         place = self.host(host)
         found = place.destinations.get(name) or place.durable_named(name)
         if found is None:
@@ -67,14 +67,14 @@ class Context:
         return found
 
     def queue(self, host: str, name: str) -> Queue:
-        """A destination that keeps messages; raises :class:`Problem` for any other."""
+        """Return a destination that keeps messages; raises :class:`Problem` for any other."""
         found = self.destination(host, name)
         if not isinstance(found, Queue):
             raise Problem(409, "not-a-queue", f"{name[:100]!a} is no queue: it keeps no messages")
         return found
 
     def connection(self, number: str) -> Connection:
-        """The connection of an identifier; raises :class:`Problem`."""
+        """Return the connection with an identifier; raises :class:`Problem` if unknown."""
         for each in self.broker.connections:
             if each.id == number:
                 return each

@@ -1,4 +1,4 @@
-"""Server-sent events: what changes each second, and frames for those who look on."""
+"""Server-sent events: changes once a second, and frames for observers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_VALUE: Final = 2_000
 
 
 class EventsQuery(Struct, kw_only=True):
-    """What is to be told: ``frames`` for frames, too, of a peer, with a destination."""
+    """The requested events: with ``frames``, also the frames of a peer or destination."""
 
     frames: bool = False
     peer: Annotated[str, Meta(max_length=256)] | None = None
@@ -35,7 +35,7 @@ class EventsQuery(Struct, kw_only=True):
 
 
 class FrameShape(Struct, kw_only=True):
-    """A frame: ``direction`` is ``<`` from a client, and ``>`` to it."""
+    """A frame: ``direction`` is ``<`` from a client, and ``>`` to a client."""
 
     time: str
     direction: str
@@ -46,30 +46,30 @@ class FrameShape(Struct, kw_only=True):
 
 
 class _Dropped(Struct, kw_only=True):
-    """Frames that were not told of in the last second."""
+    """Number of frames not sent in the last second."""
 
     dropped: int
 
 
 class _Changes(Struct, kw_only=True):
-    """Destinations that are other than before, and the hosts and names of those that are gone."""
+    """Changed destinations, and the hosts and names of removed ones."""
 
     changed: list[DestinationShape]
     gone: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Streams:
-    """All who listen."""
+    """All open event streams."""
 
     def __init__(self, context: Context, settings: AdminSettings) -> None:
-        """Begin with nobody."""
+        """Start without streams."""
         self._context = context
         self._most = settings.max_streams
         self._most_frames = settings.max_frames_per_s
         self._streams: dict[_Stream, None] = {}
 
     def open(self, request: HttpRequest, query: EventsQuery) -> None:
-        """Tell a client from now on; raises :class:`Problem` where there are too many."""
+        """Open a stream to a client; raises :class:`Problem` if there are too many."""
         if len(self._streams) >= self._most:
             refuse(429, "too-many-streams", f"at most {self._most} get events at a time")
         request.setHeader("content-type", "text/event-stream; charset=utf-8")
@@ -94,7 +94,7 @@ class Streams:
         self._watch()
 
     def _watch(self) -> None:
-        """Have frames told of, if somebody wants them."""
+        """Enable or disable the frame watch of the broker, as the open streams require."""
         broker = self._context.broker
         wanted = any(each.query.frames for each in self._streams)
         if wanted != (broker.frame_watch is not None):
@@ -113,14 +113,14 @@ class Streams:
             stream.tell()
 
     def close(self) -> None:
-        """End all of them."""
+        """End all streams."""
         for stream in list(self._streams):
             stream.end()
 
 
 @implementer(IPushProducer)
 class _Stream:
-    """One client that listens; while it does not read, nothing is kept for it."""
+    """One event stream; nothing is queued for a client that does not read."""
 
     def __init__(
         self, context: Context, request: HttpRequest, query: EventsQuery, most_frames: int
@@ -132,14 +132,14 @@ class _Stream:
         self._is_paused = False
         self._is_over = False
         self._last_id = 0
-        #: What the client knows: destinations, and the look that it has heard of.
+        #: The state known to the client: destinations, and the serial of the last one sent.
         self._known: dict[Destination, tuple[str, str]] = {}
         self._serial = 0
         self._frames = 0
         self._dropped = 0
 
     def tell(self) -> None:
-        """Tell what has changed since the last time."""
+        """Send the changes since the last time."""
         if self._is_paused or self._is_over:
             return
         statistics = self._context.statistics
@@ -151,7 +151,7 @@ class _Stream:
                 known[destination] = destination.host.name, destination.name
                 changed.append(destination_shape(self._context, destination))
         gone = [each for each in known if each not in statistics.followed]
-        # One of the same name may have come in its place.
+        # A new destination may have taken the same name.
         there = {each.key for each in statistics.followed.values()}
         names = [known.pop(each) for each in gone]
         self._serial = statistics.serial
@@ -167,7 +167,7 @@ class _Stream:
         self._frames = self._dropped = 0
 
     def wants(self, peer: str, frame: Frame) -> bool:
-        """Whether it is to hear of a frame."""
+        """Return True if the client wants a frame."""
         query = self.query
         if not query.frames or self._is_over:
             return False
@@ -178,7 +178,7 @@ class _Stream:
         )
 
     def tell_frame(self, frame: FrameShape) -> None:
-        """Tell of a frame, or count it where there are too many."""
+        """Send a frame, or count it as dropped if there are too many."""
         if self._is_paused or self._frames >= self._most_frames:
             self._dropped += 1
             return
@@ -193,22 +193,22 @@ class _Stream:
         )
 
     def end(self) -> None:
-        """Tell no more."""
+        """End the stream."""
         if not self._is_over:
             self._is_over = True
             self._request.unregisterProducer()
             self._request.finish()
 
     def pauseProducing(self) -> None:
-        """Leave out what happens until the client has read."""
+        """Skip events until the client has read."""
         self._is_paused = True
 
     def resumeProducing(self) -> None:
-        """Go on; the next look tells all that has changed meanwhile."""
+        """Resume; the next event contains all changes made meanwhile."""
         self._is_paused = False
 
     def stopProducing(self) -> None:
-        """The client is gone."""
+        """End the stream, since the client has disconnected."""
         self._is_over = True
 
 
@@ -217,7 +217,7 @@ def _frame_shape(direction: str, peer: str, frame: Frame) -> FrameShape:
     octets = len(frame.body)
     length = frame.headers.get("content-length", "")
     if not octets and length.isascii() and length.isdigit() and len(length) < 16:
-        # The frames of messages that are shown have no body.
+        # MESSAGE frames are shown without a body.
         octets = int(length)
     return FrameShape(
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),

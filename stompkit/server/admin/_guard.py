@@ -1,4 +1,4 @@
-"""Who may ask: the token, and what keeps pages of other sites from asking in a browser's name."""
+"""Access control: the token, and protection against cross-site requests and DNS rebinding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stompkit.server.settings.endpoint_checks import is_loopback
 
 __all__ = ["HEADERS", "Guard"]
 
-#: What every answer says.
+#: Headers of every response.
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -28,12 +28,12 @@ HEADERS: Final = {
 }
 
 
-#: Seconds that a refusal comes late, where tokens were wrong too often.
+#: Maximum delay in seconds of a refusal after too many wrong tokens.
 _MOST_DELAY_S: Final = 1.0
 
 
 class Guard:
-    """Lets requests pass, or raises :class:`Problem`."""
+    """Accepts requests, or raises :class:`Problem`."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Guard:
         throttle: LoginLimiter,
         now: Callable[[], float],
     ) -> None:
-        """Take the token, if there is one, and names to be called by.
+        """Use the token, if there is one, and the allowed host names.
 
-        ``throttle`` says how often a token may be wrong, ``now`` what time it is.
+        ``throttle`` limits the rate of wrong tokens, ``now`` returns the current time.
         """
         self._token = token
         self._throttle = throttle
@@ -52,9 +52,9 @@ class Guard:
         self._hosts = {each.lower().rstrip(".") for each in hosts}
 
     def check_host(self, request: HttpRequest) -> None:
-        """Refuse a name that could be that of another site, which leads here by a trick of DNS.
+        """Refuse a host name that could belong to another site (DNS rebinding).
 
-        With a token that site would have to know it; but what is no name is refused all the same.
+        With a token that site would need to know it. An invalid name is refused in any case.
         """
         said = _said(request, b"host")
         host = host_of(said)
@@ -68,14 +68,14 @@ class Guard:
             )
 
     def check_token(self, request: HttpRequest) -> None:
-        """Refuse who does not know the token."""
+        """Refuse a request without the right token."""
         if self._token is None:
             return
         said = request.getHeader(b"authorization") or b""
         kind, _, token = said.partition(b" ")
         peer = getattr(request.getClientAddress(), "host", "")
         if not said:
-            # Nothing is guessed.
+            # A missing token is not a guess.
             raise _unauthorised()
         throttle, now = self._throttle, self._now()
         attempt = throttle.attempt(peer, "", said.decode("latin-1"))
@@ -83,7 +83,7 @@ class Guard:
             throttle.refused()
             raise _unauthorised(min(throttle.wait_s(attempt, now), _MOST_DELAY_S))
         throttle.begin(attempt)
-        # Both are compared in any case, so that time tells nothing.
+        # Both are always compared, so that timing reveals nothing.
         is_right = compare_digest(token.strip(), self._token)
         is_right = is_right and kind.lower() == b"bearer"
         throttle.end(attempt, Outcome.RIGHT if is_right else Outcome.WRONG, now)
@@ -91,7 +91,7 @@ class Guard:
             raise _unauthorised()
 
     def check_change(self, request: HttpRequest) -> None:
-        """Refuse what a page of another site could have a browser send."""
+        """Refuse a change that a page of another site could trigger in a browser."""
         content_type = _said(request, b"content-type").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             refuse(415, "wrong-content-type", "it takes content-type: application/json")
@@ -100,7 +100,7 @@ class Guard:
 
     def _check_origin(self, request: HttpRequest) -> None:
         host = _said(request, b"host")
-        # A proxy in front may speak TLS with the browser, and not with the broker.
+        # A reverse proxy may use TLS with the browser, and not with the broker.
         is_proxied = host_of(host) in self._hosts
         schemes = ("http", "https") if is_proxied else (_scheme(request),)
         try:
@@ -118,7 +118,7 @@ class Guard:
 
 
 def _said(request: HttpRequest, name: bytes) -> str:
-    """The value of a header, whatever its octets; empty for one that is not there."""
+    """Return the value of a header, decoded from any bytes; empty if it is missing."""
     return (request.getHeader(name) or b"").decode("utf-8", "replace")
 
 

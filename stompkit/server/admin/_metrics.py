@@ -20,7 +20,7 @@ from stompkit.server.login.login_limiter import Outcome
 __all__ = ["CONTENT_TYPE", "metrics_page"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-#: The label of all that have none of their own.
+#: The label of all destinations without labels of their own.
 _OTHER: Final = "other"
 _LABELS: Final = ("host", "destination", "kind")
 
@@ -43,7 +43,7 @@ _GAUGES: Final = {
 
 
 def metrics_page(context: Context) -> bytes:
-    """All metrics of now."""
+    """Return all current metrics."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(_BrokerCollector(context))
@@ -51,7 +51,7 @@ def metrics_page(context: Context) -> bytes:
 
 
 class _Row:
-    """What is said of one destination, or of several together."""
+    """Metrics of one destination, or of several together."""
 
     def __init__(self) -> None:
         self.totals = Totals()
@@ -69,13 +69,13 @@ class _Row:
 
 
 class _BrokerCollector(Collector):
-    """Asks the broker when it is asked."""
+    """Collects the broker's metrics on each request."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def collect(self) -> Iterator[Metric]:
-        """The broker as a whole, then its destinations."""
+        """Yield the metrics of the broker, then those of its destinations."""
         yield from self._whole()
         rows = self._rows()
         for name, text in _COUNTERS.items():
@@ -126,7 +126,7 @@ class _BrokerCollector(Collector):
         return counter
 
     def _rows(self) -> dict[tuple[str, str, str], _Row]:
-        """Destinations by their labels; what is too many, or gone, is summed up."""
+        """Return destinations by their labels; those beyond the limit, or removed, are summed."""
         most = self._context.settings.admin.max_metric_destinations
         rows: dict[tuple[str, str, str], _Row] = {}
         for host in self._context.broker.hosts.values():
@@ -134,7 +134,7 @@ class _BrokerCollector(Collector):
             other.totals = other.totals.plus(host.past)
         for destination in places(self._context.broker):
             labels = destination.host.name, text_of(destination.name), kind_of(destination)
-            # Each host has one for the others already.
+            # Each host already has one row for the others.
             if len(rows) >= most + len(self._context.broker.hosts):
                 labels = destination.host.name, _OTHER, _OTHER
             rows.setdefault(labels, _Row()).add(destination)

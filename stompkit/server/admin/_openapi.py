@@ -1,4 +1,4 @@
-"""The description of the API, made of the same structs and table as its answers."""
+"""The description of the API, generated from the structs and routes that serve it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORDS: Final = {
 
 
 def document() -> dict[str, Any]:
-    """It, as OpenAPI 3.1 has it."""
+    """Return the description as an OpenAPI 3.1 document."""
     routes = [route for methods in ROUTES.values() for route in methods.values()]
     types: list[type[Struct]] = [shapes.Refusal, shapes.Health, shapes.Ready]
     types += [each.gives for each in routes]
@@ -54,7 +54,7 @@ def document() -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        # Where the broker has no token, none is asked for.
+        # A broker without a token requires none.
         "security": [{"token": []}, {}],
     }
 
@@ -89,7 +89,7 @@ def _json(cls: type[Struct]) -> dict[str, Any]:
 
 
 def _parameters(cls: type[Struct]) -> list[dict[str, Any]]:
-    """A struct as the parameters of a query."""
+    """Return a struct as query parameters."""
     schema, components = msgspec.json.schema_components([cls], ref_template=_REF)
     described = components[cls.__name__]
     assert len(schema) == 1
@@ -107,7 +107,7 @@ def _parameters(cls: type[Struct]) -> list[dict[str, Any]]:
 
 
 def _said(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without the null that stands for a parameter that is not there."""
+    """Return a schema without the null of an optional parameter."""
     options = [each for each in schema.get("anyOf", []) if each != {"type": "null"}]
     if len(options) == 1:
         return dict(options[0])
@@ -115,7 +115,7 @@ def _said(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _others() -> dict[str, Any]:
-    """What is no plain question and answer of JSON."""
+    """Return the operations that do not use JSON for both request and response."""
     text = {"schema": {"type": "string"}}
     public: dict[str, Any] = {"security": []}
     return {

@@ -1,4 +1,4 @@
-"""Saying no, in words for people and for programs."""
+"""Errors of the API, with a message for people and a code for programs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Problem", "refuse"]
 
 
 class Problem(Exception):
-    """What can't be answered, with the status of HTTP."""
+    """A request that is refused, with an HTTP status."""
 
     def __init__(self, status: int, code: str, message: str, *, delay_s: float = 0.0) -> None:
-        """Keep the sentence for people and the word for programs.
+        """Keep the message for people and the code for programs.
 
-        ``delay_s`` is how late it is to be said.
+        ``delay_s`` is the delay in seconds before the response is sent.
         """
         super().__init__(message)
         self.status = status
@@ -27,7 +27,7 @@ class Problem(Exception):
 
     @property
     def body(self) -> bytes:
-        """It as JSON."""
+        """Return the error as JSON."""
         return msgspec.json.encode(Refusal(error=Complaint(code=self.code, message=self.message)))
 
 

@@ -1,4 +1,4 @@
-"""The questions of the API that change nothing."""
+"""Operations of the API that change nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 _TOKEN: Final = re.compile(r"([0-9]{1,2})\.([0-9]{1,18})")
 
-#: What destinations can be sorted by, without making the shapes of all.
+#: Sort keys of destinations, evaluated without building the shapes of all.
 _KEYS: Final[dict[str, Callable[[Any], Any]]] = {
     "name": lambda each: each.name,
     "kind": kind_of,
@@ -79,7 +79,7 @@ def get_destinations(context: Context, query: shapes.DestinationsQuery) -> shape
         known = followed.get(each)
         return 0.0 if known is None else known.rate_in if query.sort == "in" else known.rate_out
 
-    # By name where the other key is the same, in both orders.
+    # Destinations with equal keys are sorted by name, in both orders.
     found.sort(key=_KEYS["name"])
     found.sort(key=_KEYS.get(query.sort, rate), reverse=query.order == "desc")
     page = found[query.offset : query.offset + query.limit]

@@ -1,4 +1,4 @@
-"""What is used of a request of Twisted's, which has no types of its own."""
+"""The used part of Twisted's request class, which has no types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["HttpRequest"]
 
 
 class HttpRequest(Protocol):
-    """A request of HTTP, and its answer."""
+    """An HTTP request and its response."""
 
     method: bytes
     path: bytes

@@ -1,4 +1,4 @@
-"""From a request to its answer: checks, the operation, JSON."""
+"""Process a request: checks, the operation, JSON."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = ["Front"]
 
 _log: Final = Logger()
 
-#: Refusals that come late and have not come yet; one more comes at once, since each of them takes
-#: one of the connections.
+#: Maximum number of delayed refusals; further ones are sent at once, since each of them occupies a
+#: connection.
 _MOST_HELD: Final = 10
 _JSON: Final = "application/json"
 _PAGES: Final = Path(__file__).with_name("console")
@@ -43,12 +43,12 @@ _TYPES: Final = {
 
 
 class Front(Resource):
-    """Every path."""
+    """The resource for every path."""
 
     isLeaf = True
 
     def __init__(self, context: Context, guard: Guard, streams: Streams) -> None:
-        """Answer for a broker whoever the guard lets pass."""
+        """Answer requests that the guard accepts."""
         super().__init__()  # type: ignore[no-untyped-call]  # Twisted's
         self._context = context
         self._guard = guard
@@ -64,7 +64,7 @@ class Front(Resource):
         self._held = 0
 
     def render(self, request: HttpRequest) -> bytes | int:
-        """Answer, or say why not; whatever goes wrong within is in the log only."""
+        """Answer or refuse a request; details of internal errors go to the log only."""
         for name, value in HEADERS.items():
             request.setHeader(name, value)
         try:
@@ -168,7 +168,7 @@ class Front(Resource):
             request, Problem(500, "internal", "something went wrong: the broker's log has it")
         )
 
-    # What is no part of the table.
+    # Operations outside the table of routes.
 
     def _health(self, request: HttpRequest) -> bytes:
         return _json(request, shapes.Health(status="alive"))
@@ -180,7 +180,7 @@ class Front(Resource):
         return _json(request, shapes.Ready(is_ready=trouble is None, reason=trouble))
 
     def _metrics(self, request: HttpRequest) -> bytes:
-        # Not before it is wanted: prometheus_client is an extra.
+        # Imported on demand, since prometheus_client is an optional dependency.
         try:
             from stompkit.server.admin._metrics import CONTENT_TYPE, metrics_page
         except ImportError:

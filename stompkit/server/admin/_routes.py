@@ -1,4 +1,4 @@
-"""The API: what can be asked, what is taken and given, and who answers."""
+"""The routes of the API: parameters, results and handlers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["ROUTES", "Route"]
 
 
 class Route(NamedTuple):
-    """One operation: GET takes its question from the query, POST from a JSON body.
+    """One operation: GET reads its parameters from the query, POST from a JSON body.
 
-    ``statuses`` are those that it is refused with, besides those of every operation.
+    ``statuses`` are its error statuses, besides those of every operation.
     """
 
     method: str
@@ -29,7 +29,7 @@ class Route(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """What it does, in a sentence."""
+        """The first sentence of the API documentation."""
         return (self.call.__doc__ or "").strip()
 
 
@@ -92,5 +92,5 @@ _ALL: Final = (
     _post("durables/delete", shapes.Named, shapes.Deleted, actions.delete_durable, 404, 409),
 )
 
-#: The operations by their paths, and there by their methods.
+#: The operations by path and method.
 ROUTES: Final[dict[str, dict[str, Route]]] = {each.path: {each.method: each} for each in _ALL}

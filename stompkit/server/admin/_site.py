@@ -1,7 +1,7 @@
-"""Connections of HTTP, and their limits."""
+"""HTTP connections, and their limits."""
 
 # mypy: disable-error-code="no-untyped-call"
-# Hardly anything of Twisted's HTTP has types.
+# Most of Twisted's HTTP code has no types.
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_HEAD_BYTES: Final = 96 * 1024
 
 
 class _Request(Request):
-    """A request whose body is bounded, and not read as a form."""
+    """A request with a size-limited body that is never parsed as a form."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -50,9 +50,9 @@ class _Request(Request):
         self._content_types: list[bytes] = []
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Have the request answered; nothing here takes a form, whatever a header says.
+        """Pass the request on without its content type, so that Twisted does not parse a form.
 
-        Reading one, Twisted fails where the type of the content has an end of a line in it.
+        Twisted's form parser fails on a content type that contains a line end.
         """
         headers = self.requestHeaders
         self._content_types = list(headers.getRawHeaders(b"content-type") or ())
@@ -60,19 +60,19 @@ class _Request(Request):
         super().requestReceived(command, path, version)
 
     def process(self) -> None:
-        """Answer, by all headers."""
+        """Answer the request, with all its headers."""
         if self._content_types:
             self.requestHeaders.setRawHeaders(b"content-type", self._content_types)
         super().process()
 
     def gotLength(self, length: int | None) -> None:
-        """Refuse a body that says at once that it is too long."""
+        """Refuse a request whose declared length is too large."""
         super().gotLength(length)
         if length is not None:
             self._check(length)
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Take a part of the body, unless it gets too long."""
+        """Add a part of the body, unless it becomes too large."""
         self._body_bytes += len(data)
         if self._check(self._body_bytes):
             super().handleContentChunk(data)
@@ -85,21 +85,21 @@ class _Request(Request):
 
 
 class _Channel(HTTPChannel):
-    """A connection that has to bring each request within a time."""
+    """A connection that must send each request within a time limit."""
 
     site: AdminSite
-    # The longest names, each of their characters as a dozen of %XX, have to fit into a query.
+    # The longest names, with each character as a dozen of %XX, must fit into a query.
     totalHeadersSize = _MOST_HEAD_BYTES
     MAX_LENGTH = _MOST_HEAD_BYTES
 
     def __init__(self) -> None:
         super().__init__()
-        #: Whether nothing more is taken from the client.
+        #: True if no more input is accepted from the client.
         self.is_over = False
         self._deadline: PeerDeadline | None = None
 
     def connectionMade(self) -> None:
-        """Begin to wait for the first request."""
+        """Start to wait for the first request."""
         super().connectionMade()
         self.site.channels.add(self)
         transport = self.transport
@@ -107,7 +107,7 @@ class _Channel(HTTPChannel):
             transport.setTcpNoDelay(True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take octets, and begin to wait for the end of the request if it is a new one."""
+        """Process bytes, and start the time limit of a new request."""
         if self.is_over:
             return
         if self._deadline is None and not self._handlingRequest:
@@ -118,13 +118,13 @@ class _Channel(HTTPChannel):
         super().dataReceived(data)
 
     def allContentReceived(self) -> None:
-        """Answer the request; its time has ended."""
+        """Stop the time limit, and answer the request."""
         self._cancel()
         if not self.is_over:
             super().allContentReceived()
 
     def refuse(self, answer: bytes) -> None:
-        """Write a last answer and close, once."""
+        """Write a last response and close, once."""
         if self.is_over:
             return
         self.is_over = True
@@ -133,14 +133,14 @@ class _Channel(HTTPChannel):
         transport.loseConnection()
 
     def timeoutConnection(self) -> None:
-        """Close a connection that has been silent, unless a request has just come."""
+        """Close an idle connection, unless a request has just arrived."""
         if has_unread(self.transport):
             self.resetTimeout()
         else:
             super().timeoutConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         self._cancel()
         self.site.channels.discard(self)
         super().connectionLost(reason)
@@ -156,9 +156,9 @@ class _Channel(HTTPChannel):
 
 
 class AdminSite(Site):
-    """Makes the connections, as many as may be at a time."""
+    """Creates the connections, up to a maximum number."""
 
-    # It is not asked for HTTP/2.
+    # HTTP/2 is never negotiated.
     protocol = _Channel  # type: ignore[assignment]  # a factory, says Twisted
     noisy = False
 
@@ -170,15 +170,15 @@ class AdminSite(Site):
         self.channels: set[_Channel] = set()
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """A connection, unless there are too many."""
+        """Return a connection, or None if there are too many."""
         if len(self.channels) >= self.settings.max_connections:
             return None
         return super().buildProtocol(addr)
 
     def log(self, request: object) -> None:
-        """Write no log of accesses: what comes with them is nobody else's business."""
+        """Write no access log: requests may contain private data."""
 
     def close(self) -> None:
-        """Cut all connections."""
+        """Abort all connections."""
         for channel in list(self.channels):
             channel.forceAbortClient()

@@ -1,4 +1,4 @@
-"""Rates and history, made of the totals that the broker counts anyway."""
+"""Rates and history, computed from the broker's totals."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from stompkit.server.domain.queues.queue import Queue
 
 __all__ = ["INTERVAL_S", "PERIOD_S", "Followed", "Statistics", "Sums", "in_flight"]
 
-#: Seconds between two looks, and between two values of a destination's history.
+#: Interval in seconds between two samples, and between two values of a destination's history.
 PERIOD_S: Final = 1.0
 INTERVAL_S: Final = 2.0
-#: Looks of which the rates of the whole broker are kept.
+#: Number of samples for which the rates of the whole broker are kept.
 _RATES_LENGTH: Final = 300
 _HISTORY_LENGTH: Final = 150
-#: Destinations that are looked at in one turn of the reactor.
+#: Number of destinations sampled in one reactor iteration.
 _STEP: Final = 1_000
 
 State = tuple[int, int, int, int, int, int, bool]
 
 
 class Sums:
-    """All destinations together, as of the last look."""
+    """Sums over all destinations at the last sample."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with zero."""
         self.totals = Totals()
         self.destinations = 0
         self.ready = 0
@@ -39,7 +39,7 @@ class Sums:
         self.delayed = 0
 
     def add(self, destination: Destination) -> None:
-        """Count one more destination."""
+        """Add one destination."""
         self.totals = self.totals.plus(destination.totals)
         self.destinations += 1
         self.ready += destination.ready
@@ -64,8 +64,8 @@ class Followed:
     )
 
     def __init__(self, destination: Destination) -> None:
-        """Begin now."""
-        #: Its host and name.
+        """Start now."""
+        #: Host and name of the destination.
         self.key = destination.host.name, destination.name
         self.rate_in = self.rate_out = 0.0
         self.ready = array("q")
@@ -74,11 +74,11 @@ class Followed:
         self._before = (destination.received, destination.delivered)
         self._since = self._before
         self.state: State | None = None
-        #: The look at which it was another one than before.
+        #: Serial of the sample at which the destination last changed.
         self.serial = 0
 
     def look(self, destination: Destination, seconds: float, serial: int) -> None:
-        """Take the rates since the last look; each ``serial`` is greater than the one before."""
+        """Compute the rates since the last sample; ``serial`` increases with each sample."""
         into = (destination.received - self._before[0]) / seconds
         out = (destination.delivered - self._before[1]) / seconds
         self._before = (destination.received, destination.delivered)
@@ -91,7 +91,7 @@ class Followed:
             destination.received + destination.delivered,
             destination.is_paused,
         )
-        # Rates that go back to nothing are a change, too.
+        # Rates that drop to zero are a change, too.
         if state != self.state or (into, out) != (self.rate_in, self.rate_out):
             self.serial = serial
         self.state = state
@@ -110,18 +110,18 @@ class Followed:
 
 
 class Statistics:
-    """Looks at all destinations every second, a part of them in each turn of the reactor."""
+    """Samples all destinations every second, a part of them in each reactor iteration."""
 
     def __init__(self, broker: Broker, clock: IReactorTime, max_followed: int) -> None:
-        """Follow that many destinations."""
+        """Follow at most that many destinations."""
         self._broker = broker
         self._clock = clock
         self._max_followed = max_followed
         self.followed: dict[Destination, Followed] = {}
         self.sums = Sums()
-        #: What came in a second, by the fields of :class:`Totals`, as of the last looks.
+        #: Messages per second at the last samples, by the fields of :class:`Totals`.
         self.history: deque[tuple[float, ...]] = deque(maxlen=_RATES_LENGTH)
-        #: The number of the last look, and what is called after each.
+        #: The serial of the last sample, and the functions called after each.
         self.serial = 0
         self.watchers: list[Callable[[], None]] = []
         self._timer: IDelayedCall | None = None
@@ -130,22 +130,22 @@ class Statistics:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """What came in the last second, by the fields of :class:`Totals`."""
+        """Messages in the last second, by the fields of :class:`Totals`."""
         return self.history[-1] if self.history else (0.0,) * len(Totals._fields)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start sampling."""
         self._looked_at = self._remembered_at = self._clock.seconds()
         self._timer = self._clock.callLater(PERIOD_S, self._begin)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
 
     def current(self) -> Sums:
-        """The sums of now."""
+        """Return the current sums."""
         sums = Sums()
         for _ in self._count(sums):
             pass
@@ -166,7 +166,7 @@ class Statistics:
         seconds = max(now - self._looked_at, 0.001)
         since = now - self._remembered_at
         self._looked_at = now
-        # Looks come a little earlier or later than they should.
+        # Timers fire a little early or late.
         does_remember = since >= INTERVAL_S - PERIOD_S / 2
         if does_remember:
             self._remembered_at = now
@@ -211,7 +211,7 @@ class Statistics:
 
 
 def in_flight(destination: Destination) -> int:
-    """Messages that consumers have not acknowledged."""
+    """Return the number of messages that consumers have not acknowledged."""
     if isinstance(destination, Queue):
         return destination.unsettled
     return 0

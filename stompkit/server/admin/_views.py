@@ -1,4 +1,4 @@
-"""What a broker has and who is there, in the words of the API."""
+"""Convert the broker's objects into the shapes of the API."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PAGE_OCTETS: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def time_text(seconds: float) -> str:
-    """A time as ISO 8601 has it, UTC; the last one that can be said for those beyond."""
+    """Return a time as ISO 8601 in UTC; times out of range become the latest possible one."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
@@ -53,12 +53,12 @@ def time_text(seconds: float) -> str:
 
 
 def text_of(value: str) -> str:
-    """Text that JSON can have: what was no UTF-8 on the wire is shown as such."""
+    """Return text valid in JSON: bytes that were not UTF-8 are replaced."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
 
 
 def overview(context: Context) -> shapes.Overview:
-    """The whole broker; sums are those of the last second."""
+    """Return the state of the whole broker; sums are those of the last second."""
     broker, statistics = context.broker, context.statistics
     sums = statistics.sums
     totals = sums.totals
@@ -89,7 +89,7 @@ def overview(context: Context) -> shapes.Overview:
 
 
 def rates_shape(rates: Sequence[float]) -> shapes.Rates:
-    """What came in a second, of the fields of ``Totals``."""
+    """Return messages per second, from the fields of ``Totals``."""
     return shapes.Rates(
         received=rates[0], delivered=rates[1], settled=rates[2], dead_lettered=rates[4]
     )
@@ -125,7 +125,7 @@ def _descriptors() -> int | None:
 
 
 def places(broker: Broker, host: str | None = None) -> Iterator[Destination]:
-    """All destinations and durable subscriptions, or those of one virtual host."""
+    """Yield all destinations and durable subscriptions, or those of one virtual host."""
     hosts: list[VirtualHost] = [
         each for each in broker.hosts.values() if host is None or each.name == host
     ]
@@ -135,12 +135,12 @@ def places(broker: Broker, host: str | None = None) -> Iterator[Destination]:
 
 
 def kind_of(destination: Destination) -> str:
-    """The first level of its name; ``durable`` for durable subscriptions."""
+    """Return the first level of the name; ``durable`` for durable subscriptions."""
     return destination.name.split("/", 2)[1]
 
 
 def destination_shape(context: Context, destination: Destination) -> shapes.DestinationShape:
-    """One destination."""
+    """Return one destination."""
     return shapes.DestinationShape(**_fields(context, destination))
 
 
@@ -171,7 +171,7 @@ def _fields(context: Context, destination: Destination) -> dict[str, Any]:
 
 
 def destination_detail(context: Context, destination: Destination) -> shapes.DestinationDetail:
-    """One destination, with all that is known of it."""
+    """Return one destination with all details."""
     followed = context.statistics.followed.get(destination)
     return shapes.DestinationDetail(
         **_fields(context, destination),
@@ -199,14 +199,14 @@ def _history(followed: Followed) -> shapes.History:
 
 
 def message_shape(seen: Seen, max_body_octets: int) -> shapes.MessageShape:
-    """A message, with the beginning of its body."""
+    """Return a message with the beginning of its body."""
     message = seen.message
     body = message.body[:max_body_octets]
     text: str | None = None
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        # A character that was cut in two does not make it any less of a text.
+        # A truncated character does not make the body binary.
         if len(body) < len(message.body) and error.start > len(body) - 4:
             text = body[: error.start].decode("utf-8")
     return shapes.MessageShape(
@@ -224,11 +224,11 @@ def message_shape(seen: Seen, max_body_octets: int) -> shapes.MessageShape:
     )
 
 
-# Who is there.
+# Clients.
 
 
 def connection_shape(connection: Connection) -> shapes.ConnectionShape:
-    """One client."""
+    """Return one client."""
     is_in = connection.is_logged_in
     return shapes.ConnectionShape(
         id=connection.id,
@@ -244,7 +244,7 @@ def connection_shape(connection: Connection) -> shapes.ConnectionShape:
 
 
 def subscription_shape(subscription: Subscription) -> shapes.SubscriptionShape:
-    """One subscription."""
+    """Return one subscription."""
     selector = subscription.selector
     return shapes.SubscriptionShape(
         connection=subscription.connection.id,
@@ -266,7 +266,7 @@ def _subscribed_to(subscription: Subscription) -> str:
 
 
 def durable_shape(queue: DurableQueue) -> shapes.DurableShape:
-    """One durable subscription."""
+    """Return one durable subscription."""
     client_id, _, _ = queue.record.key.partition("\n")
     return shapes.DurableShape(
         host=queue.host.name,

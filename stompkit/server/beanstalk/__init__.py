@@ -1,4 +1,4 @@
-"""Clients of beanstalkd on the queues of the broker: a tube NAME is the queue /queue/NAME."""
+"""beanstalkd clients on the broker's queues: a tube NAME is the queue /queue/NAME."""
 
 from stompkit.server.beanstalk._protocol import BeanstalkFactory
 

@@ -1,7 +1,7 @@
-"""What each command of a client of beanstalkd does.
+"""Handlers of beanstalkd's commands.
 
-A function of the table gives the answer, or ``None`` where it comes later, or a coroutine where
-the store has to be asked. It may raise ``Refused``.
+A handler returns the reply, ``None`` if it follows later, or a coroutine if the store must be
+asked. It may raise ``Refused``.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = ["COMMANDS", "OVERLAPPING", "Handler"]
 Answer: TypeAlias = "bytes | Coroutine[Any, Any, bytes] | None"
 Handler: TypeAlias = "Callable[[Session, Command], Answer]"
 
-#: Commands that don't wait for the store to have what those before them changed.
+#: Commands that do not wait until the store has the changes of earlier commands.
 OVERLAPPING: Final = frozenset({"put", "delete", "release", "bury", "touch"})
 
 _NOT_FOUND: Final = b"NOT_FOUND\r\n"
 _BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
-#: Jobs that are kicked before others get their turn.
+#: Number of jobs kicked before other clients are served.
 _MOST_KICKED: Final = 250
 
 
@@ -59,7 +59,7 @@ _MOST_KICKED: Final = 250
 
 
 def on_put(session: Session, command: Command) -> Answer:
-    """Put a job into the tube that is used."""
+    """Put a job into the tube in use."""
     hub, broker, tube = session.hub, session.broker, session.used
     session.is_producer = True
     if hub.settings.draining:
@@ -85,7 +85,7 @@ def on_use(session: Session, command: Command) -> Answer:
 
 
 def on_reserve(session: Session, command: Command) -> Answer:
-    """Take the most urgent job, or wait for one; for so many seconds if any are given."""
+    """Reserve the most urgent job, or wait for one, with a timeout in seconds if given."""
     session.is_worker = True
     seconds = command.numbers[0] if command.numbers else None
     session.wait(seconds)
@@ -93,7 +93,7 @@ def on_reserve(session: Session, command: Command) -> Answer:
 
 
 def on_reserve_job(session: Session, command: Command) -> Answer:
-    """Take a job by its number."""
+    """Reserve a job by its id."""
     return _reserve_job(session, command.numbers[0])
 
 
@@ -102,7 +102,7 @@ async def _reserve_job(session: Session, number: int) -> bytes:
     if found is None or found.state == "reserved":
         return _NOT_FOUND
     if found.state != "ready":
-        # It is made ready first, and is a worker's only then.
+        # The job is made ready first, and only then reserved.
         if not _make_ready(session, found):
             return _NOT_FOUND
         if session.broker.journal is not None:
@@ -115,7 +115,7 @@ async def _reserve_job(session: Session, number: int) -> bytes:
 
 
 def on_delete(session: Session, command: Command) -> Answer:
-    """Delete a job that the client has, or nobody."""
+    """Delete a job that this client or nobody has reserved."""
     number = command.numbers[0]
     reservation = session.reservation(number)
     if reservation is None:
@@ -139,7 +139,7 @@ async def _delete(session: Session, number: int) -> bytes:
 
 
 def _drop_elsewhere(found: Found) -> None:
-    """Forget a job that is delayed, or only in the store."""
+    """Delete a job that is delayed, or only in the store."""
     queue = found.queue
     if found.state == "delayed":
         queue.delays.drop(found.place)
@@ -156,7 +156,7 @@ def _deleted(hub: Hub, job: Job) -> bytes:
 
 
 def on_release(session: Session, command: Command) -> Answer:
-    """Give a job back, perhaps with another priority, perhaps for later."""
+    """Release a job, with a priority and an optional delay."""
     number, pri, delay = command.numbers
     reservation = session.reservation(number)
     if reservation is None:
@@ -185,7 +185,7 @@ def _counts(
 
 
 def _replace(session: Session, reservation: Reservation, queue: Queue, message: Message) -> None:
-    """Have a message of the same queue in the place of what is reserved, or nothing changed."""
+    """Replace a reserved message by another one of the same queue, or change nothing."""
     entry = session.let_go(reservation)
     queue.settled(entry)
     queue.put(message)
@@ -194,14 +194,14 @@ def _replace(session: Session, reservation: Reservation, queue: Queue, message: 
 
 
 def _take(session: Session, entry: MessageReference) -> None:
-    """Have what was settled come back if the store can't do it."""
+    """Return a settled message to its queue if the store cannot apply the change."""
     journal = session.broker.journal
     if journal is not None:
         journal.take([entry])
 
 
 def on_bury(session: Session, command: Command) -> Answer:
-    """Put a job among the dead letters of its tube."""
+    """Bury a job: move it to the dead letters of its tube."""
     number, pri = command.numbers
     reservation = session.reservation(number)
     if reservation is None:
@@ -225,7 +225,7 @@ def on_bury(session: Session, command: Command) -> Answer:
 
 
 def on_touch(session: Session, command: Command) -> Answer:
-    """Begin the time of a job anew."""
+    """Restart the time-to-run of a job."""
     reservation = session.reservation(command.numbers[0])
     if reservation is None:
         return _NOT_FOUND
@@ -237,7 +237,7 @@ def on_touch(session: Session, command: Command) -> Answer:
 
 
 def on_watch(session: Session, command: Command) -> Answer:
-    """Take jobs of one more tube."""
+    """Watch one more tube."""
     hub = session.hub
     if not hub.is_allowed(command.tube):
         return _BAD_FORMAT
@@ -248,7 +248,7 @@ def on_watch(session: Session, command: Command) -> Answer:
 
 
 def on_ignore(session: Session, command: Command) -> Answer:
-    """Take no more jobs of a tube, unless it is the last one."""
+    """Stop watching a tube, unless it is the last one."""
     if command.tube in session.watched and len(session.watched) == 1:
         return b"NOT_IGNORED\r\n"
     session.ignore(command.tube)
@@ -259,7 +259,7 @@ def on_ignore(session: Session, command: Command) -> Answer:
 
 
 def on_kick(session: Session, command: Command) -> Answer:
-    """Make buried jobs of the tube that is used ready; if there are none, delayed ones."""
+    """Kick buried jobs of the tube in use; if there are none, delayed ones."""
     return _kick(session, command.numbers[0])
 
 
@@ -272,7 +272,7 @@ async def _kick(session: Session, bound: int) -> bytes:
 
 
 async def _kick_buried(session: Session, bound: int) -> int | None:
-    """Kick buried jobs; gives how many, or ``None`` where there are none."""
+    """Kick buried jobs; return their number, or ``None`` if there are none."""
     count: int | None = None
     cursor = Cursor()
     while (count or 0) < bound:
@@ -304,7 +304,7 @@ async def _kick_delayed(session: Session, bound: int) -> int:
 
 
 def on_kick_job(session: Session, command: Command) -> Answer:
-    """Make one job ready that is buried or delayed."""
+    """Kick one buried or delayed job."""
     return _kick_job(session, command.numbers[0])
 
 
@@ -321,7 +321,7 @@ async def _kick_job(session: Session, number: int) -> bytes:
 
 
 def _make_ready(session: Session, found: Found) -> bool:
-    """Bring a job back that is buried or delayed; says whether there was room for it."""
+    """Make a buried or delayed job ready; return False if there is no room for it."""
     if found.state == "delayed":
         found.queue.delays.hurry(found.place, found.message)
         return True
@@ -352,10 +352,10 @@ def _make_ready(session: Session, found: Found) -> bool:
 
 
 def _first_message(session: Session, message: Message, tube: str) -> Message | None:
-    """What a job was before it was buried; ``None`` for what can't come back to that tube."""
+    """Return the job as it was before it was buried; ``None`` if it cannot return to that tube."""
     letter = read_dead_letter(message)
     if letter is None or letter.source != queue_of(tube):
-        # A client has sent it there, or an operator has moved it there.
+        # A client has sent the message there, or an operator has moved it there.
         return None
     return None if letter.first.is_expired(session.broker.now) else letter.first
 
@@ -379,7 +379,7 @@ def _bring_back(session: Session, letter: Letter, job: Job) -> bool:
 
 
 async def _first(session: Session, queue: Queue | None) -> list[MessageReference]:
-    """The first messages of a queue, once they are in memory."""
+    """Return the first messages of a queue, once they are in memory."""
     while queue is not None:
         entries = pulling.front(queue, _MOST_KICKED)
         if entries or not pulling.is_loading(queue):
@@ -389,7 +389,7 @@ async def _first(session: Session, queue: Queue | None) -> list[MessageReference
 
 
 async def _next_buried(session: Session, cursor: Cursor) -> list[Letter]:
-    """The next buried jobs of the tube that is used, without what can't come back to it."""
+    """Return the next buried jobs of the tube in use, without those that cannot return to it."""
     tube = session.used
     while page := await letters_behind(session, session.hub.dead_letters(tube), cursor):
         found = [each for each in page if _first_message(session, each.message, tube) is not None]
@@ -400,20 +400,20 @@ async def _next_buried(session: Session, cursor: Cursor) -> list[Letter]:
 
 
 async def _pause(session: Session) -> None:
-    """Let others have their turn."""
+    """Give other clients a chance to be served."""
     turn: Deferred[None] = Deferred()
     session.broker.later(0.0, lambda: None if turn.called else turn.callback(None))
     await turn
 
 
 async def kept(session: Session) -> None:
-    """Wait until the store has all that was changed so far."""
+    """Wait until the store has all changes made so far."""
     journal = session.broker.journal
     if journal is not None:
         await session.barrier()
 
 
-# Looking.
+# Inspecting.
 
 
 def on_peek(session: Session, command: Command) -> Answer:
@@ -469,12 +469,12 @@ def _shown(job: Job, message: Message) -> bytes:
 
 
 def on_stats(session: Session, command: Command) -> Answer:
-    """Tell about the server."""
+    """Report statistics of the server."""
     return _document(server_stats(session.hub))
 
 
 def on_stats_tube(session: Session, command: Command) -> Answer:
-    """Tell about a tube."""
+    """Report statistics of a tube."""
     hub = session.hub
     if not hub.exists(command.tube):
         return _NOT_FOUND
@@ -482,7 +482,7 @@ def on_stats_tube(session: Session, command: Command) -> Answer:
 
 
 def on_stats_job(session: Session, command: Command) -> Answer:
-    """Tell about a job."""
+    """Report statistics of a job."""
     return _stats_job(session, command.numbers[0])
 
 
@@ -492,17 +492,17 @@ async def _stats_job(session: Session, number: int) -> bytes:
 
 
 def on_list_tubes(session: Session, command: Command) -> Answer:
-    """Tell the names of all tubes."""
+    """List all tubes."""
     return _document(names(session.hub.tubes()))
 
 
 def on_list_tube_used(session: Session, command: Command) -> Answer:
-    """Tell the name of the tube that is used."""
+    """Report the tube in use."""
     return b"USING %b\r\n" % session.used.encode()
 
 
 def on_list_tubes_watched(session: Session, command: Command) -> Answer:
-    """Tell the names of the tubes that are watched."""
+    """List the watched tubes."""
     return _document(names(session.watched))
 
 
@@ -511,11 +511,11 @@ def _document(text: str) -> bytes:
     return b"OK %d\r\n%b\r\n" % (len(data), data)
 
 
-# The rest.
+# Other commands.
 
 
 def on_pause_tube(session: Session, command: Command) -> Answer:
-    """Have no job of a tube reserved for some time."""
+    """Pause a tube: none of its jobs is reserved for some time."""
     hub, seconds = session.hub, command.numbers[0]
     if not hub.exists(command.tube):
         return _NOT_FOUND
@@ -525,12 +525,12 @@ def on_pause_tube(session: Session, command: Command) -> Answer:
 
 
 def on_quit(session: Session, command: Command) -> Answer:
-    """Close."""
+    """Close the connection."""
     session.quit()
     return None
 
 
-#: The functions by the names of the commands.
+#: The handlers by command name.
 COMMANDS: Final[dict[str, Handler]] = {
     "put": on_put,
     "use": on_use,

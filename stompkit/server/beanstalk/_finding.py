@@ -1,4 +1,4 @@
-"""Where a job is: in memory, in a worker's hands, or behind what is in memory."""
+"""Find a job: in memory, reserved by a worker, or only in the store."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Cursor", "Found", "Letter", "find", "first_delayed", "letters_behind", "read"]
 
-#: Messages, and octets of them, that are read at a time.
+#: Maximum number of messages, and of their bytes, read at a time.
 _PAGE_MESSAGES: Final = 1_000
 _PAGE_OCTETS: Final = 4 * 1024 * 1024
-#: Buried jobs that are looked at before others get their turn.
+#: Number of buried jobs examined before other clients are served.
 _PAGE_LETTERS: Final = 250
 
 
 class Found(NamedTuple):
-    """A job: what and where it is.
+    """A job with its state and location.
 
     ``state`` is one of beanstalkd's: ready, delayed, reserved, buried. A message that waits in
-    memory, or is in somebody's hands, has an ``entry``; a delayed one a place and a time; one that
-    is only in the store ``stored`` and the ``lane`` there, whether delayed or not.
+    memory, or is reserved, has an ``entry``. A delayed one has a place and a time. One that is only
+    in the store has ``stored`` and its ``lane`` there, delayed or not.
     """
 
     state: str
@@ -51,11 +51,11 @@ class Found(NamedTuple):
 
 
 async def find(hub: Hub, number: int) -> Found | None:
-    """The job with a number, wherever it is; raises ``StoreError`` if the store can't be read."""
+    """Return the job with an id; raises ``StoreError`` if the store cannot be read."""
     reservation = hub.reserved.get(number)
     if reservation is not None:
         entry = reservation.entry
-        assert isinstance(entry.home, Queue)  # nothing else is reserved
+        assert isinstance(entry.home, Queue)  # only queues have reserved messages
         job = reservation.job
         return Found("reserved", job, entry.message, entry.home, entry.deliveries, entry)
     known = hub.known(number)
@@ -110,14 +110,14 @@ async def _in_store(hub: Hub, tube: str, message_id: str) -> Found | None:
                 if not page:
                     break
                 after = page[-1].place
-    # It may have been read into memory meanwhile.
+    # It may have been loaded into memory meanwhile.
     return _in_memory(hub, tube, message_id)
 
 
 def _stored(
     hub: Hub, state: str, tube: str, queue: Queue, lane: SubQueue, stored: StoredMessage
 ) -> Found | None:
-    """What has been found in the store, if it is still only there."""
+    """Return a message found in the store, if it is still only there."""
     if lane.index == DELAYED:
         due = queue.delays.due_at(stored.place)
         if due is None:
@@ -146,7 +146,7 @@ def _of_store(
 
 
 def _with_consumer(hub: Hub, tubes: Sequence[str], message_id: str) -> Found | None:
-    """A message that a STOMP consumer has, and has not acknowledged."""
+    """Return a message that a STOMP consumer has not acknowledged."""
     names = {QUEUE + tube for tube in tubes if hub.is_allowed(tube)}
     for connection in hub.broker.connections:
         for entry in connection.ledger:
@@ -158,7 +158,7 @@ def _with_consumer(hub: Hub, tubes: Sequence[str], message_id: str) -> Found | N
 
 
 async def first_delayed(hub: Hub, tube: str) -> Found | None:
-    """The job of a tube that is due next."""
+    """Return the job of a tube that is due next."""
     queue = hub.queue(tube)
     first = None if queue is None else queue.delays.first
     if queue is None or first is None:
@@ -174,18 +174,18 @@ async def first_delayed(hub: Hub, tube: str) -> Found | None:
 
 
 class Cursor:
-    """How far somebody has looked at the messages of a queue."""
+    """Position of a scan over the messages of a queue."""
 
     __slots__ = ("places",)
 
     def __init__(self) -> None:
-        """Begin at the front."""
-        #: By the indices of lanes, the places up to which they were looked at.
+        """Start at the front."""
+        #: The places already scanned, by the indices of lanes.
         self.places: dict[int, int] = {}
 
 
 class Letter(NamedTuple):
-    """A message of a dead-letter queue: in memory with an ``entry``, or else ``stored`` only."""
+    """A message of a dead-letter queue: in memory with an ``entry``, otherwise only ``stored``."""
 
     message: Message
     queue: Queue
@@ -196,9 +196,9 @@ class Letter(NamedTuple):
 
 
 async def letters_behind(session: Session, queue: Queue | None, cursor: Cursor) -> list[Letter]:
-    """The next messages of a queue, up to a page, wherever they are; none at the end.
+    """Return the next page of messages of a queue, wherever they are; empty at the end.
 
-    They can be acted on until the caller waits for something. Raises ``StoreError``.
+    The caller may act on them until it waits for something. Raises ``StoreError``.
     """
     if queue is None:
         return []
@@ -220,7 +220,7 @@ async def letters_behind(session: Session, queue: Queue | None, cursor: Cursor) 
             seen = max(after, lane.seen)
             page = await read(session.hub, lane, seen, _PAGE_LETTERS)
             if lane.is_loading or lane.seen > seen:
-                # It has been read into memory meanwhile.
+                # It has been loaded into memory meanwhile.
                 continue
             if not page:
                 break
@@ -237,7 +237,7 @@ def _place(entry: MessageReference) -> int:
 
 
 async def read(hub: Hub, lane: SubQueue, after: int, most: int) -> Sequence[StoredMessage]:
-    """Messages of a lane with places above ``after``; raises ``StoreError``."""
+    """Return messages of a lane with places above ``after``; raises ``StoreError``."""
     journal = hub.broker.journal
     assert journal is not None  # the lane is in a store
     answer: Deferred[Sequence[StoredMessage] | StoreError] = Deferred()

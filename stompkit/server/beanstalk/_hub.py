@@ -1,4 +1,4 @@
-"""What all clients of beanstalkd share: tubes, jobs that are known, and counts."""
+"""State shared by all beanstalkd clients: tubes, known jobs and counters."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ __all__ = ["DEFAULT_TUBE", "Hub", "Pause", "Rank", "Reservation"]
 
 DEFAULT_TUBE: Final = "default"
 
-#: Messages at the front of a queue among which the most urgent is looked for.
+#: Number of messages at the front of a queue that are ranked to find the most urgent one.
 _MOST_RANKED: Final = 1_000
-#: Tubes of which something is counted before it is looked whether they are still there.
+#: Number of tubes with counters above which those of removed tubes are dropped.
 _COUNTED_TUBES: Final = 1_000
-#: Fewer messages are ranked anew each time.
+#: Up to this many messages are ranked again each time.
 _FEW: Final = 32
 
-#: The order of jobs: by priority, and the oldest first.
+#: The order of jobs: by priority, then by age.
 Rank = tuple[int, int]
 
 
 class Pause(NamedTuple):
-    """A tube of which no job is reserved for so many seconds, until a time."""
+    """A paused tube: the duration in seconds, and the time when the pause ends."""
 
     seconds: int
     until: float
 
 
 class Reservation:
-    """A job that a worker has, until a time."""
+    """A job that a worker has reserved until a deadline."""
 
     __slots__ = ("deadline", "entry", "job", "pri", "session", "ttr")
 
     def __init__(
         self, session: Session, job: Job, entry: MessageReference, pri: int, ttr: int
     ) -> None:
-        """Note who has what; the time begins with the worker's next look at the clock."""
+        """Record the reservation; its time starts at :meth:`Session.touch`."""
         self.session = session
         self.job = job
         self.entry = entry
         self.pri = pri
         self.ttr = ttr
-        #: When its time ends.
+        #: Time when the reservation ends.
         self.deadline = 0.0
 
 
@@ -72,7 +72,7 @@ class Hub:
     """The tubes of a broker's first virtual host."""
 
     def __init__(self, broker: Broker, settings: BeanstalkSettings) -> None:
-        """Begin without clients; the broker is open."""
+        """Start without clients; the broker is open."""
         self.broker = broker
         self.host = next(iter(broker.hosts.values()))
         self.numbers = Numbers(broker)
@@ -83,12 +83,12 @@ class Hub:
         self.pauses: dict[str, Pause] = {}
         self._pause_ends: Deadlines[str] = Deadlines()
         self._alarm = Alarm(broker, self._end_pauses)
-        #: How often each command was given, and of each tube, what happened to it; see count().
+        #: Number of calls of each command, and of events of each tube; see count().
         self.commands: Counter[str] = Counter()
         self.puts: Counter[str] = Counter()
         self.deletes: Counter[str] = Counter()
         self.pausings: Counter[str] = Counter()
-        #: Jobs that were put into any tube.
+        #: Number of jobs put into any tube.
         self.jobs = 0
         self._most_counted = self._most_paused = _COUNTED_TUBES
         self.timeouts = 0
@@ -100,7 +100,7 @@ class Hub:
         self.configure(settings)
 
     def configure(self, settings: BeanstalkSettings) -> None:
-        """Go by other settings from now on; those who wait for a job look again."""
+        """Apply new settings; waiting clients check again for jobs."""
         self.settings = settings
         self._allowed = [Pattern(queue_of(each)) for each in settings.tubes]
         for session in list(self.sessions):
@@ -109,24 +109,24 @@ class Hub:
     # Tubes.
 
     def is_allowed(self, tube: str) -> bool:
-        """Whether there is such a tube for these clients."""
+        """Return True if these clients may use a tube."""
         if not self._allowed:
             return True
         return any(each.matches(queue_of(tube)) for each in self._allowed)
 
     def queue(self, tube: str) -> Queue | None:
-        """A tube's queue, if there is one now, and clients may use it."""
+        """Return the queue of a tube, if it exists and clients may use it."""
         found = self.host.destinations.get(queue_of(tube)) if self.is_allowed(tube) else None
         return found if isinstance(found, Queue) else None
 
     def dead_letters(self, tube: str) -> Queue | None:
-        """The queue of a tube's buried jobs, if there are any, and clients may use it."""
+        """Return the queue of a tube's buried jobs, if it exists and clients may use it."""
         name = dead_letters_of(queue_of(tube))
         found = self.host.destinations.get(name) if self.is_allowed(tube) else None
         return found if isinstance(found, Queue) else None
 
     def tubes(self) -> Iterator[str]:
-        """The tubes that there are: those in use, and those with messages or consumers."""
+        """Yield the existing tubes: those used or watched, and those with messages or consumers."""
         seen = {DEFAULT_TUBE, *self.using, *self.watching}
         yield from seen
         for name, destination in self.host.destinations.items():
@@ -139,21 +139,21 @@ class Hub:
                 yield tube
 
     def exists(self, tube: str) -> bool:
-        """Whether there is a tube now."""
+        """Return True if a tube exists."""
         if tube == DEFAULT_TUBE or tube in self.using or tube in self.watching:
             return True
         found = [each for each in (self.queue(tube), self.dead_letters(tube)) if each is not None]
         return any(not each.is_idle for each in found)
 
     def begin(self, tube: str) -> None:
-        """Have a tube that is about to be used count from nothing, and not pause, if it is new."""
+        """Reset the counters and the pause of a new tube before its first use."""
         if not self.exists(tube):
             for counts in (self.puts, self.deletes, self.pausings):
                 counts.pop(tube, None)
             self._end_pause(tube)
 
     def pause(self, tube: str, seconds: int) -> None:
-        """Have no job of a tube reserved for so many seconds, in place of an earlier pause."""
+        """Pause a tube for a time in seconds, replacing an earlier pause."""
         until = self.broker.now + seconds
         self.pauses[tube] = Pause(seconds, until)
         self._pause_ends.set(tube, until)
@@ -164,7 +164,7 @@ class Hub:
         self._end_pauses()
 
     def _end_pauses(self) -> None:
-        """Have those looked at who wait for a job of a tube whose pause is over."""
+        """End the pauses that are due, and wake the clients that wait for these tubes."""
         while (tube := self._pause_ends.pop_due(self.broker.now)) is not None:
             self._end_pause(tube)
         first = self._pause_ends.first()
@@ -179,23 +179,23 @@ class Hub:
                 self.broker.touch(queue)
 
     def count(self, counts: Counter[str], tube: str) -> None:
-        """Count something that has happened to a tube; forget tubes that are gone, now and then."""
+        """Count an event of a tube; occasionally drop the counters of removed tubes."""
         counts[tube] += 1
         if len(counts) > self._most_counted:
             for each in [each for each in counts if not self.exists(each)]:
                 del counts[each]
-            # So that looking at all of them costs little for each.
+            # The threshold grows, so that the cost for each event stays small.
             self._most_counted = max(_COUNTED_TUBES, 2 * len(counts))
 
     def paused_until(self, tube: str) -> float:
-        """When the next job of a tube can be reserved; 0 for at once."""
+        """Return the time when a paused tube resumes; 0 if it is not paused."""
         pause = self.pauses.get(tube)
         return 0.0 if pause is None or pause.until <= self.broker.now else pause.until
 
     # Jobs.
 
     def best(self, tube: str) -> tuple[Rank, MessageReference] | None:
-        """The most urgent job of a tube that waits in memory, and its rank."""
+        """Return the most urgent job of a tube that waits in memory, and its rank."""
         queue = self.queue(tube)
         entries = [] if queue is None else pulling.front(queue, _MOST_RANKED)
         if queue is None:
@@ -210,7 +210,7 @@ class Hub:
                 pri = pri_of(message, has_priorities=has_priorities)
                 rank = (pri, self.numbers.of(message.id))
             ranks[message.id] = rank
-        # With the queue, which goes when the tube does, and without the messages.
+        # Cached with the queue, which is removed with the tube, and without the messages.
         queue.ranks = ranks if len(ranks) > _FEW else {}
         if not entries:
             return None
@@ -218,11 +218,11 @@ class Hub:
         return ranks[first.message.id], first
 
     def learn(self, message: Message, tube: str) -> Job:
-        """Remember a job, since a client is told of it."""
+        """Remember a job whose id a client receives."""
         number = self.numbers.of(message.id)
         job = self._known.get(number)
         if job is not None and job.tube != tube:
-            # Copies that a fan-out destination has made are jobs apart.
+            # Copies made by a fan-out destination are separate jobs.
             number = self.numbers.other(f"{message.id} {tube}")
             job = self._known.get(number)
         if job is None:
@@ -233,13 +233,13 @@ class Hub:
         return job
 
     def known(self, number: int) -> Job | None:
-        """What is remembered of a job."""
+        """Return a remembered job."""
         return self._known.get(number)
 
     def forget(self, job: Job) -> None:
-        """A job is gone."""
+        """Forget a deleted job."""
         self._known.pop(job.number, None)
 
     def may_exist(self, number: int) -> bool:
-        """Whether a client can have been told of a job that is not remembered."""
+        """Return True if a client may know the id of a job that is not remembered."""
         return self._has_forgotten or not self.numbers.is_own(number)

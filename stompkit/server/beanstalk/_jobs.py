@@ -34,8 +34,8 @@ __all__ = [
 
 QUEUE: Final = "/queue/"
 
-#: The most urgent priority for each of STOMP's, from 9 down to 0. Those that clients use by default
-#: are apart from each other: 1024, 65536 (which is STOMP's 4) and 2147483648.
+#: The most urgent priority for each of STOMP's, from 9 down to 0. The usual priorities of clients
+#: are separate: 1024, 65536 (STOMP's 4) and 2147483648.
 _BOUNDS: Final = (0, 1, 16, 128, 1024, 65_536, 1_048_576, 16_777_216, 2**31, 2**31 + 1)
 _HIGHEST: Final = 9
 _USUAL: Final = 4
@@ -43,19 +43,19 @@ _MOST_DIGITS: Final = 10
 
 
 class Job:
-    """What is remembered of a job: where it is, and what became of it so far."""
+    """A remembered job: its location and its counters since it was last written."""
 
     __slots__ = ("buries", "kicks", "message_id", "number", "releases", "timeouts", "tube")
 
     def __init__(self, number: int, message_id: str, tube: str) -> None:
-        """Remember a job that nothing has happened to, since its message was written."""
+        """Start with zero counters for a job whose message has just been written."""
         self.number = number
         self.message_id = message_id
         self.tube = tube
         self.timeouts = self.releases = self.buries = self.kicks = 0
 
     def counts(self, message: Message, deliveries: int) -> tuple[int, int, int, int, int]:
-        """How often it was reserved, timed out, was released, buried and kicked; in all."""
+        """Return the total counts of reserves, timeouts, releases, buries and kicks."""
         before = _counts_before(message)
         since = (deliveries, self.timeouts, self.releases, self.buries, self.kicks)
         reserves, timeouts, releases, buries, kicks = (
@@ -64,22 +64,22 @@ class Job:
         return reserves, timeouts, releases, buries, kicks
 
     def written(self) -> None:
-        """Begin to count anew: all that is known is in the message's header."""
+        """Reset the counters: the message's header now contains them."""
         self.timeouts = self.releases = self.buries = self.kicks = 0
 
 
 def queue_of(tube: str) -> str:
-    """The name of a tube's queue."""
+    """Return the name of a tube's queue."""
     return QUEUE + tube
 
 
 def nearest_priority(pri: int) -> int:
-    """The one of STOMP's ten priorities that stands for a priority of beanstalkd."""
+    """Return the STOMP priority closest to a priority of beanstalkd."""
     return _HIGHEST + 1 - bisect_right(_BOUNDS, pri)
 
 
 def pri_of(message: Message, *, has_priorities: bool) -> int:
-    """The priority of a job; of another message, where the queue has some, that of its header."""
+    """Return the priority of a job, or that of a message's header if its queue has priorities."""
     pri = _number(message, "beanstalk-pri")
     if pri is not None:
         return pri
@@ -87,17 +87,17 @@ def pri_of(message: Message, *, has_priorities: bool) -> int:
 
 
 def ttr_of(message: Message, usual: int) -> int:
-    """Seconds that a worker has."""
+    """Return the time-to-run in seconds."""
     return max(1, _number(message, "beanstalk-ttr") or usual)
 
 
 def delay_of(message: Message) -> int:
-    """Seconds that the job was delayed by last."""
+    """Return the last delay of the job in seconds."""
     return _number(message, "beanstalk-delay") or 0
 
 
 def since_created(message: Message, now: float) -> int:
-    """Whole seconds since a job was put; 0 for other messages."""
+    """Return whole seconds since a job was put; 0 for other messages."""
     value = message.headers.get("beanstalk-created", "")
     if not (value.isascii() and value.isdigit() and len(value) <= 15):
         return 0
@@ -121,7 +121,7 @@ def _counts_before(message: Message) -> list[int]:
 def job_message(
     message_id: str, tube: str, numbers: tuple[int, ...], body: bytes, now: float
 ) -> Message:
-    """The message for a ``put`` with its numbers: priority, delay, time to run, octets."""
+    """Return the message for a ``put`` with its priority, delay, time-to-run and length."""
     pri, delay, ttr, _ = numbers
     headers = {
         "destination": queue_of(tube),
@@ -144,7 +144,7 @@ def rewritten(
     delay: int = 0,
     now: float = 0.0,
 ) -> Message:
-    """The same job with another priority or time; it keeps its identifier and its expiry."""
+    """Return the same job with another priority or delay, and the same identifier and expiry."""
     headers = message.headers | state_headers(message, counts, pri)
     headers.pop("beanstalk-delay", None)
     if delay:
@@ -155,7 +155,7 @@ def rewritten(
 
 
 def state_headers(message: Message, counts: tuple[int, ...], pri: int) -> dict[str, str]:
-    """The headers that say how a job stands."""
+    """Return the headers that store the state of a job."""
     return {
         "content-length": str(len(message.body)),
         "priority": str(nearest_priority(pri)),

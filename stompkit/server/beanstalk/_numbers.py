@@ -1,9 +1,9 @@
-"""Job ids: every message of the broker has one, and keeps it when the broker is started again.
+"""Job ids: every message has one, and keeps it across restarts of the broker.
 
-The identifier of a message is that of a process of the broker with the number of the message in
-that process. A job id has the same two in 64 bits: an index of the process in the upper half, 0
-for the first that served workers, and the number in the lower half. The indices are kept in the
-store. So ids grow in the order in which messages were sent, as those of beanstalkd do.
+The identifier of a message consists of the id of a broker process and the number of the message in
+that process. A job id encodes both in 64 bits. The upper half is the index of the process, 0 for
+the first that served workers. The lower half is the number. The indices are kept in the store. Ids
+therefore grow in the order of sending, as those of beanstalkd do.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from stompkit.server.interfaces import SetRecord
 __all__ = ["Numbers"]
 
 _RECORD: Final = "beanstalk/processes"
-#: Processes whose indices are kept; messages of older ones get new ids.
+#: Number of processes whose indices are kept; messages of older ones get new ids.
 _MOST: Final = 10_000
 _HALF: Final = 32
 _LOWER: Final = (1 << _HALF) - 1
-#: Ids from here on are of messages with identifiers of another form, and not kept.
+#: Ids from here on are for messages with other forms of identifiers, and are not kept.
 _OTHERS: Final = 1 << 62
 
 
 class _Processes(msgspec.Struct):
-    """What the store keeps: the identifiers of processes, and the index of the first of them."""
+    """The stored record: the identifiers of processes, and the index of the first of them."""
 
     first: int = 0
     names: list[str] = []
 
 
 class Numbers:
-    """Turns identifiers of messages into numbers and back."""
+    """Converts message identifiers to job ids and back."""
 
     def __init__(self, broker: Broker) -> None:
-        """Learn what the store has; the broker is open, and nothing uses its store now."""
+        """Read the stored indices; the broker is open, and nothing uses its store now."""
         self._broker = broker
         self._processes = _Processes()
         value = None if broker.store is None else broker.store.records().get(_RECORD)
@@ -51,7 +51,7 @@ class Numbers:
         self._index(self._own)
 
     def of(self, message_id: str) -> int:
-        """The number of a message."""
+        """Return the job id of a message."""
         process, _, number = message_id.partition("-")
         index = self._indices.get(process)
         if not (number.isascii() and number.isdigit() and len(number) < 10):
@@ -61,7 +61,7 @@ class Numbers:
         return index << _HALF | int(number)
 
     def other(self, key: str) -> int:
-        """A number that no other message has, always the same for the same key."""
+        """Return a unique id for a key, always the same for the same key."""
         number = self._others.get(key)
         if number is None:
             if len(self._others) >= _MOST:
@@ -71,14 +71,14 @@ class Numbers:
         return number
 
     def message_id(self, number: int) -> str | None:
-        """The identifier of the message with a number, if there can be one."""
+        """Return the identifier of the message with a job id, or None if there can be none."""
         at = (number >> _HALF) - self._processes.first
         if 0 <= at < len(self._processes.names):
             return f"{self._processes.names[at]}-{number & _LOWER}"
         return None
 
     def is_own(self, number: int) -> bool:
-        """Whether a number is of a message that this process has taken."""
+        """Return True if an id belongs to a message that this process has accepted."""
         return number >> _HALF == self._indices[self._own]
 
     def _index(self, process: str) -> int:

@@ -1,7 +1,7 @@
-"""Octets of a client to commands; no I/O, and nothing unbounded.
+"""Parse client bytes into commands, without I/O and with bounded memory.
 
-What the commands are, and which mistake has which answer, is from beanstalkd's protocol.txt and
-from how beanstalkd 1.12 answers.
+The commands, and the reply to each error, follow beanstalkd's protocol.txt and the replies of
+beanstalkd 1.12.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["BAD_FORMAT", "MAX_LINE", "MAX_NAME", "Command", "Mistake", "Parser", "is_tube"]
 
-#: Octets of a command's line, CR LF included, and of a tube's name.
+#: Maximum length in bytes of a command line, with its CR LF, and of a tube's name.
 MAX_LINE: Final = 224
 MAX_NAME: Final = 200
 
@@ -26,7 +26,7 @@ _MAX_WAIT_S: Final = 2**31 - 1
 
 
 class Command(NamedTuple):
-    """A well-formed command: its name, numbers in the order of the line, tube, and job."""
+    """A well-formed command: its name, its numbers in the order of the line, its tube and job."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -35,13 +35,13 @@ class Command(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """What was no command, by its answer."""
+    """The reply to an invalid command."""
 
     reply: bytes
 
 
 class _Form(NamedTuple):
-    """How the line of a command goes on after its name, and the bounds of the numbers."""
+    """Format of a command line after the name, and the limits of the numbers."""
 
     name: str
     rest: re.Pattern[str]
@@ -56,12 +56,13 @@ _NEXT: Final = r" +([0-9]{1,20})"
 
 def _form(name: str, *most: int, tube: bool = False) -> _Form:
     rest = "".join(_NEXT if index or tube else _NUMBER for index in range(len(most)))
-    # A list of numbers may be spaced out, the one name of a command may not.
+    # A list of numbers may have extra spaces; a tube's name may not.
     before = " *" if tube and most else ""
     return _Form(name, re.compile((before + _NAME if tube else "") + rest), most)
 
 
-#: By how a line begins. The first that fits is meant, so longer ones come before shorter ones.
+#: Formats by the beginning of the line. The first match wins, so that longer ones precede shorter
+#: ones.
 _FORMS: Final = tuple(
     (form.name + (" " if form.rest.pattern else ""), form)
     for form in (
@@ -95,41 +96,42 @@ _FORMS: Final = tuple(
 
 
 def is_tube(name: str) -> bool:
-    """Whether a name can be that of a tube."""
+    """Return True if a name is valid for a tube."""
     return _TUBE.fullmatch(name) is not None
 
 
 class Parser:
-    """Commands out of chunks of any size.
+    """Parses commands from chunks of any size.
 
-    Holds one line, or one job of the size allowed, beside what it has been given since the last
-    :meth:`next` that gave nothing.
+    It holds one line or one job up to the maximum size, and the input since :meth:`next` last
+    returned None.
     """
 
     def __init__(self, max_job_octets: int) -> None:
-        """Begin with nothing; ``max_job_octets`` bounds the body of a job, without its CR LF."""
+        """Start empty; ``max_job_octets`` limits the body of a job in bytes, without its CR LF."""
         self.max_job_octets = max_job_octets
         self._buffer = bytearray()
-        #: Where the search for the end of a line goes on.
+        #: Position where the search for the end of a line continues.
         self._searched = 0
-        #: The command whose body is being read, with the octets of that.
+        #: The command whose body is being read, with the length of the body in bytes.
         self._put: Command | None = None
         self._needed = 0
-        #: Octets that are still to be thrown away, or a line of any length, and the answer then.
+        #: Number of bytes, or a line of any length, still to be discarded, and the reply to send
+        #: then.
         self._skip = 0
         self._is_too_long = False
 
     @property
     def buffered(self) -> int:
-        """Octets that wait to be looked at."""
+        """Number of bytes not yet parsed."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Take what came."""
+        """Add input."""
         self._buffer += data
 
     def next(self) -> Command | Mistake | None:
-        """The next command or mistake, unless more has to come for it."""
+        """Return the next command or error, or None if more input is needed."""
         if self._skip:
             return self._skipped()
         if self._put is not None:
@@ -155,7 +157,7 @@ class Parser:
         buffer = self._buffer
         end = buffer.find(b"\r\n", self._searched)
         if end < 0:
-            # The last octet may be the CR.
+            # The last byte may be the CR.
             self._searched = max(0, len(buffer) - 1)
             if len(buffer) >= MAX_LINE:
                 self._is_too_long = True

@@ -19,27 +19,27 @@ __all__ = ["BeanstalkFactory", "BeanstalkProtocol"]
 
 
 class BeanstalkProtocol(BrokerProtocol):
-    """One client's transport; its octets, back-pressure and end are as those of STOMP's clients."""
+    """One client's transport, with the back-pressure and closing of STOMP's clients."""
 
     def connectionMade(self) -> None:
-        """Begin; there is no login to wait for."""
+        """Start the session; there is no login."""
         super().connectionMade()
         self.logged_in()
 
 
 class BeanstalkFactory(Factory):
-    """Makes a :class:`BeanstalkProtocol` for each client; give it to a Twisted endpoint."""
+    """Creates a :class:`BeanstalkProtocol` for each client; pass it to a Twisted endpoint."""
 
     noisy = False
 
     def __init__(self, broker: Broker, settings: BeanstalkSettings, clock: IReactorTime) -> None:
-        """Serve the queues of a broker, which is open; ``clock`` is what the broker goes by."""
+        """Serve the queues of an open broker; ``clock`` is the broker's clock."""
         self.hub = Hub(broker, settings)
         self._clock = clock
         broker.flush()
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol:
-        """Make the protocol of one client."""
+        """Return the protocol of one client."""
         make = cast("type[Connection]", partial(Session, self.hub))
         host = getattr(addr, "host", "")
         protocol = BeanstalkProtocol(self.hub.broker, self._clock, host, connection=make)

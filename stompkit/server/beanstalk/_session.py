@@ -1,4 +1,4 @@
-"""One client of beanstalkd: its commands one after the other, and the time of its jobs."""
+"""One beanstalkd client: its commands in order, and the deadlines of its jobs."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = ["Session"]
 
 _log: Final = Logger()
 
-#: Seconds before the end of a job's time in which its worker is not made to wait for another one.
+#: Time in seconds before a job's deadline during which its worker cannot wait for another job.
 _MARGIN_S: Final = 1.0
-#: Seconds that the commands of one client may take before others are served.
+#: Maximum time in seconds for one client's commands before others are served.
 _TURN_S: Final = 0.01
-#: Octets that may wait while a command is being done.
+#: Maximum number of bytes buffered while a command runs.
 _MOST_UNREAD: Final = 65_536
-#: Seconds until somebody who waits for the store looks again, should it have failed.
+#: Interval in seconds at which a client that waits for the store retries after a failure.
 _LOOK_S: Final = 1.0
 
 _INTERNAL_ERROR: Final = b"INTERNAL_ERROR\r\n"
@@ -56,52 +56,52 @@ _REFUSALS: Final = {
 
 
 class _Slot:
-    """The place of an answer in the order of answers."""
+    """The place of a reply in the order of replies."""
 
     __slots__ = ("is_done", "reply")
 
     def __init__(self, reply: bytes, *, is_done: bool) -> None:
-        """Take a place; an answer that is not done waits for the store."""
+        """Create a slot; an incomplete reply waits for the store."""
         self.reply = reply
         self.is_done = is_done
 
 
 class _Waiter(pulling.Puller):
-    """Has a session look again when a queue may have messages."""
+    """Notifies a session when a queue may have messages."""
 
     def __init__(self, session: Session) -> None:
         """Wait for one session."""
         self._session = session
 
     def offered(self, queue: Queue) -> None:
-        """Look."""
+        """Check the queue for a job."""
         self._session.look(queue)
 
 
 class _Load(pulling.Puller):
-    """Goes on when a queue may have been read into memory."""
+    """Resumes when a queue may have been loaded into memory."""
 
     def __init__(self, done: Deferred[None]) -> None:
         """Call ``done`` once."""
         self._done = done
 
     def offered(self, queue: Queue) -> None:
-        """Go on."""
+        """Resume."""
         queue.pullers.pop(self, None)
         if not self._done.called:
             self._done.callback(None)
 
 
 class Session(Connection):
-    """A client that speaks beanstalkd's protocol, as a connection of the broker.
+    """A beanstalkd client as a connection of the broker.
 
-    What it has reserved is in the ledger of the connection, and goes back with its end. A client
-    is answered in the order of its commands; ``put``, ``delete`` and others whose answers wait for
-    the store don't wait for each other, all other commands wait for them.
+    Its reservations are pending acknowledgements of the connection, and return to their queues when
+    it ends. Replies are sent in the order of the commands. ``put``, ``delete`` and similar commands
+    overlap while they wait for the store; all other commands wait for them.
     """
 
     def __init__(self, hub: Hub, broker: Broker, outlet: Outlet, now: float) -> None:
-        """Begin with the tube ``default``."""
+        """Start with the tube ``default``."""
         super().__init__(broker, outlet, now)
         # There is no login.
         self.session.state = State.CONNECTED
@@ -111,11 +111,11 @@ class Session(Connection):
         self.used = DEFAULT_TUBE
         self.watched: dict[str, None] = {DEFAULT_TUBE: None}
         self.is_producer = self.is_worker = False
-        #: Whether a ``reserve`` waits, and until when, if not for ever.
+        #: True while a ``reserve`` waits; the deadline follows, or None without a timeout.
         self.is_waiting = False
         self._until: float | None = None
         self._offers: dict[Queue, None] = {}
-        #: Tubes that are waited for and that there was no room for.
+        #: Tubes waited for whose queues could not be created for lack of room.
         self._expected: list[str] = []
         self._waiter = _Waiter(self)
         self._taken = Subscription(self, None, AckMode.CLIENT_INDIVIDUAL, 1, "1.2")
@@ -137,7 +137,7 @@ class Session(Connection):
     # Input.
 
     def opened(self) -> None:
-        """Begin; one client too many is closed."""
+        """Start the session; close it if there are too many clients."""
         super().opened()
         if not self._closing:
             self._is_counted = True
@@ -147,14 +147,14 @@ class Session(Connection):
             self.hub.watching[DEFAULT_TUBE] += 1
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take octets from the client."""
+        """Process bytes from the client."""
         self.broker.now = now
         if not self._closing:
             self._parser.feed(data)
             self._work_on()
 
     def ended(self, now: float) -> None:
-        """Note that the client sends no more; one that waits for a job is told there is none."""
+        """Record that the client sends no more; a waiting ``reserve`` times out."""
         self.broker.now = now
         self._at_end = True
         if self.is_waiting:
@@ -162,7 +162,7 @@ class Session(Connection):
         self._work_on()
 
     def _work_on(self) -> None:
-        """Do what can be done of what was sent."""
+        """Run as many of the received commands as possible."""
         if self._is_working:
             return
         self._is_working = True
@@ -181,14 +181,14 @@ class Session(Connection):
         if self._at_end and self._is_free and self._next is None and not self._slots:
             self._leave()
             return
-        # It is read as long as it can be, since only that tells when a client has gone.
+        # Input is read for as long as possible, since only reading detects a closed connection.
         is_slow = self._parser.buffered > _MOST_UNREAD and not self._is_free
         if is_slow != self._is_slow:
             self._is_slow = is_slow
             (self.outlet.pause if is_slow else self.outlet.resume)()
 
     def _yield_turn(self, began: float) -> None:
-        """Have the rest wait until others were served, if all this has taken long enough."""
+        """Defer the remaining commands until others are served, if these took too long."""
         broker = self.broker
         if broker.clock.seconds() - began > _TURN_S and not self._is_stalled:
             self._is_stalled = True
@@ -196,7 +196,7 @@ class Session(Connection):
 
     @property
     def _is_free(self) -> bool:
-        """Whether the next command can be looked at."""
+        """True if the next command can be started."""
         return self.has_room and not (
             self._closing
             or self.is_waiting
@@ -220,7 +220,7 @@ class Session(Connection):
         return not self._slots or command.name in OVERLAPPING
 
     def _do(self, command: Command) -> None:
-        """Do a command; what it has changed waits for the store together with the answer."""
+        """Run a command; its changes and its reply wait for the store together."""
         self.hub.commands[command.name] += 1
         try:
             answer = COMMANDS[command.name](self, command)
@@ -237,7 +237,7 @@ class Session(Connection):
         self._begin(answer)
 
     def _begin(self, work: Coroutine[Any, Any, bytes]) -> None:
-        """Do what has to wait for the store in between."""
+        """Start a command that waits for the store."""
         task: Deferred[bytes] = Deferred.fromCoroutine(work)
         self._task = task
         task.addCallbacks(self._done, self._failed)
@@ -264,12 +264,12 @@ class Session(Connection):
 
     def _wait_for_space(self, command: Command, blocked: Blocked) -> None:
         queue = blocked.destination
-        assert isinstance(queue, Queue)  # nothing else is ever full
+        assert isinstance(queue, Queue)  # only queues can be full
         self._refused, self._blocked_by = command, queue
         queue.blocked.append(self)
 
     def try_again(self) -> bool:
-        """Put the job that has waited for room; says whether there was some."""
+        """Put the job that has waited for room; return False if there is still none."""
         command = self._admitted()
         if command is None or self._closing:
             return True
@@ -281,19 +281,19 @@ class Session(Connection):
         return True
 
     def _admitted(self) -> Command | None:
-        """The command that waits for room, which it does no more."""
+        """Return the command that has waited for room, and stop its wait."""
         command, self._refused, self._blocked_by = self._refused, None, None
         return command
 
     def go_on(self) -> None:
-        """Go on after having waited for the store."""
+        """Resume after a wait for the store."""
         self._is_stalled = False
         self._work_on()
 
     # Output.
 
     def answer(self, reply: bytes) -> None:
-        """Answer a command, once the store has what it changed."""
+        """Reply to a command, once the store has its changes."""
         if self._closing:
             return
         slot = _Slot(reply, is_done=True)
@@ -310,9 +310,9 @@ class Session(Connection):
         self._flush_slots()
 
     async def barrier(self) -> None:
-        """Wait until the store has all that was changed so far."""
+        """Wait until the store has all changes made so far."""
         journal = self.broker.journal
-        assert journal is not None  # there is a store to wait for
+        assert journal is not None  # only a store makes clients wait
         self._last_slot += 1
         key = str(self._last_slot)
         done: Deferred[StoreError | None] = Deferred()
@@ -323,7 +323,7 @@ class Session(Connection):
             raise error
 
     def committed(self, receipt: str | None, error: StoreError | None) -> None:
-        """Give the answer that has waited for the store."""
+        """Send the reply that has waited for the store."""
         key = receipt or ""
         barrier = self._barriers.pop(key, None)
         if barrier is not None and not barrier.called:
@@ -345,20 +345,20 @@ class Session(Connection):
                 self.emit(reply)
 
     def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
-        """Note whether the transport takes more octets; nothing is done while it does not."""
+        """Record if the transport accepts more bytes; no commands run while it does not."""
         self.broker.now = now
         self.has_room = writable and not self._closing
         if self.has_room:
             self._work_on()
 
     def next_deadline(self) -> float | None:
-        """Nothing: there are no heart-beats."""
+        """Return None: there are no heart-beats."""
         return None
 
     # The end.
 
     def quit(self) -> None:
-        """Close, since the client says so."""
+        """Close at the client's request."""
         self._leave()
 
     def _leave(self) -> None:
@@ -367,7 +367,7 @@ class Session(Connection):
             self._end()
 
     def fail(self, message: str, code: str, *, receipt: str | None = None) -> None:
-        """Close; the protocol has no way to say why."""
+        """Close; the protocol has no error message for this."""
         self.refuse(RemoteProtocolError(message, code=code))
 
     def leave(self, frame: Frame) -> None:
@@ -375,7 +375,7 @@ class Session(Connection):
         self._leave()
 
     def release(self) -> None:
-        """Give back what was reserved, and wait for nothing any more."""
+        """Return all reservations, and cancel all waits."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -400,21 +400,21 @@ class Session(Connection):
     # Tubes.
 
     def use(self, tube: str) -> None:
-        """Put jobs into another tube."""
+        """Put future jobs into another tube."""
         self.hub.begin(tube)
         self.hub.using[tube] += 1
         _less(self.hub.using, self.used)
         self.used = tube
 
     def watch(self, tube: str) -> None:
-        """Take jobs of one more tube."""
+        """Watch one more tube."""
         if tube not in self.watched:
             self.hub.begin(tube)
             self.watched[tube] = None
             self.hub.watching[tube] += 1
 
     def ignore(self, tube: str) -> None:
-        """Take no more jobs of a tube."""
+        """Stop watching a tube."""
         if tube in self.watched:
             del self.watched[tube]
             _less(self.hub.watching, tube)
@@ -422,11 +422,11 @@ class Session(Connection):
     # Jobs.
 
     def reservation(self, number: int) -> Reservation | None:
-        """A job that this client has."""
+        """Return a reservation of this client."""
         return self._reservations.get(number)
 
     def reserve(self, queue: Queue, entry: MessageReference, job: Job) -> bytes:
-        """Take a job that waits in memory; gives the answer."""
+        """Reserve a job that waits in memory; return the reply."""
         pulling.take(queue, entry)
         self.ledger.add(entry, self._taken)
         message = entry.message
@@ -438,13 +438,13 @@ class Session(Connection):
         return b"RESERVED %d %d\r\n%b\r\n" % (job.number, len(message.body), message.body)
 
     def touch(self, reservation: Reservation) -> None:
-        """Begin the time of a job."""
+        """Restart the time-to-run of a job."""
         reservation.deadline = self.broker.now + reservation.ttr
         self._deadlines.set(reservation, reservation.deadline)
         self.arm()
 
     def let_go(self, reservation: Reservation) -> MessageReference:
-        """Have a job no more; the caller settles it or gives it back."""
+        """Remove a reservation; the caller settles the message or returns it."""
         del self._reservations[reservation.job.number]
         del self.hub.reserved[reservation.job.number]
         self._deadlines.discard(reservation)
@@ -453,20 +453,20 @@ class Session(Connection):
         return reservation.entry
 
     def give_back(self, reservation: Reservation) -> None:
-        """Put a job back to where it was."""
+        """Return a job to its queue."""
         entry = self.let_go(reservation)
         entry.home.returned([entry])
 
     @property
     def is_deadline_soon(self) -> bool:
-        """Whether the time of one of its jobs is about to end."""
+        """True if the deadline of a reserved job is near."""
         soonest = self._deadlines.first()
         return soonest is not None and self.broker.now >= soonest[0] - _MARGIN_S
 
     # Waiting for a job.
 
     def reserve_next(self) -> bytes | None:
-        """Reserve the most urgent job of the tubes that are watched, if there is one."""
+        """Reserve the most urgent job of the watched tubes, if there is one."""
         best: tuple[Rank, MessageReference] | None = None
         tube_of_best = ""
         if self.ledger.is_full or len(self._reservations) >= self.hub.settings.max_reserved:
@@ -486,13 +486,13 @@ class Session(Connection):
         )
 
     def wait(self, seconds: int | None) -> None:
-        """Wait for a job; :meth:`look` ends it."""
+        """Wait for a job, until :meth:`look` ends the wait."""
         self.is_waiting = True
         self._until = None if seconds is None else self.broker.now + seconds
         self._look()
 
     def look(self, queue: Queue) -> None:
-        """Look whether there is a job now; a queue that has been removed is made again."""
+        """Check for a job; a queue that has been removed is created again."""
         if self._waiter in queue.pullers:
             self._offers[queue] = None
         else:
@@ -500,7 +500,7 @@ class Session(Connection):
         self.look_again()
 
     def look_again(self) -> None:
-        """Look whether there is a job now, if one is waited for."""
+        """Check for a job, if the client waits for one."""
         if self.is_waiting:
             self._look()
 
@@ -521,7 +521,7 @@ class Session(Connection):
         return any(queue is not None and pulling.is_loading(queue) for queue in queues)
 
     def _expect_offers(self) -> None:
-        """Be told when there may be a job; a queue that can't be made may be made by others."""
+        """Register for notifications of jobs, also from queues that cannot be created now."""
         for tube in filter(self.hub.is_allowed, self.watched):
             queue = self.hub.queue(tube)
             if queue is None:
@@ -555,12 +555,12 @@ class Session(Connection):
 
     @property
     def has_input_waiting(self) -> bool:
-        """Return whether a command of the client waits to be done."""
+        """Return True if a command of the client waits to be run."""
         waits = self._next is not None or self._task is not None or self._refused is not None
         return waits or bool(self._parser.buffered) or self._has_unread
 
     def arm(self) -> None:
-        """Have the next moment noticed at which something is to be done."""
+        """Set the timer to the next deadline."""
         moments = []
         soonest = self._deadlines.first()
         if soonest is not None:
@@ -593,7 +593,7 @@ class Session(Connection):
         self.arm()
 
     def _end_time_of(self, late: Reservation) -> None:
-        """Put a job back whose time is over, unless its worker may have said something of it."""
+        """Return an expired job to its queue, unless unread input may concern it."""
         if self.has_input_waiting and self.broker.now < late.deadline + MOST_GRACE_S:
             self._deadlines.set(late, self.broker.now + LOOK_S)
             return
@@ -602,7 +602,7 @@ class Session(Connection):
         self.give_back(late)
 
     async def loaded(self, queue: Queue) -> None:
-        """Wait until the front of a queue may have been read."""
+        """Wait until the front of a queue may have been loaded."""
         done: Deferred[None] = Deferred()
         load = _Load(done)
         queue.pullers[load] = None
@@ -615,7 +615,7 @@ class Session(Connection):
 
 
 def _less(counts: dict[str, int], tube: str) -> None:
-    """Count one less, and forget what is not there any more."""
+    """Decrement a count, and remove it at zero."""
     counts[tube] -= 1
     if not counts[tube]:
         del counts[tube]

@@ -1,4 +1,4 @@
-"""What is told of the server, of tubes and of jobs: the YAML documents of beanstalkd."""
+"""Statistics of the server, of tubes and of jobs, as beanstalkd's YAML documents."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stompkit.server.domain.queues import pulling
 
 __all__ = ["job_stats", "names", "server_stats", "tube_stats"]
 
-#: Jobs with a lower number as their priority are urgent.
+#: Priority below which jobs are urgent.
 _URGENT: int = 1024
-#: Messages at the front of a queue among which the urgent ones are counted.
+#: Number of messages at the front of a queue among which the urgent ones are counted.
 _MOST_COUNTED: int = 1_000
 
 _COUNTED = (
@@ -32,12 +32,12 @@ def _document(pairs: Mapping[str, object]) -> str:
 
 
 def names(tubes: Iterable[str]) -> str:
-    """A list of tubes."""
+    """Return a list of tubes."""
     return "---\n" + "".join(f"- {tube}\n" for tube in tubes)
 
 
 def _jobs(hub: Hub, tube: str) -> dict[str, int]:
-    """How many jobs of a tube are in which state."""
+    """Return the number of jobs of a tube in each state."""
     queue, letters = hub.queue(tube), hub.dead_letters(tube)
     ready = delayed = reserved = urgent = 0
     if queue is not None:
@@ -58,7 +58,7 @@ def _jobs(hub: Hub, tube: str) -> dict[str, int]:
 
 
 def tube_stats(hub: Hub, tube: str) -> str:
-    """What there is to say of a tube."""
+    """Return the statistics of a tube."""
     until = hub.paused_until(tube)
     waiting = sum(each.is_waiting and tube in each.watched for each in hub.sessions)
     return _document(
@@ -78,7 +78,7 @@ def tube_stats(hub: Hub, tube: str) -> str:
 
 
 def job_stats(hub: Hub, found: Found) -> str:
-    """What there is to say of a job."""
+    """Return the statistics of a job."""
     message, job, now = found.message, found.job, hub.broker.now
     reservation = hub.reserved.get(job.number)
     pri = pri_of(message, has_priorities=found.queue.policy.priority)
@@ -107,7 +107,7 @@ def job_stats(hub: Hub, found: Found) -> str:
 
 
 def server_stats(hub: Hub) -> str:
-    """What there is to say of the server; numbers are of this front end, not of the broker."""
+    """Return the statistics of the server; counts are of this front end, not of the broker."""
     tubes = list(hub.tubes())
     jobs = dict.fromkeys(_jobs(hub, DEFAULT_TUBE), 0)
     for tube in tubes:

@@ -1,4 +1,4 @@
-"""What has to be right among the settings of the admin's HTTP."""
+"""Check the settings of the admin HTTP interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLON: Final = re.compile(r"(?<!\\):")
 
 
 def check_admin(admin: AdminSettings, document: Document) -> None:
-    """Note in the document what is wrong."""
+    """Add all problems to the document."""
     for number, description in enumerate(admin.endpoints, 1):
         try:
             check_endpoint(description)
@@ -42,7 +42,7 @@ def check_admin(admin: AdminSettings, document: Document) -> None:
 
 
 def read_token(path: str) -> bytes:
-    """The token in a file; OSError, or ValueError for one that would be easy to guess."""
+    """Return the token in a file; raises OSError, or ValueError for one that is easy to guess."""
     try:
         token = Path(path).read_text(encoding="ascii").strip()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What has to be right about the beanstalkd front end, whose clients have no login."""
+"""Check the settings of the beanstalkd front end, whose clients have no login."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_beanstalk"]
 
 
 def check_beanstalk(settings: Settings, document: Document) -> None:
-    """Note in the document what is wrong."""
+    """Add all problems to the document."""
     beanstalk, table = settings.beanstalk, "beanstalk"
     for number, description in enumerate(beanstalk.endpoints, 1):
         try:

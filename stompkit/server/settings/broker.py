@@ -23,8 +23,8 @@ Create = Literal["any", "authenticated", "config"]
 Dialect = Literal["stompkit", "plain", "activemq", "artemis", "rabbitmq"]
 Flow = Literal["prefetch", "one-in-flight"]
 
-#: What brokers let pass whose dialects there are: a ``content-length`` in a frame without a body,
-#: and the blanks around headers of 1.0 that the examples of its specification have.
+#: Departures that brokers of each dialect accept: a ``content-length`` in a frame without a body,
+#: and the padding of 1.0 headers shown in the examples of its specification.
 _TOLERANCES: dict[str, Tolerance] = {
     "activemq": Tolerance.BODY | Tolerance.PADDING,
     "artemis": Tolerance.BODY,
@@ -115,7 +115,7 @@ class DestinationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_topic_backlog_bytes: Octets | None = None
 
     def overrides(self) -> dict[str, object]:
-        """The settings that are set, by their names."""
+        """Return the settings that are set, by name."""
         return {
             name: value
             for name in Policy.__struct_fields__
@@ -228,26 +228,26 @@ class BrokerConfig(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def effective_tolerance(self) -> Tolerance:
-        """What is let pass in frames, with what the brokers of the dialect let pass, too."""
+        """The accepted departures, including those that brokers of the dialect accept."""
         return self.tolerance | _TOLERANCES.get(self.dialect, Tolerance.NONE)
 
     def policy(self, overrides: dict[str, object]) -> Policy:
-        """These settings for one destination, with what is set for it alone."""
+        """Return the policy of one destination: these settings with its overrides."""
         own = {name: getattr(self, name) for name in Policy.__struct_fields__}
         return Policy(**(own | overrides))
 
     @property
     def destinations_per_user(self) -> int:
-        """The most destinations of one user, also where that is not said."""
+        """Maximum number of destinations of one user; by default half of the total."""
         return self.max_destinations_per_user or max(1, self.max_destinations // 2)
 
     @property
     def durables_per_user(self) -> int:
-        """The most durable subscriptions of one user, also where that is not said."""
+        """Maximum number of durable subscriptions of one user; by default half of the total."""
         return self.max_durable_subscriptions_per_user or max(
             1, self.max_durable_subscriptions // 2
         )
 
     def changed(self, **changes: object) -> BrokerConfig:
-        """These settings with some of them replaced."""
+        """Return these settings with some of them replaced."""
         return structs.replace(self, **changes)

@@ -1,4 +1,4 @@
-"""What has to be right among settings that are each right by themselves."""
+"""Check combinations of settings that are each valid alone."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "check_sync", "check_wsproto"]
 
-#: The longest interval between heart-beats that a client can be told, in milliseconds.
+#: Maximum heart-beat interval in milliseconds that can be sent to a client.
 _LONGEST_MS: Final = 2**31 - 1
-#: A path without a query, as it is in a URL.
+#: A path without a query, as in a URL.
 _PATH: Final = re.compile(r"/[!$%&'()*+,\-./0-9:;=@A-Z_a-z~]*")
 _SYNC: Final = re.compile(r"always|never|interval:[1-9][0-9]{0,8}")
 
 
 _OF_TOPICS: Final = frozenset({"slow_reader", "max_topic_backlog", "max_topic_backlog_bytes"})
 _OF_ALL: Final = frozenset(Policy.__struct_fields__)
-#: What destinations of each kind ignore. Durable subscriptions, which are queues, go by the
+#: Settings that destinations of each kind ignore. Durable subscriptions, which are queues, use the
 #: settings of their topics.
 _IGNORED: Final = {
     Kind.QUEUE: _OF_TOPICS,
@@ -57,7 +57,7 @@ _WHY_IGNORED: Final = {
 
 
 def check(settings: Settings, document: Document) -> None:
-    """Note in the document what is wrong."""
+    """Add all problems of the settings to the document."""
     _check_broker(settings.broker, document)
     _check_destinations(settings, document)
     _check_store(settings.store, document)
@@ -137,7 +137,7 @@ def _check_ignored(each: DestinationConfig, kind: Kind, document: Document, plac
 def _check_without_effect(
     each: DestinationConfig, kind: Kind, settings: Settings, document: Document, place: Place
 ) -> None:
-    """Note what destinations of the kind know, and what means nothing all the same."""
+    """Report settings that the kind supports but that have no effect together."""
     end = "Leave one of the two out"
     if each.nack in ("requeue", "discard", "dead-letter") and each.max_deliveries is not None:
         document.add((*place, "max_deliveries"), f'has no effect with nack = "{each.nack}". {end}')
@@ -218,7 +218,7 @@ def _check_store(store: StoreSettings, document: Document) -> None:
 
 
 def check_sync(sync: str) -> None:
-    """Raise ValueError for what does not say when data has to be on the disk."""
+    """Raise ValueError for an invalid ``sync`` setting."""
     if _SYNC.fullmatch(sync) is None:
         raise ValueError(
             'must be "always", "never", or "interval:" and a number of milliseconds, as in'
@@ -227,7 +227,7 @@ def check_sync(sync: str) -> None:
 
 
 def _sql_store(url: str) -> None:
-    # Not before it is wanted: SQLAlchemy is an extra.
+    # Imported here since SQLAlchemy is an optional dependency.
     from stompkit.server.stores.sqlalchemy import SqlAlchemyStore
 
     SqlAlchemyStore(url)
@@ -278,7 +278,7 @@ def _check_websockets(settings: Settings, document: Document) -> None:
 
 
 def check_wsproto() -> None:
-    """Raise ImportError where STOMP can't be spoken over WebSocket."""
+    """Raise ImportError if the packages for STOMP over WebSocket are missing."""
     try:
         importlib.import_module("wsproto")
     except ImportError:
@@ -346,16 +346,16 @@ def _check_rights(settings: Settings, document: Document) -> None:
 
 
 def _placed(made: Sequence[Any], document: Document, name: str) -> list[tuple[int, Any]]:
-    """Structs with their indices in the file, in which there may be others."""
+    """Return structs with their indices in the file, which may contain other items."""
     tables = document.at((name,))
-    # What is no list has been noted as a mistake, and there are no structs.
+    # A value that is not a list has been reported, and has no structs.
     count = len(tables) if isinstance(tables, list) else 0
     indices = [index for index in range(count) if (name, index) not in document.unmade]
     return list(zip(indices, made, strict=False))
 
 
 def _try(make: Callable[[], object], document: Document, place: Place, begin: str) -> None:
-    """Note why something can't be made."""
+    """Report why an object cannot be made."""
     try:
         make()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Tables of a file into structs: every mistake is noted, with its place and its remedy."""
+"""Decode the tables of a file into structs, and report each problem with its place and remedy."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from stompkit.server.settings.toml import Document, Place
 
 __all__ = ["Decoder"]
 
-#: Where a table has more keys than this, they are not listed; it takes a look into the manual.
+#: Maximum number of keys of a table that an error message lists.
 _MOST_LISTED: Final = 8
 _LONGEST_SHOWN: Final = 40
 
 
 class _WrongError(Exception):
-    """A value that is not what its key takes; a sentence says what it has to be."""
+    """A value of the wrong type; the message says what is expected."""
 
 
 class Decoder:
-    """Makes structs of a document's tables, and notes in the document what can't be made."""
+    """Converts a document's tables into structs, and reports values that cannot be converted."""
 
     def __init__(
         self,
@@ -43,20 +43,20 @@ class Decoder:
         owners: Mapping[str, Collection[str]],
         elsewhere: Mapping[Place, str],
     ) -> None:
-        """Take the document.
+        """Start with a document.
 
-        ``owners`` tells which keys other tables have, to say where a stray one belongs;
-        ``elsewhere`` which keys the structs have and the file must not, and what to do instead.
+        ``owners`` maps other tables to their keys, to say where a misplaced key belongs.
+        ``elsewhere`` maps keys that the structs have but the file must not to the advice to give.
         """
         self._document = document
         self._owners = owners
         self._elsewhere = elsewhere
 
     def table(self, cls: type, place: Place = (), base: object = None) -> Any:
-        """Make a struct or dataclass of the table at a place.
+        """Decode the table at a place into a struct or dataclass.
 
-        What the table does not say is as in ``base``, if that is given, or as in the class; what
-        it says wrongly, too. ``None`` where something is missing that has no default.
+        Missing and invalid values are taken from ``base``, if given, or from the class's defaults.
+        Return ``None`` if a required value is missing.
         """
         table = self._document.at(place)
         every = {each.name: each for each in fields(cls)}
@@ -77,7 +77,7 @@ class Decoder:
         return None if REQUIRED in values.values() else cls(**values)
 
     def _value(self, hint: Any, place: Place, default: object) -> Any:
-        """Make a value of the type, or note why that can't be done and give ``None``."""
+        """Return a value of the type, or report the problem and return ``None``."""
         raw = self._document.at(place)
         table, tables = table_of(hint), tables_of(hint)
         if table is not None:
@@ -100,7 +100,7 @@ class Decoder:
             return None
 
     def _unknown(self, key: str, own: Collection[str]) -> str:
-        """What to say of a key that a table does not have."""
+        """Return the message for an unknown key."""
         for owner, keys in self._owners.items():
             if key in keys:
                 return f"unknown here; it belongs into {owner}"
@@ -161,7 +161,7 @@ def _flags(flag: type[Flag], raw: Iterable[object]) -> Flag:
 
 
 def _kind(raw: object) -> str:
-    """A number as it is; of all else only what it is, for it may hold a passcode."""
+    """Return a number as text, and only the type of any other value, which may be a passcode."""
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if isinstance(raw, int | float):
@@ -173,6 +173,6 @@ def _kind(raw: object) -> str:
 
 
 def _meant(word: str, words: Collection[str]) -> str:
-    """The question whether another word was meant, if one is close."""
+    """Return the question if another word was meant, if one is close; else an empty text."""
     close = closest(word, words)
     return f"; did you mean {close}?" if close else ""

@@ -1,4 +1,4 @@
-"""Checks of descriptions of endpoints."""
+"""Check endpoint descriptions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["check_endpoint", "is_local", "is_loopback"]
 
 
 def check_endpoint(description: str) -> None:
-    """Raise ValueError for what does not describe an endpoint to listen on."""
+    """Raise ValueError for an invalid description of an endpoint to listen on."""
     from twisted.internet import reactor
 
     inner = description.removeprefix(PROXIED)
     if inner.startswith("systemd:"):
-        # It can be told only where systemd has started the process.
+        # This can be checked only in a process that systemd has started.
         return
     begin = f"can't listen on {description}: "
     try:
@@ -33,7 +33,7 @@ def check_endpoint(description: str) -> None:
 
 
 def is_local(description: str) -> bool:
-    """Return True if only this machine can reach an endpoint, as far as its description says."""
+    """Return True if the description says that only this machine can reach the endpoint."""
     kind, arguments = arguments_of(description)
     if kind == "unix":
         return True
@@ -43,7 +43,7 @@ def is_local(description: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a name or address is that of this machine, and of no other one."""
+    """Return True if a name or address always means this machine."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:

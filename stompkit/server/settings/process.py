@@ -23,7 +23,7 @@ __all__ = [
     "StoreSettings",
 ]
 
-#: Where a broker listens that has not been told: nobody but this machine gets in there.
+#: Default endpoint: only this machine can connect to it.
 DEFAULT_ENDPOINT: Final = "tcp:61613:interface=127.0.0.1"
 
 StoreKind = Literal["lmdb", "sqlalchemy", "none"]
@@ -58,7 +58,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def has_store(self) -> bool:
-        """Whether messages are kept anywhere but in memory."""
+        """True if messages are kept anywhere but in memory."""
         return self.effective_kind != "none"
 
     @property
@@ -70,7 +70,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether a commit is on the disk before its receipt."""
+        """True if a commit is on the disk before its receipt is sent."""
         return self.sync == "always"
 
     @property
@@ -118,7 +118,7 @@ class AuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def is_checked(self) -> bool:
-        """Whether anybody is asked who he is."""
+        """True if the identity of clients is checked."""
         return bool(self.checkers) or self.certificate_users or self.http is not None
 
 

@@ -16,9 +16,9 @@ __all__ = ["SettingsError", "merged", "parse_settings", "read_settings"]
 
 
 def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Read a file; ``overrides`` are tables like those of the file, and stand over them.
+    """Read a settings file; ``overrides`` are tables that take precedence over those of the file.
 
-    Raises :class:`SettingsError` with all that is wrong.
+    Raises :class:`SettingsError` with all problems.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -30,7 +30,7 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None) -> Set
 
 
 def parse_settings(text: str, name: str, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Read a file's text, as :func:`read_settings` does; ``name`` is that of the file."""
+    """Parse the text of the file *name*, as :func:`read_settings` does."""
     document = parse(text, name)
     try:
         document.tables = merged(document.tables, overrides or {})
@@ -47,7 +47,7 @@ def parse_settings(text: str, name: str, overrides: Mapping[str, Any] | None = N
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables with what others say of the same keys over it."""
+    """Merge tables; the keys of *above* take precedence."""
     both = dict(below)
     for key, value in above.items():
         known = both.get(key)
@@ -64,14 +64,14 @@ def _decoded(document: Document) -> Settings | None:
     return settings
 
 
-#: What the structs have, and the file says elsewhere.
+#: Attributes of the structs that the file states elsewhere.
 _ELSEWHERE: Final[dict[Place, str]] = {
     ("broker", "destinations"): "write a [[destination]] table for each"
 }
 
 
 def _owners() -> dict[str, list[str]]:
-    """The keys of every table, by how its header is written."""
+    """Return the keys of every table, by its header."""
     keys: dict[str, list[str]] = {}
 
     def add(cls: type, name: str, header: str) -> None:

@@ -1,4 +1,4 @@
-"""What the structs of the settings say of themselves: keys, types, defaults, documentation."""
+"""Derive keys, types, defaults and documentation from the settings structs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class _Required:
-    """Stands for the default of a key that has none."""
+    """Marks the default of a required key."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
@@ -59,13 +59,13 @@ class Field(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it means; read from the source when it is asked for, as a start never does."""
+        """Documentation of the key, read from the source on demand and never at start-up."""
         return documentation(self.owner).get(self.attribute, "")
 
 
 @cache
 def fields(cls: type) -> tuple[Field, ...]:
-    """The keys of the table that a struct or dataclass stands for, in the order of the class."""
+    """Return the keys of the table that a struct or dataclass describes, in class order."""
     hints = get_type_hints(cls, include_extras=True)
     return tuple(
         Field(name, attribute, hints[attribute], default, cls)
@@ -98,10 +98,10 @@ def _default(value: object, factory: Any, missing: object) -> object:
 
 @cache
 def documentation(cls: type) -> dict[str, str]:
-    """What the source says of each attribute, in one line each, those of base classes included.
+    """Return the documentation of each attribute as one line, base classes included.
 
-    It is a string below the attribute, or a comment that begins with ``#:`` above it. Nothing
-    for what has neither, or where the source is not installed.
+    The documentation is a string below the attribute, or a ``#:`` comment above it. Attributes
+    without either are left out. Without installed source the result is empty.
     """
     texts: dict[str, str] = {}
     for each in reversed(cls.__mro__):
@@ -145,12 +145,12 @@ def _comment_above(lines: list[str], index: int) -> str:
 
 
 def is_optional(hint: Any) -> bool:
-    """Whether the type is one of something or ``None``."""
+    """Return True if ``None`` is allowed by the type."""
     return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
 
 
 def present(hint: Any) -> Any:
-    """The type without ``None``."""
+    """Return the type without ``None``."""
     if not is_optional(hint):
         return hint
     [inner] = [each for each in get_args(hint) if each is not NoneType]
@@ -158,7 +158,7 @@ def present(hint: Any) -> Any:
 
 
 def table_of(hint: Any) -> type | None:
-    """The class, if the type is a struct or dataclass: a table in the file."""
+    """Return the class if the type is a struct or dataclass (a table in the file), else None."""
     plain = present(hint)
     if not isinstance(plain, type):
         return None
@@ -166,24 +166,24 @@ def table_of(hint: Any) -> type | None:
 
 
 def list_item(hint: Any) -> Any:
-    """The type of the items, if the type is a list of any length; else ``None``."""
+    """Return the item type if the type is a list of any length, else ``None``."""
     arguments = get_args(hint)
     is_list = get_origin(hint) is tuple and len(arguments) == 2 and arguments[1] is Ellipsis
     return arguments[0] if is_list else None
 
 
 def tables_of(hint: Any) -> type | None:
-    """The class of the items, if the type is a list of structs: an array of tables."""
+    """Return the item class if the type is a list of structs (an array of tables), else None."""
     return table_of(list_item(hint))
 
 
 def flag_names(flag: type[Flag]) -> dict[str, Flag]:
-    """How the members of a flag are spelled in the file."""
+    """Return the members of a flag by their spelling in the file."""
     return {name.lower().replace("_", "-"): each for name, each in flag.__members__.items()}
 
 
 def described(hint: Any) -> str:
-    """What a value has to be, as the end of "must be"."""
+    """Return a description of valid values, as the end of "must be"."""
     hint = present(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -212,7 +212,7 @@ _PLAIN: Final = {
 
 
 def _plural(hint: Any) -> str:
-    """What several values have to be."""
+    """Return a description of several valid values."""
     if get_origin(hint) is Literal:
         return described(hint).replace(" or ", ", ")
     one = described(hint).removeprefix("a ")

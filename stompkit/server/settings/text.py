@@ -1,4 +1,4 @@
-"""Settings as a file that says all of them, each with what it means."""
+"""Write settings as a file that lists every setting with its documentation."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _INTRODUCTION: Final = """\
 
 
 def settings_text(settings: Settings) -> str:
-    """A file that gives the same settings when it is read.
+    """Return a file that gives the same settings when it is read.
 
-    What differs from its default is set, and all the rest stands there as a comment.
+    Settings that differ from their defaults are set; all others are comments.
     """
     lines = [_INTRODUCTION]
     for table in fields(Settings):
@@ -44,7 +44,7 @@ def settings_text(settings: Settings) -> str:
 
 
 def _array(cls: type, name: str, items: Sequence[object]) -> Iterator[str]:
-    """An array of tables; a template for one where there is none."""
+    """Yield an array of tables, or a template for one if it is empty."""
     yield from _comment(_meaning(cls))
     if not items:
         yield f"#[[{name}]]"
@@ -52,13 +52,13 @@ def _array(cls: type, name: str, items: Sequence[object]) -> Iterator[str]:
         yield ""
     for index, item in enumerate(items):
         yield f"[[{name}]]"
-        # What the keys mean is said once.
+        # Only the first table includes the documentation of the keys.
         yield from _keys(cls, item, None, with_texts=index == 0)
         yield ""
 
 
 def _table(cls: type, name: str, text: str, value: object, default: object) -> Iterator[str]:
-    """A table, and those within it."""
+    """Yield a table and its inner tables."""
     yield from _comment(text)
     yield f"[{name}]" if value is not None else f"#[{name}]"
     yield from _keys(cls, value, default)
@@ -71,7 +71,7 @@ def _table(cls: type, name: str, text: str, value: object, default: object) -> I
 
 
 def _keys(cls: type, value: object, default: object, *, with_texts: bool = True) -> Iterator[str]:
-    """The keys of a table that are no tables; ``value`` is ``None`` for a table that is not set."""
+    """Yield the keys of a table that are not tables; ``value`` is ``None`` for an unset table."""
     for each in fields(cls):
         if table_of(each.hint) is not None or tables_of(each.hint) is not None:
             continue
@@ -93,7 +93,7 @@ def _line(each: Field, value: object, *, is_set: bool) -> str:
 
 
 def _meaning(cls: type) -> str:
-    """What a class is, in one paragraph."""
+    """Return the first paragraph of a class's documentation."""
     return " ".join((cls.__doc__ or "").partition("\n\n")[0].split())
 
 
@@ -104,11 +104,11 @@ def _comment(text: str) -> Iterable[str]:
 
 
 def literal(value: object) -> str:
-    """A value as TOML writes it."""
+    """Return a value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # JSON's strings are TOML's, but for one control character.
+        # JSON strings are valid TOML strings, except for one control character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, int | float):
         return f"{value:_}"

@@ -1,4 +1,4 @@
-"""A TOML file, and where in it the mistakes are that are found later."""
+"""A TOML file, with the line numbers of problems that are found later."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 __all__ = ["Document", "Place", "SettingsError", "nested", "parse"]
 
-#: The way to a value: names of tables and keys, and indices of arrays.
+#: The path to a value: names of tables and keys, and indices of arrays.
 Place = tuple[str | int, ...]
 
-#: What decides where a statement of TOML ends: strings, comments, brackets and ends of lines.
+#: Tokens that decide where a TOML statement ends: strings, comments, brackets and line ends.
 _TOKEN: Final = re.compile(
     r'''"""(?:[^"\\]|\\.|""?(?!"))*+"{3,5}|"(?:[^"\\\n]|\\.)*+"'''
     r"""|'{3}(?:[^']|''?(?!'))*+'{3,5}|'[^'\n]*'|\#[^\n]*|[][{}\n]""",
@@ -22,44 +22,44 @@ _TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of docum
 
 
 class SettingsError(Exception):
-    """Settings that can't be used; ``problems`` says all that is wrong with them."""
+    """Invalid settings; ``problems`` lists all problems."""
 
     def __init__(self, problems: list[str]) -> None:
-        """Keep one sentence for each mistake."""
+        """Keep one sentence for each problem."""
         super().__init__("\n".join(problems))
         self.problems = problems
 
 
 class Document:
-    """A file's tables, and the mistakes found in them."""
+    """A file's tables, and the problems found in them."""
 
     def __init__(self, name: str, text: str, tables: Mapping[str, Any]) -> None:
-        """Begin without mistakes; ``text`` is where ``tables`` come from."""
+        """Start without problems; ``text`` is the source of ``tables``."""
         self.name = name
         self.tables = tables
-        #: The items of arrays of tables that are so wrong that no struct could be made of them.
+        #: Items of arrays of tables that are too malformed to become structs.
         self.unmade: set[Place] = set()
         self._text = text
         self._lines: dict[Place, int] | None = None
         self._found: list[tuple[int, str]] = []
 
     def add(self, place: Place, what: str) -> None:
-        """Note a mistake at a place."""
+        """Record a problem at a place."""
         number = self._line(place)
         where = f"{self.name}, line {number}" if number else self.name
         self._found.append((number, f"{where}: {self._label(place)}: {what}"))
 
     @property
     def problems(self) -> list[str]:
-        """What was noted, in the order of the file."""
+        """The recorded problems, in the order of the file."""
         return [problem for _, problem in sorted(self._found, key=lambda each: each[0])]
 
     def has(self, place: Place) -> bool:
-        """Whether the file says something at a place."""
+        """Return True if the file has a value at a place."""
         return self.at(place) is not None
 
     def at(self, place: Place) -> Any:
-        """What the file says at a place; ``None`` for nothing."""
+        """Return the file's value at a place; ``None`` if there is none."""
         value: Any = self.tables
         for step in place:
             try:
@@ -69,7 +69,7 @@ class Document:
         return value
 
     def _line(self, place: Place) -> int:
-        """The number of the line of a value, or of what it is in; 0 for unknown."""
+        """Return the line number of a value, or of its table; 0 if unknown."""
         if self._lines is None:
             self._lines = {}
             for each, number in _lines(self._text):
@@ -81,7 +81,7 @@ class Document:
         return 0
 
     def _label(self, place: Place) -> str:
-        """A place as it is written in the file: ``[broker.limits] max_headers``."""
+        """Return a place as written in the file: ``[broker.limits] max_headers``."""
         value = self.at(place)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             return f"[[{_dotted(place)}]]"
@@ -102,7 +102,7 @@ def _dotted(place: Place) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[Place, int]]:
-    """Where each table and key of a valid document begins."""
+    """Yield the position of each table and key of a valid document."""
     inside: Place = ()
     counts: dict[Place, int] = {}
     for statement, begin in _statements(text):
@@ -124,9 +124,9 @@ def _lines(text: str) -> Iterator[tuple[Place, int]]:
 
 
 def _statements(text: str) -> Iterator[tuple[str, int]]:
-    """The statements of a valid document, each with the number of the line where it begins.
+    """Yield the statements of a valid document, each with its first line number.
 
-    One may go over several lines: it ends where no bracket, and no string, is open.
+    A statement can span several lines: it ends where no bracket and no string is open.
     """
     text += "\n"
     depth = start = 0
@@ -158,7 +158,7 @@ def _value_at(content: Mapping[str, Any], place: Place) -> object:
 
 
 def _counted(path: Place, counts: Mapping[Place, int]) -> Place:
-    """The place that a header means: the last item of each array on the way to it."""
+    """Return the place that a header refers to: the last item of each array on the path."""
     place: Place = ()
     for step in path[:-1]:
         place = (*place, step)
@@ -168,7 +168,7 @@ def _counted(path: Place, counts: Mapping[Place, int]) -> Place:
 
 
 def parse(text: str, name: str) -> Document:
-    """Read TOML; raises :class:`SettingsError` for anything else."""
+    """Parse TOML; raises :class:`SettingsError` for invalid text."""
     try:
         return Document(name, text, tomllib.loads(text))
     except RecursionError:
@@ -187,5 +187,5 @@ def parse(text: str, name: str) -> Document:
 
 
 def nested(name: str) -> SettingsError:
-    """What is told of a file that can't be read for its depth."""
+    """Return the error for a file that is nested too deeply."""
     return SettingsError([f"{name}: tables or arrays are nested too deeply to be read"])

@@ -1,6 +1,6 @@
-"""A STOMP client on Twisted that reconnects, fails over, and sends again what was not confirmed.
+"""A STOMP client on Twisted that reconnects, fails over, and resends unconfirmed messages.
 
-:class:`Client` is where to begin; ``docs/client.rst`` says what it guarantees.
+Start with :class:`Client`; ``docs/client.rst`` describes its guarantees.
 """
 
 from stompkit.client._client import Client

@@ -1,4 +1,4 @@
-"""The client that programs use: it connects, stays connected, and sends what it was given."""
+"""The client: it connects, reconnects, and sends messages."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _DEFAULT_BUFFERS = BufferLimits()
 
 
 class Client:
-    """A STOMP client that reconnects to the next of its hosts whenever it has lost the last one.
+    """A STOMP client that connects to the next of its hosts when a connection is lost.
 
-    What it guarantees:
+    Guarantees:
 
     * A message sent with a receipt is sent again, with the same headers and the same receipt, on
       every new connection until a broker has confirmed or refused it: **at least once**, as long
@@ -58,8 +58,8 @@ class Client:
     * Whatever the broker refuses by an ERROR that names it is not sent again.
     * What the client holds in memory is bounded.
 
-    Methods that have to wait give a Deferred, which coroutines can ``await``. All are called from
-    the reactor's thread.
+    Methods that wait return a Deferred, which coroutines can ``await``. Call all methods from the
+    reactor thread.
     """
 
     def __init__(
@@ -83,26 +83,26 @@ class Client:
         random: Callable[[], float] = random_module.random,
         reactor: IReactorTime | None = None,
     ) -> None:
-        """Make a client; :meth:`connect` connects it.
+        """Create a client; :meth:`connect` connects it.
 
         ``hosts`` are tried in turn: ``"host:port"``, a description of a client endpoint such as
-        ``"tls:host:port"``, or an endpoint. ``heart_beat_ms`` is how often the client can send a
-        beat, and how often it wants one. ``connect_headers`` are further ones of CONNECT.
-        ``virtual_host`` is CONNECT's ``host``, by default the name in the address, or
-        ``localhost`` where there is none. ``limits`` and ``tolerance`` are for frames from the
-        broker.
+        ``"tls:host:port"``, or an endpoint. ``heart_beat_ms`` contains the intervals in
+        milliseconds at which the client can send and wants to receive heart-beats.
+        ``connect_headers`` are additional headers of CONNECT. ``virtual_host`` is the ``host``
+        header of CONNECT; its default is the name in the address, or ``localhost`` if the address
+        has none. ``limits`` and ``tolerance`` apply to frames from the broker.
 
         ``reply_destination`` is the queue for replies to :meth:`request`, with ``{id}`` for a
         random word. With the ``reply_style`` ``"subscribe"`` the client subscribes to it; with
-        ``"rabbitmq"`` the broker does that by itself.
+        ``"rabbitmq"`` the broker subscribes it automatically.
 
-        ``on_connected`` is called with the headers of CONNECTED after each login,
-        ``on_disconnected`` with the reason whenever such a connection has ended. What they return
-        is waited for by nobody, what they raise is logged.
+        ``on_connected`` is called with the headers of CONNECTED after each login.
+        ``on_disconnected`` is called with the reason whenever such a connection ends. Their results
+        are not awaited; exceptions that they raise are logged.
 
-        ``random`` gives numbers from 0 to below 1. ``reactor`` is the running one if not given; a
-        ``Clock`` will do where ``hosts`` are endpoints. Raises ``ValueError`` for a host that
-        can't be understood.
+        ``random`` returns numbers from 0 to below 1. ``reactor`` defaults to the running reactor; a
+        ``Clock`` suffices if ``hosts`` are endpoints. Raises ``ValueError`` for a host that cannot
+        be parsed.
         """
         if reactor is None:
             from twisted.internet import reactor as running
@@ -133,7 +133,7 @@ class Client:
         self._core.requests = Requests(self._outbox, gate, reactor, subscribe, reply_destination)
 
     def __repr__(self) -> str:
-        """Hosts and state; nothing that is secret."""
+        """Return hosts and state, without secrets."""
         hosts = ", ".join(host.label for host in self._hosts)
         return f"<Client of {hosts}: {self._core.phase.value}>"
 
@@ -142,43 +142,44 @@ class Client:
     def connect(self) -> Deferred[None]:
         """Connect, and fire when a broker has answered CONNECTED.
 
-        Fires at once where the client is connected, and after a lost connection when there is
-        another one. Fails with :class:`LoginRefused` if a broker answers CONNECT with ERROR, with
+        Fires at once if the client is connected, and after a lost connection when it has
+        reconnected. Fails with :class:`LoginRefused` if a broker answers CONNECT with ERROR, with
         :class:`ConnectFailed` after as many attempts as the policy allows, and with
-        :class:`ClientClosed` if :meth:`disconnect` is called meanwhile. A client that is closed
-        can be connected again; its earlier subscriptions have ended.
+        :class:`ClientClosed` if :meth:`disconnect` is called meanwhile. A client that is closed can
+        be connected again; its earlier subscriptions have ended.
         """
         return self._core.connect()
 
     def disconnect(self, *, timeout_s: float = 10.0) -> Deferred[None]:
-        """Send what waits, then DISCONNECT, and fire when the connection is closed.
+        """Send all waiting frames, then DISCONNECT, and fire when the connection is closed.
 
-        It is cut after ``timeout_s`` seconds if the broker takes longer. Where the client is not
-        connected, it is closed at once. Whatever is not confirmed then fails with
-        :class:`ClientClosed`, and so does what is sent from now on.
+        The connection is cut after ``timeout_s`` seconds if the broker takes longer. A client that
+        is not connected is closed at once. Unconfirmed messages then fail with
+        :class:`ClientClosed`, and so do later calls.
         """
         return self._core.disconnect(timeout_s)
 
     def when_closed(self) -> Deferred[None]:
         """Fire when the client is closed by :meth:`disconnect`, or fail when it gives up.
 
-        It gives up for what makes :meth:`connect` fail, and it can happen at any reconnection.
+        The client gives up for the same reasons that make :meth:`connect` fail, at any
+        reconnection.
         """
         return self._core.when_closed()
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection that is logged in."""
+        """True if a connection is logged in."""
         return self._core.phase is Phase.CONNECTED
 
     @property
     def version(self) -> Version:
-        """The version of STOMP on the connection, or on the last one; 1.2 before the first."""
+        """STOMP version of the current or last connection; 1.2 before the first."""
         return self._outbox.version
 
     @property
     def connected_headers(self) -> dict[str, str]:
-        """The headers of CONNECTED on the connection, or on the last one."""
+        """Headers of CONNECTED on the current or last connection."""
         return dict(self._core.connected_headers)
 
     # Sending.
@@ -195,18 +196,18 @@ class Client:
     ) -> Deferred[None]:
         """Send a message.
 
-        With ``receipt`` it fires when a broker has confirmed the message, over this connection or
-        a later one; a ``receipt`` among ``headers`` is taken, else there is a new one. Without,
-        it fires when the message has been given to the transport.
+        With ``receipt`` it fires when a broker has confirmed the message, over this connection or a
+        later one; a ``receipt`` in ``headers`` is used, otherwise a new one. Without ``receipt`` it
+        fires when the message has been given to the transport.
 
-        Fails with :class:`BufferFull` where the buffer has no room, or with ``wait`` waits for
-        room; with :class:`BrokerError` if the broker refuses the message; with
-        ``LocalProtocolError`` for headers that STOMP can't carry; with :class:`ClientClosed`.
-        Raises ``ValueError`` for a receipt that is waited for already. To cancel the Deferred
-        takes the message back, or if it is on its way keeps it from being sent again.
+        Fails with :class:`BufferFull` if the buffer is full, or with ``wait`` waits for room; with
+        :class:`BrokerError` if the broker refuses the message; with ``LocalProtocolError`` for
+        headers that STOMP cannot encode; with :class:`ClientClosed`. Raises ``ValueError`` for a
+        receipt that is already pending. Cancelling the Deferred withdraws the message; a message
+        already written is not resent.
 
-        In a ``transaction`` it fires at once, or fails with what :meth:`Transaction.send` raises:
-        COMMIT has the receipt.
+        In a ``transaction`` it fires at once, or fails with the errors of :meth:`Transaction.send`;
+        COMMIT carries the receipt.
         """
         if not isinstance(body, bytes):
             raise TypeError(f"a body is bytes, not {type(body).__name__}")
@@ -222,12 +223,12 @@ class Client:
     def drain(self) -> Deferred[None]:
         """Fire when the buffer is at most half full; fails with :class:`ClientClosed`.
 
-        Wait for it now and then where much is sent without waiting for each receipt.
+        Wait for it from time to time if you send many messages without waiting for each receipt.
         """
         return self._outbox.drain()
 
     def transaction(self) -> Transaction:
-        """Make a transaction, for ``async with``; see :class:`Transaction`."""
+        """Create a transaction, for ``async with``; see :class:`Transaction`."""
         name = f"stompkit-{next(self._transaction_numbers)}"
         return Transaction(name, self._outbox, self._core.when_connected)
 
@@ -247,23 +248,23 @@ class Client:
     ) -> Deferred[Subscription]:
         """Subscribe to a destination, on this connection and all later ones.
 
-        Fires when the broker has confirmed it; without ``receipt``, for brokers that have none,
-        when SUBSCRIBE has been given to the transport. Fails with :class:`BrokerError` if the
-        broker refuses, and with :class:`ClientClosed`. To cancel the Deferred ends the
-        subscription.
+        Fires when the broker has confirmed the subscription; without ``receipt``, for brokers that
+        do not support receipts, when SUBSCRIBE has been given to the transport. Fails with
+        :class:`BrokerError` if the broker refuses, and with :class:`ClientClosed`. Cancelling the
+        Deferred ends the subscription.
 
-        Each message is given to ``handler``, which may return a Deferred or a coroutine. When it
-        has succeeded the message is acknowledged, unless it has been settled; when it has failed
-        that is logged, and with ``nack_on_error`` the message is refused by NACK (which 1.0 does
-        not have). ``concurrency`` is how many messages it gets at a time. Without a handler,
-        iterate over the subscription, and acknowledge the messages.
+        Each message is passed to ``handler``, which may return a Deferred or a coroutine. If it
+        succeeds, the message is acknowledged, unless it is settled already. If it fails, the
+        failure is logged, and with ``nack_on_error`` the client sends NACK, which STOMP 1.0 does
+        not have. ``concurrency`` is the number of messages that the handler processes at a time.
+        Without a handler, iterate over the subscription, and acknowledge the messages.
 
-        ``headers`` are further ones of SUBSCRIBE; with an ``id`` among them that is the
-        subscription's. ``prefetch`` is the most messages that the broker shall send ahead of
-        their acknowledgements, by the headers ``prefetch-count`` and ``activemq.prefetchSize``,
-        and for Artemis by ``consumer-window-size``, with 1 MiB for each message.
+        ``headers`` are additional headers of SUBSCRIBE; an ``id`` among them becomes the id of the
+        subscription. ``prefetch`` is the maximum number of unacknowledged messages that the broker
+        sends. It sets the headers ``prefetch-count`` and ``activemq.prefetchSize``, and for Artemis
+        ``consumer-window-size``, with 1 MiB for each message.
 
-        Raises ``ValueError`` for arguments that don't fit, and an ``id`` that is in use.
+        Raises ``ValueError`` for invalid arguments, and for an ``id`` that is in use.
         """
         if self._core.phase in (Phase.CLOSING, Phase.CLOSED):
             return fail(ClientClosed())
@@ -296,11 +297,11 @@ class Client:
     ) -> Deferred[Message]:
         """Send a message that asks for a reply, and fire with the reply.
 
-        The message has a ``reply-to``, and a ``correlation-id`` by which the reply is known: that
-        among ``headers``, else a new one. It is sent at least once, and the reply is lost with
-        the connection. Fails with ``TimeoutError`` after ``timeout_s`` seconds, and drops a reply
-        that comes later; fails with what :meth:`send` and :meth:`subscribe` fail with. Raises
-        ``ValueError`` for a ``correlation-id`` that is waited for already.
+        The message has a ``reply-to`` and a ``correlation-id`` that identifies the reply: the one
+        in ``headers``, otherwise a new one. The request is sent at least once; the reply is lost if
+        the connection is lost. Fails with ``TimeoutError`` after ``timeout_s`` seconds, and drops a
+        later reply; also fails with the errors of :meth:`send` and :meth:`subscribe`. Raises
+        ``ValueError`` for a ``correlation-id`` that is already pending.
         """
         if self._core.phase in (Phase.CLOSING, Phase.CLOSED):
             return fail(ClientClosed())
@@ -314,9 +315,9 @@ class Client:
         *,
         receipt: bool = True,
     ) -> Deferred[None]:
-        """Send a reply to where a message wants it, with its ``correlation-id``; as :meth:`send`.
+        """Send a reply to a message's ``reply-to``, with its ``correlation-id``; see :meth:`send`.
 
-        Raises ``ValueError`` where the message has no ``reply-to``.
+        Raises ``ValueError`` if the message has no ``reply-to``.
         """
         destination = message.headers.get("reply-to")
         if destination is None:
@@ -326,7 +327,7 @@ class Client:
             entries["correlation-id"] = message.headers["correlation-id"]
         return self.send(destination, body, entries, receipt=receipt)
 
-    # Inside.
+    # Internal.
 
     def _protocol(self, host: Host, owner: Owner) -> ClientProtocol:
         session = Session(

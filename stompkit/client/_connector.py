@@ -1,4 +1,4 @@
-"""Getting a connection, and another one when it is lost."""
+"""Connecting and reconnecting to a broker."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ __all__ = ["Connector", "Keeper"]
 
 _log: Final = Logger()
 
-#: Codes with which a stompkit broker refuses a client for the moment only.
+#: Codes with which a stompkit broker refuses a client temporarily.
 _PASSING: Final = frozenset({"too-many-connections", "login-timeout"})
 
 
 class Keeper(Protocol):
-    """Who is told about connections; they come one at a time."""
+    """Receiver of connection events; there is one connection at a time."""
 
     def connected(self, wire: ClientProtocol, headers: dict[str, str]) -> None:
-        """A connection is logged in."""
+        """Handle a connection that has logged in."""
 
     def received(self, frame: Frame) -> None:
-        """A frame has come over it."""
+        """Handle a frame received on the connection."""
 
     def writable(self) -> None:
-        """It has room again."""
+        """Handle a transport that has room again."""
 
     def lost(self, reason: Exception) -> None:
-        """It is over; the next one is on its way, unless the connector was stopped."""
+        """Handle the end of the connection; an attempt follows unless the connector is stopped."""
 
     def gave_up(self, error: Exception) -> None:
-        """There will be no connection any more."""
+        """Handle the end of all attempts; no connection follows."""
 
 
 class Connector:
@@ -57,7 +57,7 @@ class Connector:
         make_protocol: Callable[[Host, Owner], ClientProtocol],
         keeper: Keeper,
     ) -> None:
-        """Do nothing yet."""
+        """Start idle."""
         self._hosts = hosts
         self._policy = policy
         self._clock = clock
@@ -67,34 +67,34 @@ class Connector:
         self._turn = 0
         self._failures = 0
         self._is_wanted = False
-        #: For the next attempt, or the end of this one.
+        #: Timer of the next attempt, or of the end of this one.
         self._timer: IDelayedCall | PeerDeadline | None = None
         self._connecting: Deferred[object] | None = None
         self._protocol: ClientProtocol | None = None  # of this attempt, or of the connection
         self._up_since: float | None = None
-        # On the way of every frame, so without a method in between.
+        # Called for every frame, hence without a method in between.
         self.received = keeper.received
         self.writable = keeper.writable
 
-    # What the keeper calls.
+    # Called by the keeper.
 
     def start(self) -> None:
-        """Begin with an attempt at once."""
+        """Start the first attempt immediately."""
         self._is_wanted = True
         self._failures = 0
         self._attempt()
 
     def retire(self) -> None:
-        """Look for no other connection when this one has ended."""
+        """Do not reconnect when this connection ends."""
         self._is_wanted = False
 
     def close(self) -> None:
-        """Close the connection once all that was written has been sent."""
+        """Close the connection once all written data has been sent."""
         if self._protocol is not None:
             self._protocol.close()
 
     def stop(self, reason: Exception) -> None:
-        """End whatever there is, at once; the keeper is told of the loss of a connection."""
+        """End the connection or attempt at once; the keeper is notified of a lost connection."""
         self._is_wanted = False
         self._cancel_timer()
         self._end_attempt(reason)
@@ -137,13 +137,13 @@ class Connector:
             connecting.cancel()
 
     def logged_in(self, protocol: ClientProtocol, headers: dict[str, str]) -> None:
-        """Hand a connection to the keeper."""
+        """Pass a connection to the keeper."""
         self._cancel_timer()
         self._up_since = self._clock.seconds()
         self._keeper.connected(protocol, headers)
 
     def ended(self, protocol: ClientProtocol, reason: Exception) -> None:
-        """Note the end of an attempt or a connection, and go on."""
+        """Record the end of an attempt or a connection, and schedule the next attempt."""
         if protocol is not self._protocol:
             return
         self._protocol = None
@@ -183,7 +183,7 @@ class Connector:
 
 
 class _OneProtocol(Factory):
-    """Gives an endpoint the protocol that was made for it."""
+    """A factory that returns one existing protocol."""
 
     noisy = False
 

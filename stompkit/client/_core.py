@@ -1,4 +1,4 @@
-"""What holds the parts of a client together: its phases, and who is told of what."""
+"""The phases of a client, and the dispatch of events to its parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log: Final = Logger()
 
 
 class Phase(Enum):
-    """Where a client is in its life."""
+    """The phase of a client."""
 
     NEW = "not connected yet"
     CONNECTING = "connecting"
@@ -37,7 +37,7 @@ class Phase(Enum):
 
 
 class Core:
-    """Moves a client from phase to phase; tells its parts of connections and frames."""
+    """The state machine of a client; it notifies the parts of connections and frames."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Core:
     ) -> None:
         """Start without a connection; the owner sets ``connector`` and ``requests``."""
         self.phase = Phase.NEW
-        #: Those of the last connection.
+        #: Headers of CONNECTED on the last connection.
         self.connected_headers: dict[str, str] = {}
         self.connector: Connector
         self.requests: Requests
@@ -66,10 +66,10 @@ class Core:
         self._reason: Exception | None = None
         self._deadline: PeerDeadline | None = None
 
-    # What the client calls.
+    # Called by the client.
 
     def connect(self) -> Deferred[None]:
-        """Connect, if need be, and fire when connected."""
+        """Connect if necessary, and fire when connected."""
         if self.phase is Phase.CONNECTED:
             return succeed(None)
         if self.phase is Phase.CLOSING:
@@ -83,7 +83,7 @@ class Core:
         return connected
 
     def when_connected(self) -> Deferred[None]:
-        """Fire when connected; fails with :class:`ClientClosed` where nobody connects."""
+        """Fire when connected; fails with :class:`ClientClosed` if the client is closed."""
         if self.phase in (Phase.CONNECTED, Phase.CONNECTING):
             return self.connect()
         if self.phase is not Phase.NEW:
@@ -91,13 +91,13 @@ class Core:
         return self._connects.wait()
 
     def when_closed(self) -> Deferred[None]:
-        """Fire when the client is closed; fails with the error for which it has given up."""
+        """Fire when the client is closed; fails with the error that made it give up."""
         if self.phase is Phase.CLOSED:
             return succeed(None) if self._reason is None else fail(self._reason)
         return self._closes.wait()
 
     def disconnect(self, timeout_s: float) -> Deferred[None]:
-        """Send DISCONNECT behind all that stands in line, wait for its receipt, and close."""
+        """Send DISCONNECT after all queued frames, wait for its receipt, and close."""
         if self.phase is Phase.CLOSED:
             return succeed(None)
         if self.phase not in (Phase.CONNECTED, Phase.CLOSING):
@@ -118,15 +118,15 @@ class Core:
             goodbye.addCallbacks(lambda _: self.connector.close(), lambda _: None)
         return disconnected
 
-    # What the connector calls.
+    # Called by the connector.
 
     def connected(self, wire: ClientProtocol, headers: dict[str, str]) -> None:
-        """Use a new connection."""
+        """Switch to a new connection."""
         self.phase = Phase.CONNECTED
         self.connected_headers = headers
         self._gate.attach(wire)
         self._outbox.attach(wire)
-        # First, so that nothing that is sent again can be answered before they are there.
+        # First, so that the subscriptions exist before any resent message can be answered.
         self._subscriptions.announce_all()
         self._outbox.pump()
         self._connects.callback(None)
@@ -134,7 +134,7 @@ class Core:
             self._call(self._on_connected, headers)
 
     def received(self, frame: Frame) -> None:
-        """Hand a frame to the part that it is for."""
+        """Pass a frame to the part that handles it."""
         if frame.command == "MESSAGE":
             if not self._subscriptions.deliver(frame) and not self.requests.deliver(frame):
                 _log.debug("dropped: {frame!r}", frame=frame)
@@ -142,11 +142,11 @@ class Core:
             self._outbox.confirm(frame.headers["receipt-id"])
 
     def writable(self) -> None:
-        """Send what stands in line."""
+        """Send queued frames."""
         self._outbox.pump()
 
     def lost(self, reason: Exception) -> None:
-        """Get by without a connection."""
+        """Handle the loss of the connection."""
         is_closing = self.phase is Phase.CLOSING
         if not is_closing:
             self.phase = Phase.CONNECTING
@@ -159,7 +159,7 @@ class Core:
             self._call(self._on_disconnected, ClientClosed() if is_closing else reason)
 
     def gave_up(self, error: Exception) -> None:
-        """Close: there will be no connection any more."""
+        """Close the client: no further connection follows."""
         _log.error("giving up: {error}", error=error)
         self._close(error)
 

@@ -1,4 +1,4 @@
-"""Frames on their way to the broker."""
+"""Frames to send to the broker."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ class Wire(Protocol):
 
     @property
     def version(self) -> Version:
-        """The version that was negotiated."""
+        """The negotiated STOMP version."""
 
     @property
     def is_writable(self) -> bool:
-        """Whether the transport has room."""
+        """True if the transport has room."""
 
     def write(self, frame: Frame) -> None:
-        """Send a frame; raises ``LocalProtocolError`` for one that can't be sent."""
+        """Send a frame; raises ``LocalProtocolError`` for a frame that cannot be encoded."""
 
     def write_all(self, frames: Sequence[Frame]) -> None:
-        """Send frames at once; raises ``LocalProtocolError``, and then nothing is sent."""
+        """Send frames together; after ``LocalProtocolError`` none is sent."""
 
 
 class Entry:
-    """One frame on its way, and who waits for it.
+    """A frame to send, and the Deferred of its caller.
 
-    ``done`` fires on the frame's receipt, or without one when the frame has been given to the
-    transport. ``survives`` says that the frame is for any connection, and sent on the next one if
-    it has not been confirmed on this. ``size`` is 0 for a frame that is exempt from the limits.
+    ``done`` fires on the frame's receipt; without a receipt, when the frame has been given to the
+    transport. ``survives`` is true if the frame may be sent on any connection: unless it is
+    confirmed, it is resent on the next one. ``size`` is 0 for a frame that is exempt from the
+    limits.
     """
 
     __slots__ = ("done", "frame", "receipt", "size", "survives", "written")
 
     def __init__(self, frame: Frame, receipt: str | None, size: int, *, survives: bool) -> None:
-        """Make an entry for a frame that is not written yet."""
+        """Create an entry for an unwritten frame."""
         self.frame = frame
         self.receipt = receipt
         self.size = size
@@ -51,6 +52,6 @@ class Entry:
 
 
 def size_of(frame: Frame) -> int:
-    """What a message counts for in the limits of the buffer, in octets."""
+    """Return the size in bytes of a message in the limits of the buffer."""
     headers = frame.headers
     return len(frame.body) + sum(map(len, headers)) + sum(map(len, headers.values()))

@@ -1,4 +1,4 @@
-"""What a client can report: the broker's refusals, its own bounds, and lost connections."""
+"""Errors of a client: refusals by the broker, exceeded limits, and lost connections."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = [
 
 
 class ClientError(Exception):
-    """Whatever a client reports that is not a mistake in the use of its methods."""
+    """Base class of the errors that a client reports, except incorrect calls of its methods."""
 
 
 class BrokerError(ClientError):
     """The broker answered with ERROR.
 
     ``message`` is the ``message`` header of the frame, ``headers`` are all of its headers, and
-    ``body`` is its body. What a broker refuses is not sent again.
+    ``body`` is its body. A refused frame is not resent.
     """
 
     def __init__(self, message: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Keep the parts of the frame."""
+        """Store the parts of the frame."""
         super().__init__(message)
         self.message = message
         self.headers = dict(headers)
@@ -47,7 +47,7 @@ class BrokerError(ClientError):
 
     @classmethod
     def of(cls, frame: Frame) -> Self:
-        """Make the exception for an ERROR frame, which need not have a message."""
+        """Create the exception for an ERROR frame, with or without a ``message`` header."""
         message = frame.headers.get("message", "the broker gives no reason")
         return cls(message, frame.headers, frame.body)
 
@@ -57,60 +57,60 @@ class LoginRefused(BrokerError):
 
 
 class ConnectFailed(ClientError):
-    """As many attempts to connect as the policy allows have failed in a row.
+    """The maximum number of consecutive attempts to connect has failed.
 
-    ``attempts`` is their number, ``reason`` why the last of them failed.
+    ``attempts`` is that number; ``reason`` is the error of the last attempt.
     """
 
     def __init__(self, attempts: int, reason: Exception) -> None:
-        """Keep the number of attempts and the last reason."""
+        """Store the number of attempts and the last error."""
         super().__init__(f"{attempts} attempts to connect failed; the last: {reason}")
         self.attempts = attempts
         self.reason = reason
 
 
 class AttemptTimeout(ClientError):
-    """Neither a connection nor CONNECTED came in time; the next host is tried."""
+    """A connection or CONNECTED did not arrive in time; the next host is tried."""
 
 
 class PeerSilent(ClientError):
-    """The broker promised heart-beats, and has sent nothing for too long."""
+    """The broker agreed to send heart-beats, and has sent nothing for too long."""
 
 
 class ClientClosed(ClientError):
-    """The client was disconnected, or has given up, before this was done.
+    """The client was disconnected, or gave up, before the operation completed.
 
-    ``reason`` is the error for which it has given up, or ``None`` after ``disconnect``.
+    ``reason`` is the error that made it give up, or ``None`` after ``disconnect``.
     """
 
     def __init__(self, reason: Exception | None = None) -> None:
-        """Keep the reason."""
+        """Store the reason."""
         why = f"has given up: {reason}" if reason is not None else "is disconnected"
         super().__init__(f"the client {why}")
         self.reason = reason
 
 
 class BufferFull(ClientError):
-    """There is no room for another message in the buffer; it has not been taken."""
+    """The send buffer is full; the message was not accepted."""
 
 
 class StaleAcknowledgement(ClientError):
-    """A transaction can't settle this message: it has no claim on it any more.
+    """A transaction cannot settle this message.
 
-    The message came over an earlier connection, or it has been settled already.
+    The message was received on an earlier connection, or is settled already.
     """
 
 
 class TransactionLost(ClientError):
     """The connection was lost before the broker confirmed the transaction.
 
-    ``outcome_unknown`` is false where COMMIT was not sent: the broker has dropped all of it. It
-    is true where COMMIT was sent: the broker has done all of it, or nothing. ``reason`` says
-    what became of the connection.
+    ``outcome_unknown`` is false if COMMIT was not sent: the broker has rolled back the transaction.
+    It is true if COMMIT was sent: the broker has applied all of it, or nothing. ``reason`` is the
+    error that ended the connection.
     """
 
     def __init__(self, *, outcome_unknown: bool, reason: Exception | None) -> None:
-        """Keep whether it may have been done after all."""
+        """Store whether the transaction may have been committed."""
         what = (
             "nobody knows whether it was committed" if outcome_unknown else "it was not committed"
         )
@@ -120,36 +120,36 @@ class TransactionLost(ClientError):
 
 
 class SubscriptionEnded(ClientError):
-    """There will be no more messages from this subscription.
+    """The subscription delivers no more messages.
 
     ``reason`` is the error that ended it, or ``None`` after ``unsubscribe`` or ``disconnect``.
     """
 
     def __init__(self, reason: Exception | None) -> None:
-        """Keep the reason."""
+        """Store the reason."""
         super().__init__("the subscription has ended" + (f": {reason}" if reason else ""))
         self.reason = reason
 
 
 class QueueOverflow(ClientError):
-    """Far more messages came than are read from a subscription, and could not be held back."""
+    """The queue of a subscription exceeded its limits while reading could not be paused."""
 
 
 class ConnectionGone(ClientError):
-    """A frame that belongs to one connection can't be sent on it, or won't be answered any more.
+    """A frame bound to a lost connection cannot be sent, or receives no answer any more.
 
-    Internal: what users see is made of it. ``written`` says whether the frame was sent, and
-    ``reason`` what became of the connection, if there was one.
+    Internal: the public errors are created from it. ``written`` is true if the frame was sent;
+    ``reason`` is the error that ended the connection, if there was one.
     """
 
     def __init__(self, *, written: bool, reason: Exception | None = None) -> None:
-        """Keep whether the frame was sent."""
+        """Store whether the frame was sent."""
         super().__init__("the connection is gone")
         self.written = written
         self.reason = reason
 
 
 def ignore_gone(failure: Failure) -> None:
-    """An errback for what the end of a connection does by itself."""
+    """Ignore :class:`ConnectionGone`, as an errback; raise other errors again."""
     if not isinstance(failure.value, ConnectionGone):
         failure.raiseException()

@@ -1,4 +1,4 @@
-"""When to read from the broker, and when to leave what it sends in the network's buffers."""
+"""Flow control: pausing and resuming reading from the broker."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ __all__ = ["Reader", "ReadingGate"]
 
 
 class Reader(Protocol):
-    """A connection that can stop reading for a while."""
+    """A connection that can pause reading."""
 
     def pause_reading(self) -> None:
-        """Read no more."""
+        """Pause reading."""
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
     @property
     def has_unread(self) -> bool:
-        """Return whether octets of the broker wait to be read."""
+        """Return True if bytes from the broker wait to be read."""
 
 
 class ReadingGate:
-    """Stops reading while some queue is full, and nobody waits for an answer.
+    """Pauses reading while a queue is full and no caller waits for an answer.
 
-    One stream carries messages and answers alike. Whoever would make room in a queue may be
-    waiting for a receipt, which stands behind further messages in the stream: not to read those
-    would stop both for ever. So an answer that somebody waits for keeps the stream flowing.
+    One stream carries both messages and answers. A caller that would make room in a queue may be
+    waiting for a receipt behind further messages in the stream. If the client did not read those
+    messages, it would deadlock. Therefore a pending answer keeps the stream flowing.
     """
 
     def __init__(self) -> None:
-        """Start without a connection, open."""
+        """Start open, without a connection."""
         self._full: set[object] = set()
         self._awaiting: set[object] = set()
         self._reader: Reader | None = None
         self._is_closed = False
 
     def attach(self, reader: Reader) -> None:
-        """Take charge of a connection that is reading."""
+        """Control a connection that is reading."""
         self._reader = reader
         self._is_closed = False
         self._apply()
 
     def detach(self) -> None:
-        """Forget the connection."""
+        """Stop controlling the connection."""
         self._reader = None
 
     @property
     def has_unread(self) -> bool:
-        """Return whether an answer may have come that was not read yet."""
+        """Return True if an unread answer may have arrived."""
         return self._reader is not None and self._reader.has_unread
 
     def set_full(self, queue: object, *, full: bool) -> None:
-        """Note whether a queue has had enough."""
+        """Record whether a queue is full."""
         (self._full.add if full else self._full.discard)(queue)
         self._apply()
 
     def set_awaiting(self, party: object, *, awaiting: bool) -> None:
-        """Note whether somebody waits for an answer of the broker's."""
+        """Record whether *party* waits for an answer from the broker."""
         (self._awaiting.add if awaiting else self._awaiting.discard)(party)
         self._apply()
 

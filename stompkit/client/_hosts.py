@@ -1,4 +1,4 @@
-"""Where brokers are: from what users write to endpoints."""
+"""Addresses of brokers, and their conversion to endpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stompkit.client._tls import tls_endpoint
 
 __all__ = ["Address", "Host", "Place", "hosts_of", "label_of", "places_of"]
 
-#: How users may name a broker.
+#: Address of a broker, as callers write it.
 Address = str | IStreamClientEndpoint
 
 _HOST_AND_PORT: Final = re.compile(
@@ -24,21 +24,21 @@ _HOST_AND_PORT: Final = re.compile(
 _DESCRIPTION: Final = re.compile(r"(?:tcp|tls|ssl):(?:host=)?(?P<name>[^:=\\]+)(?=:|$)")
 _LAST_PORT: Final = 65_535
 _SCHEMES: Final = ("stomp://", "stomps://")
-#: The port of a URL that names none.
+#: Port of a URL without a port.
 _USUAL_PORT: Final = 61613
-#: What CONNECT names where nobody knows a name; the specifications allow any.
+#: Host name in CONNECT if none is known; the specifications allow any.
 _NAMELESS: Final = "localhost"
 
 
 class Place(NamedTuple):
-    """Where a broker is on the network."""
+    """Network address of a broker."""
 
     host: str
-    """A name, or an address; that of IPv6 without brackets."""
+    """Host name or IP address; an IPv6 address without brackets."""
     port: int
     is_tls: bool = False
     authorities: str = ""
-    """A directory with certificates of those who sign a broker's; empty for the system's."""
+    """Directory of CA certificates; empty for the CA certificates of the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +47,22 @@ class Host:
 
     endpoint: IStreamClientEndpoint
     name: str
-    """What goes into CONNECT's ``host`` header, unless a virtual host is set."""
+    """Value of CONNECT's ``host`` header, unless a virtual host is set."""
     label: str
-    """What the log calls it."""
+    """Name of the broker in the log."""
 
 
 def hosts_of(
     addresses: Sequence[Address | Host], reactor: IReactorTime, timeout_s: float
 ) -> list[Host]:
-    """Make hosts of addresses.
+    """Convert addresses to hosts.
 
-    An address is ``host:port``, with an IPv6 literal in brackets, or ``stomp://host:port``, or a
-    description of a client endpoint as Twisted understands them, such as
-    ``tls:broker.example:61614``, or an endpoint. ``stomps://host:port?ca=DIRECTORY`` is STOMP over
-    TLS, with authorities of one's own if the directory is named. A URL may name several hosts, with
-    commas, and no port: then it is 61613. ``timeout_s`` is how long a TCP connection may take.
-    Raises ``ValueError`` for a string that is none of that, and for no address at all.
+    An address is ``host:port``, with an IPv6 literal in brackets, ``stomp://host:port``, a
+    description of a Twisted client endpoint such as ``tls:broker.example:61614``, or an endpoint.
+    ``stomps://host:port?ca=DIRECTORY`` is STOMP over TLS; the optional directory contains CA
+    certificates. A URL may name several hosts, separated by commas; the default port is 61613.
+    ``timeout_s`` is the timeout in seconds of a TCP connection. Raises ``ValueError`` for any other
+    string, and if there is no address.
     """
     if isinstance(addresses, str):
         addresses = [addresses]
@@ -82,9 +82,9 @@ def hosts_of(
 
 
 def places_of(address: str) -> list[Place]:
-    """Return the places that ``HOST:PORT`` or a URL stands for; none for another address.
+    """Return the network addresses in ``HOST:PORT`` or a URL; an empty list for other addresses.
 
-    Raises ``ValueError`` for a URL that can't be understood, and for a port that there is not.
+    Raises ``ValueError`` for a URL that cannot be parsed, and for an invalid port.
     """
     if not address.startswith(_SCHEMES):
         match = _HOST_AND_PORT.fullmatch(address)
@@ -93,7 +93,7 @@ def places_of(address: str) -> list[Place]:
     rest, _, query = rest.partition("?")
     hosts, _, path = rest.partition("/")
     authorities = query.removeprefix("ca=")
-    # Nothing of the URL is quoted, since there may be a passcode in it.
+    # The error quotes no part of the URL, since it may contain a passcode.
     if "@" in hosts or path:
         raise ValueError(
             f"a client's URL of a broker is {scheme}://HOST:PORT: login, passcode, virtual host and"
@@ -131,7 +131,7 @@ def _host_at(place: Place, reactor: IReactorTime, timeout_s: float) -> Host:
 
 
 def label_of(place: Place) -> str:
-    """Return what the log calls a broker."""
+    """Return the name of a broker in the log."""
     name = f"[{place.host}]" if ":" in place.host else place.host
     return f"{name}:{place.port}"
 

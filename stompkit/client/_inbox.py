@@ -1,4 +1,4 @@
-"""Messages of one subscription that have come and wait for being handled."""
+"""Messages of one subscription that wait to be handled."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stompkit.client._waiters import Waiters
 
 __all__ = ["Inbox"]
 
-#: By how many times its bounds an inbox may be exceeded while reading can't be stopped.
+#: Factor by which an inbox may exceed its limits while reading cannot be paused.
 _MOST_OVER: Final = 16
 
 
 class Inbox:
-    """A queue that stops reading from the broker when it is full.
+    """A queue that pauses reading from the broker when it is full.
 
-    It may be exceeded all the same: by what has been read already, and by what stands in the
-    stream before an answer that somebody waits for.
+    It can exceed its limits by data that was already read, and by messages that precede a pending
+    answer in the stream.
     """
 
     def __init__(self, max_messages: int, max_bytes: int, gate: ReadingGate) -> None:
@@ -38,14 +38,14 @@ class Inbox:
 
     @property
     def is_overflowing(self) -> bool:
-        """Whether there is so much that no more can be taken."""
+        """True if the inbox has reached its hard limit and accepts no more messages."""
         return (
             len(self._messages) >= self._max_messages * _MOST_OVER
             or self._bytes >= self._max_bytes * _MOST_OVER
         )
 
     def put(self, message: Message, size: int) -> None:
-        """Give a message of so many octets to whoever waits, or keep it."""
+        """Pass a message of *size* bytes to a waiting reader, or queue it."""
         if self._readers:
             self._readers.popleft().callback(message)
             return
@@ -56,7 +56,7 @@ class Inbox:
         self._watchers.callback(None)
 
     def get(self) -> Deferred[Message]:
-        """The next message; fails with :class:`SubscriptionEnded` if there will be none."""
+        """Return the next message; fails with :class:`SubscriptionEnded` if there will be none."""
         if self._messages:
             message, size = self._messages.popleft()
             self._bytes -= size
@@ -69,7 +69,7 @@ class Inbox:
         return reader
 
     def when_filled(self) -> Deferred[None]:
-        """Fire when a message waits, and take none; fails as :meth:`get` does."""
+        """Fire when a message waits, without taking it; fails as :meth:`get` does."""
         if self._messages:
             return succeed(None)
         if self._end is not None:
@@ -77,7 +77,7 @@ class Inbox:
         return self._watchers.wait()
 
     def take(self, max_messages: int, max_bytes: int) -> list[Message]:
-        """What waits already: so many messages, and no more once they have so many octets."""
+        """Return up to *max_messages* waiting messages; stop when they reach *max_bytes* bytes."""
         taken: list[Message] = []
         octets = 0
         while self._messages and len(taken) < max_messages and octets < max_bytes:
@@ -89,13 +89,13 @@ class Inbox:
         return taken
 
     def clear(self) -> None:
-        """Drop all that is waiting."""
+        """Drop all waiting messages."""
         self._messages.clear()
         self._bytes = 0
         self._gate.set_full(self, full=False)
 
     def end(self, end: SubscriptionEnded) -> None:
-        """Take no more; what is waiting can still be got, and stops nothing any more."""
+        """Accept no more messages; waiting ones can still be taken, and do not pause reading."""
         self._end = end
         self._gate.set_full(self, full=False)
         while self._readers:

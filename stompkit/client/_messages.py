@@ -1,4 +1,4 @@
-"""Messages that were received, and how to settle them."""
+"""Received messages, and their acknowledgement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ACK_MODES", "AckMode", "Acknowledger", "Message"]
 AckMode = Literal["auto", "client", "client-individual"]
 ACK_MODES: Final[tuple[AckMode, ...]] = ("auto", "client", "client-individual")
 
-#: How ACK and NACK name a message: their headers, each with the header of MESSAGE that it repeats.
+#: Headers that identify a message in ACK and NACK, each with the MESSAGE header that it repeats.
 _NAMES: Final[dict[Version, dict[str, str]]] = {
     "1.0": {"message-id": "message-id"},
     "1.1": {"message-id": "message-id", "subscription": "subscription"},
@@ -28,13 +28,13 @@ _NAMES: Final[dict[Version, dict[str, str]]] = {
 class Message:
     """A message from the broker.
 
-    ``headers`` are those of the MESSAGE frame, ``body`` is its body.
+    ``headers`` and ``body`` are those of the MESSAGE frame.
     """
 
     __slots__ = ("_acknowledger", "_epoch", "_is_settled", "_number", "body", "headers")
 
     def __init__(self, frame: Frame, acknowledger: Acknowledger, epoch: int, number: int) -> None:
-        """Make a message of its frame; the client does it."""
+        """Wrap a MESSAGE frame; called by the client."""
         self.headers = frame.headers
         self.body = frame.body
         self._acknowledger = acknowledger
@@ -44,62 +44,63 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
+        """Body decoded as UTF-8; raises UnicodeDecodeError for other content."""
         return self.body.decode("utf-8")
 
     @property
     def destination(self) -> str:
-        """The destination that it was sent to, as the broker names it."""
+        """Destination of the message, as the broker names it."""
         return self.headers["destination"]
 
     @property
     def id(self) -> str:
-        """The broker's ``message-id``."""
+        """The ``message-id`` header."""
         return self.headers["message-id"]
 
     @property
     def redelivered(self) -> bool:
-        """Whether the broker says that it has delivered the message before."""
+        """True if the broker has marked the message as delivered before."""
         return self.headers.get("redelivered", "").lower() == "true"
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing left to settle by :meth:`ack` or :meth:`nack`.
+        """True if :meth:`ack` and :meth:`nack` would have no effect.
 
-        So it is with all messages of a subscription in the mode ``auto``; with those that have
-        been settled, by a later one's acknowledgement in the mode ``client`` too; and with those
-        that came over an earlier connection, for the broker has taken them back.
+        This is the case for all messages of a subscription in the mode ``auto``. It is also the
+        case for settled messages, including those covered by a later acknowledgement in the mode
+        ``client``. Messages from an earlier connection are settled as well: the broker redelivers
+        them.
         """
         return not self._acknowledger.is_open(self)
 
     def ack(self, *, receipt: bool = False) -> Deferred[bool]:
-        """Tell the broker that the message has been consumed.
+        """Acknowledge the message.
 
         Fires with true when ACK has been given to the transport, or with ``receipt`` when the
-        broker has confirmed it. Fires with false where the message :attr:`is_settled`, and
-        nothing is sent then; or where the connection is lost before the receipt comes, and then
-        nobody knows. After false expect the message to come again. Fails with
-        :class:`BrokerError` if the broker refuses it.
+        broker has confirmed it. Fires with false, and sends nothing, if the message
+        :attr:`is_settled`. Also fires with false if the connection is lost before the receipt
+        arrives; the outcome is then unknown. After false expect a redelivery. Fails with
+        :class:`BrokerError` if the broker refuses the acknowledgement.
         """
         return self._acknowledger.settle(self, "ACK", {}, receipt=receipt)
 
     def nack(
         self, *, receipt: bool = False, headers: Mapping[str, str] | None = None
     ) -> Deferred[bool]:
-        """Tell the broker that the message could not be consumed; fires as :meth:`ack` does.
+        """Reject the message; fires as :meth:`ack` does.
 
-        What becomes of it is the broker's choice; ``headers`` may influence it. Fails with
+        The broker decides whether to redeliver it; ``headers`` may influence that. Fails with
         ``LocalProtocolError`` on STOMP 1.0, which has no NACK.
         """
         return self._acknowledger.settle(self, "NACK", headers or {}, receipt=receipt)
 
     def __repr__(self) -> str:
-        """Say which one it is."""
+        """Return the id, destination and size of the message."""
         return f"<Message {self.id!a} of {self.destination!a}, {len(self.body)} octets>"
 
 
 class Acknowledger:
-    """Settles the messages of one subscription, each of them once, on the right connection."""
+    """Settles each message of one subscription once, on the connection that delivered it."""
 
     def __init__(self, mode: AckMode, outbox: Outbox) -> None:
         """Start without messages."""
@@ -109,12 +110,12 @@ class Acknowledger:
         self._settled_up_to = 0  # in the mode client, which is cumulative
 
     def message(self, frame: Frame) -> Message:
-        """Make a message of a frame of the current connection."""
+        """Create a message from a frame of the current connection."""
         self._last += 1
         return Message(frame, self, self._outbox.epoch, self._last)
 
     def is_open(self, message: Message) -> bool:
-        """Whether the message can be settled."""
+        """Return True if the message can be settled."""
         return (
             self.mode != "auto"
             and not message._is_settled
@@ -125,7 +126,7 @@ class Acknowledger:
     def settle(
         self, message: Message, command: str, headers: Mapping[str, str], *, receipt: bool
     ) -> Deferred[bool]:
-        """Send ACK or NACK, unless it is too late; see :meth:`Message.ack`."""
+        """Send ACK or NACK if the message can still be settled; see :meth:`Message.ack`."""
         if not self.is_open(message):
             return succeed(False)
         message._is_settled = True
@@ -136,7 +137,7 @@ class Acknowledger:
         return settled
 
     def ack_all(self, messages: Iterable[Message]) -> int:
-        """Send ACK for those that are open; see :meth:`Subscription.ack_all`."""
+        """Send ACK for the messages that can still be settled; see :meth:`Subscription.ack_all`."""
         still_open = [message for message in dict.fromkeys(messages) if self.is_open(message)]
         frames = [self._frame(message, "ACK", {}) for message in still_open]
         if not frames or not self._outbox.send_all_now(frames):
@@ -159,19 +160,19 @@ class Acknowledger:
     # Within a transaction.
 
     def claim(self, message: Message, command: str, transaction: str) -> Frame:
-        """Make ACK or NACK for a transaction; raises :class:`StaleAcknowledgement`."""
+        """Return the ACK or NACK frame of a transaction; raises :class:`StaleAcknowledgement`."""
         if not self.is_open(message):
             raise StaleAcknowledgement(f"{message!r} has been settled, or taken back by the broker")
         message._is_settled = True
         return self._frame(message, command, {"transaction": transaction})
 
     def settled(self, message: Message) -> None:
-        """Note that the broker has been told."""
+        """Record that the settlement was sent to the broker."""
         if self.mode == "client":
             self._settled_up_to = max(self._settled_up_to, message._number)
 
     def release(self, message: Message) -> None:
-        """Note that the transaction is off, and the message waits for its settlement again."""
+        """Record that the transaction was aborted and the message can be settled again."""
         message._is_settled = False
 
     def _frame(self, message: Message, command: str, headers: Mapping[str, str]) -> Frame:

@@ -1,4 +1,4 @@
-"""What goes to the broker: in order, within bounds, and again after a lost connection."""
+"""The send buffer: frames in order, within limits, and resent after a lost connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stompkit.frames import Frame, LocalProtocolError, Version
 
 __all__ = ["Outbox"]
 
-#: In front of the receipts that the user does not name.
+#: Prefix of generated receipts.
 _PREFIX: Final = "stompkit-"
 
 
@@ -32,28 +32,28 @@ _Line = OrderedDict[Entry, None]
 
 
 class Outbox:
-    """Every frame that the client sends after CONNECT, and every receipt that it waits for.
+    """All frames that the client sends after CONNECT, and all pending receipts.
 
-    Messages stand in one line, in the order in which they were sent, with the frames of
-    transactions between them, and are written while the transport has room. What is part of a
-    connection, as SUBSCRIBE and ACK are, does not stand in line.
+    Messages and the frames of transactions form one queue, in the order of the calls, and are
+    written while the transport has room. Frames bound to a connection, such as SUBSCRIBE and ACK,
+    bypass the queue.
     """
 
     def __init__(self, limits: BufferLimits, gate: ReadingGate) -> None:
         """Start without a connection."""
-        #: The number of the connection, counted from 1.
+        #: Number of the connection, counted from 1.
         self.epoch = 0
-        #: The version of STOMP on the connection, or on the last one.
+        #: STOMP version of the current or last connection.
         self.version: Version = "1.2"
         self._limits = limits
         self._gate = gate
-        #: Why the last connection was lost.
+        #: Error that ended the last connection.
         self.last_loss: Exception | None = None
         self._wire: Wire | None = None
         self._refusal: ClientClosed | None = None
         self._line: _Line = OrderedDict()
         self._unconfirmed: dict[str, Entry] = {}
-        self._outside: _Line = OrderedDict()  # waiting for room in the line
+        self._outside: _Line = OrderedDict()  # waiting for room in the queue
         self._drains = Waiters[None]()
         self._receipts: set[str] = set()
         self._numbers = count(1)
@@ -64,15 +64,15 @@ class Outbox:
     # The connection.
 
     def attach(self, wire: Wire) -> None:
-        """Take a connection; :meth:`pump` begins to use it for messages."""
+        """Attach a connection; :meth:`pump` starts to send messages on it."""
         self.epoch += 1
         self.version = wire.version
         self._wire = wire
 
     def detach(self, reason: Exception) -> None:
-        """Give up a connection: put back in line what is to be sent again, drop the rest.
+        """Detach a lost connection: requeue the frames to resend, and drop the others.
 
-        What an ERROR names by its ``receipt-id`` has been refused, and is not sent again.
+        The frame named by the ``receipt-id`` of an ERROR was refused, and is not resent.
         """
         self._wire = None
         self.last_loss = reason
@@ -90,15 +90,15 @@ class Outbox:
                 self._finish(entry, ConnectionGone(written=entry.written, reason=reason))
 
     def is_current(self, epoch: int) -> bool:
-        """Whether the connection with this number is there."""
+        """Return True if the connection with this number is the current one."""
         return self._wire is not None and epoch == self.epoch
 
     def open(self) -> None:
-        """Take frames again."""
+        """Accept frames again."""
         self._refusal = None
 
     def close(self, error: ClientClosed) -> None:
-        """Take no more frames, and fail all that have been taken."""
+        """Accept no more frames, and fail all pending ones."""
         self._refusal = error
         entries = [*self._unconfirmed.values(), *self._line]
         waiting = list(self._outside)
@@ -118,8 +118,8 @@ class Outbox:
     def send(self, frame: Frame, *, receipt: bool, wait: bool) -> Deferred[None]:
         """Send a message on this connection or a later one.
 
-        Fails with :class:`BufferFull` where there is no room, unless it is to ``wait``, and with
-        :class:`ClientClosed`. Raises ``ValueError`` for a receipt that is waited for already.
+        Fails with :class:`BufferFull` if the buffer is full and ``wait`` is false, and with
+        :class:`ClientClosed`. Raises ``ValueError`` for a receipt that is already pending.
         """
         if self._refusal is not None:
             return fail(self._refusal)
@@ -135,10 +135,10 @@ class Outbox:
         return entry.done
 
     def send_here(self, frame: Frame, *, receipt: bool = False, counted: bool = False) -> Entry:
-        """Send a frame in line, on this connection only; ``counted`` is subject to the limits.
+        """Queue a frame for this connection only; a ``counted`` frame is subject to the limits.
 
-        Raises :class:`BufferFull`, and :class:`ConnectionGone` where there is no connection. The
-        entry's ``done`` fails with :class:`ConnectionGone` if the connection is lost before.
+        Raises :class:`BufferFull`, and :class:`ConnectionGone` if there is no connection. The
+        entry's ``done`` fails with :class:`ConnectionGone` if the connection is lost first.
         """
         if self._wire is None or self._refusal is not None:
             raise ConnectionGone(written=False, reason=self._refusal)
@@ -150,9 +150,9 @@ class Outbox:
         return entry
 
     def send_now(self, frame: Frame, *, receipt: bool) -> Deferred[None]:
-        """Send a frame ahead of the line, on this connection only.
+        """Send a frame ahead of the queue, on this connection only.
 
-        Fails with :class:`ConnectionGone` where there is none, or where it is lost before.
+        Fails with :class:`ConnectionGone` if there is no connection, or if it is lost first.
         """
         if self._wire is None or self._refusal is not None:
             return fail(ConnectionGone(written=False, reason=self._refusal))
@@ -161,9 +161,9 @@ class Outbox:
         return entry.done
 
     def send_all_now(self, frames: Sequence[Frame]) -> bool:
-        """Send frames without receipts ahead of the line; false where there is no connection.
+        """Send frames without receipts ahead of the queue; return False without a connection.
 
-        Raises ``LocalProtocolError`` where one can't be sent, and then none is.
+        Raises ``LocalProtocolError`` if a frame cannot be encoded; none is sent then.
         """
         if self._wire is None or self._refusal is not None:
             return False
@@ -171,9 +171,9 @@ class Outbox:
         return True
 
     def send_last(self, frame: Frame, error: ClientClosed) -> Deferred[None]:
-        """Send a frame behind all that has been taken, on this connection only; take no more.
+        """Send a frame after all accepted ones, on this connection only; accept no more frames.
 
-        Fires on its receipt. What is sent from now on fails with ``error``.
+        Fires on its receipt. Later calls fail with ``error``.
         """
         self._refusal = error
         waiting, self._outside = self._outside, OrderedDict()
@@ -184,8 +184,8 @@ class Outbox:
         return last.done
 
     def pump(self) -> None:
-        """Write what stands in line as long as the transport has room."""
-        if self._is_pumping:  # what is called by what has been written sends, too
+        """Write queued frames while the transport has room."""
+        if self._is_pumping:  # callbacks of written frames may send, too
             return
         self._is_pumping = True
         try:
@@ -204,7 +204,7 @@ class Outbox:
         return self._drains.wait()
 
     def confirm(self, receipt: str) -> bool:
-        """Take a RECEIPT; false if nobody waits for it."""
+        """Process a RECEIPT; return False if the receipt is not pending."""
         entry = self._unconfirmed.pop(receipt, None)
         if entry is None:
             return False
@@ -277,7 +277,7 @@ class Outbox:
             self._finish(entry, error)
 
     def _cancel(self, entry: Entry) -> None:
-        """Forget what was not sent; what was can't be taken back, but is not sent again."""
+        """Withdraw an unsent frame; a frame already written is not resent."""
         if entry in self._outside:
             del self._outside[entry]
             self._forget_receipt(entry)
@@ -305,7 +305,7 @@ class Outbox:
             self._receipts.discard(entry.receipt)
 
     def _release(self, entry: Entry) -> None:
-        """Make room for others."""
+        """Release the frame's share of the limits."""
         self._forget_receipt(entry)
         if not entry.size:
             return

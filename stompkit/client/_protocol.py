@@ -17,13 +17,13 @@ from stompkit.frames import Frame, RemoteProtocolError, Session, Version
 
 __all__ = ["ClientProtocol", "Owner"]
 
-#: A heart-beat deadline that is looked at later than this, as a share of the interval, has been
-#: missed by this program and not by the broker.
+#: Fraction of the interval: if a heart-beat deadline is checked later than this, the delay was
+#: caused by this program and not by the broker.
 _LATE: Final = 0.5
 
 
 class _StreamTransport(TypingProtocol):
-    """What the protocol uses of a stream transport, TCP or TLS."""
+    """The interface that the protocol needs from a stream transport, TCP or TLS."""
 
     def write(self, data: bytes) -> None: ...
     def loseConnection(self) -> None: ...
@@ -35,30 +35,30 @@ class _StreamTransport(TypingProtocol):
 
 
 class Owner(TypingProtocol):
-    """Who is told what happens on a connection."""
+    """Receiver of the events of a connection."""
 
     def logged_in(self, protocol: ClientProtocol, headers: dict[str, str]) -> None:
-        """CONNECTED has come."""
+        """Handle CONNECTED."""
 
     def received(self, frame: Frame) -> None:
-        """MESSAGE or RECEIPT has come."""
+        """Handle MESSAGE or RECEIPT."""
 
     def writable(self) -> None:
-        """The transport has room again."""
+        """Handle a transport that has room again."""
 
     def ended(self, protocol: ClientProtocol, reason: Exception) -> None:
-        """The connection is over, logged in or not; nothing follows."""
+        """Handle the end of the connection, logged in or not; no event follows."""
 
 
 @implementer(IPushProducer)
 class ClientProtocol(Protocol):
-    """The client's end of a connection; says CONNECT when it is made."""
+    """The client side of a connection; it sends CONNECT as soon as the transport is connected."""
 
     def __init__(
         self, session: Session, headers: Mapping[str, str], clock: IReactorTime, owner: Owner
     ) -> None:
         """Wait for the transport; ``headers`` are those of CONNECT."""
-        #: Whether the transport has room.
+        #: True if the transport has room.
         self.is_writable = True
         self._session = session
         self._headers = dict(headers)
@@ -73,59 +73,59 @@ class ClientProtocol(Protocol):
     def _stream(self) -> _StreamTransport:
         return cast("_StreamTransport", self.transport)
 
-    # What the client calls.
+    # Called by the client.
 
     @property
     def version(self) -> Version:
-        """The version that was negotiated; 1.0 before."""
+        """The negotiated STOMP version; 1.0 before."""
         return self._session.version or "1.0"
 
     def write(self, frame: Frame) -> None:
-        """Send a frame; raises ``LocalProtocolError`` for one that can't be sent."""
+        """Send a frame; raises ``LocalProtocolError`` for a frame that cannot be encoded."""
         self._stream.write(self._session.send(frame, self._clock.seconds()))
 
     def write_all(self, frames: Sequence[Frame]) -> None:
-        """Send frames at once; raises ``LocalProtocolError``, and then nothing is sent."""
+        """Send frames together; after ``LocalProtocolError`` none is sent."""
         now = self._clock.seconds()
         self._stream.write(b"".join([self._session.send(frame, now) for frame in frames]))
 
     def pause_reading(self) -> None:
-        """Leave what the broker sends in the network's buffers."""
+        """Pause reading; unread data stays in the network buffers."""
         self._is_reading = False
         self._stream.pauseProducing()
 
     def resume_reading(self) -> None:
-        """Read again; the broker's silence counts from now."""
+        """Resume reading; the time without heart-beats counts from now."""
         self._is_reading = True
         self._session.heart_beat.last_received = self._clock.seconds()
         self._stream.resumeProducing()
 
     @property
     def has_unread(self) -> bool:
-        """Return whether octets of the broker wait to be read."""
+        """Return True if bytes from the broker wait to be read."""
         return self._is_reading and has_unread(self.transport)
 
     def close(self) -> None:
-        """Close once all that was written has been sent."""
+        """Close the connection once all written data has been sent."""
         self._stream.unregisterProducer()
         self._stream.loseConnection()
 
     def abort(self, reason: Exception) -> None:
-        """Cut the connection; the owner is told at once."""
+        """Cut the connection and notify the owner at once."""
         if self.transport is not None:
             self._stream.unregisterProducer()
             self._stream.abortConnection()
         self._end(reason)
 
-    # What Twisted calls.
+    # Called by Twisted.
 
     def connectionMade(self) -> None:
-        """Say CONNECT."""
+        """Send CONNECT."""
         if self._has_ended:
             self._stream.abortConnection()
             return
         if ITCPTransport.providedBy(self.transport):
-            # What is written is whole frames; waiting for more could only delay them.
+            # Data is written in whole frames; waiting for more would only delay them.
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
         self._stream.registerProducer(self, True)
@@ -133,7 +133,7 @@ class ClientProtocol(Protocol):
         self._headers.clear()  # the passcode is among them
 
     def dataReceived(self, data: bytes) -> None:
-        """Hand on the frames that are complete."""
+        """Process received data, and pass complete frames to the owner."""
         try:
             while not self._has_ended:
                 frames = self._session.receive(data, self._clock.seconds())
@@ -147,16 +147,16 @@ class ClientProtocol(Protocol):
             self.abort(error)
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Tell the owner, unless it knows."""
+        """Notify the owner of the end, unless it was notified already."""
         error = reason.value if reason is not None else None
         self._end(error if isinstance(error, Exception) else ConnectionError("connection lost"))
 
     def pauseProducing(self) -> None:
-        """Hold back what is in line: the transport's buffer is full."""
+        """Pause sending: the buffer of the transport is full."""
         self.is_writable = False
 
     def resumeProducing(self) -> None:
-        """Go on: the transport's buffer is empty."""
+        """Resume sending: the buffer of the transport is empty."""
         self.is_writable = True
         if not self._has_ended:
             self._owner.writable()
@@ -173,7 +173,7 @@ class ClientProtocol(Protocol):
         elif frame.command != "ERROR":
             self._owner.received(frame)
         else:
-            # Some brokers leave the connection open, but nothing can be relied on any more.
+            # Some brokers leave the connection open after ERROR, but it is no longer reliable.
             refused = LoginRefused if self._session.version is None else BrokerError
             self.abort(refused.of(frame))
 
@@ -189,17 +189,17 @@ class ClientProtocol(Protocol):
         now = self._clock.seconds()
         beat = self._session.heart_beat
         if not self._is_reading or self.has_unread:
-            beat.last_received = now  # who does not listen can't complain of silence
+            beat.last_received = now  # while reading is paused, silence does not count
         elif beat.is_dead(now):
             if now - self._due <= beat.receive_s * _LATE:
                 silent_s = now - beat.last_received
                 self.abort(PeerSilent(f"the broker has sent nothing for {silent_s:.1f} seconds"))
                 return
-            # This program was busy for so long that beats may be waiting to be read.
+            # This program was busy for so long that heart-beats may be waiting to be read.
             beat.last_received = now - beat.receive_s * (beat.tolerance - 1)
         if beat.must_send(now):
             beat.last_sent = now
-            if self.is_writable:  # else the broker has more to read than a beat
+            if self.is_writable:  # otherwise the broker has more to read than a heart-beat
                 self._stream.write(b"\n")
         self._schedule()
 

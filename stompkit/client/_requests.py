@@ -1,4 +1,4 @@
-"""Requests and their replies, over a queue of the client's own."""
+"""Requests and their replies, over a private reply queue."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["ReplyStyle", "Requests"]
 
 _log: Final = Logger()
 
-#: How the reply queue comes to be: by SUBSCRIBE, or as RabbitMQ does it, by its name in reply-to.
+#: Creation of the reply queue: by SUBSCRIBE, or in RabbitMQ by its name in reply-to.
 ReplyStyle = Literal["subscribe", "rabbitmq"]
 
 
 class _Request:
-    """One request that has no reply yet."""
+    """A request without a reply so far."""
 
     def __init__(self, answer: Deferred[Message], deadline: PeerDeadline) -> None:
         self.answer = answer
@@ -37,7 +37,7 @@ class _Request:
 
 
 class Requests:
-    """Sends requests and hands out the replies."""
+    """Sends requests, and matches replies to them."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Requests:
         subscribe: Callable[[str, Callable[[Message], None]], Subscription] | None,
         destination: str,
     ) -> None:
-        """Start without a queue; ``subscribe`` is ``None`` where the broker does it by itself.
+        """Start without a queue; ``subscribe`` is ``None`` if the broker subscribes automatically.
 
         ``destination`` is the name of the queue, with ``{id}`` for a random word.
         """
@@ -93,20 +93,20 @@ class Requests:
         return answer
 
     def deliver(self, frame: Frame) -> bool:
-        """Take a MESSAGE that no subscription wants; false if it is no reply."""
+        """Process a MESSAGE that matches no subscription; return False if it is not a reply."""
         if frame.headers.get("correlation-id") not in self._open:
             return False
         self._reply(self._acknowledger.message(frame))
         return True
 
     def end(self, error: Exception) -> None:
-        """Fail all that are open."""
+        """Fail all open requests."""
         self._subscription = None
         for correlation_id in list(self._open):
             self._fail(correlation_id, error)
 
     def _queue(self) -> Deferred[Subscription] | Deferred[None]:
-        """Fire when replies can come."""
+        """Fire when replies can be received."""
         if self._subscribe is None:
             return succeed(None)
         if self._subscription is None or self._subscription.has_ended:
@@ -140,7 +140,7 @@ class Requests:
         self._close(correlation_id)
 
     def _close(self, correlation_id: str) -> _Request | None:
-        """Wait for this reply no more, and don't send the request if it has not been sent."""
+        """Stop waiting for this reply, and withdraw the request if it is unsent."""
         request = self._open.pop(correlation_id, None)
         if request is None:
             return None

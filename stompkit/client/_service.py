@@ -1,4 +1,4 @@
-"""A client as a part of a Twisted application."""
+"""The client as a Twisted service."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _log: Final = Logger()
 
 
 class StompService(Service):
-    """Connects its client when the application starts, and disconnects it when that stops."""
+    """A service that connects its client on start, and disconnects it on stop."""
 
     def __init__(self, client: Client) -> None:
-        """Do nothing yet."""
+        """Start idle."""
         self.client: Final = client
 
     def startService(self) -> None:
-        """Connect; a client that gives up is logged."""
+        """Connect; if the client gives up, log the error."""
         super().startService()  # type: ignore[no-untyped-call]  # Twisted's
         self.client.connect().addErrback(self._failed)
 
     def stopService(self) -> Deferred[None]:
-        """Disconnect, and fire when that is done."""
+        """Disconnect, and fire when the client is disconnected."""
         super().stopService()  # type: ignore[no-untyped-call]  # Twisted's
         return self.client.disconnect()
 

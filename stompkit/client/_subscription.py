@@ -1,4 +1,4 @@
-"""One subscription, which outlives connections."""
+"""One subscription, across reconnections."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ __all__ = ["Handler", "Subscription", "Terms"]
 
 _log: Final = Logger()
 
-#: What a message is given to; a Deferred or coroutine is waited for.
+#: Function that handles a message; a Deferred or coroutine that it returns is awaited.
 Handler = Callable[[Message], Awaitable[Any] | None]
 
 
 _WINDOW: Final = "consumer-window-size"
-#: What Artemis counts for each message of a prefetch: more than most have.
+#: Bytes per message in a prefetch for Artemis: more than most messages have.
 _OCTETS_OF_A_MESSAGE: Final = 1024 * 1024
 _WIDEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """What a subscription is made with; see :meth:`Client.subscribe`."""
+    """Settings of a subscription; see :meth:`Client.subscribe`."""
 
     id: str
     destination: str
     headers: Mapping[str, str]
-    """Further ones of SUBSCRIBE."""
+    """Additional headers of SUBSCRIBE."""
     ack: AckMode
     handler: Handler | None
     max_messages: int
-    """How many may wait for being handled; ``prefetch``, if that is more."""
+    """Maximum number of messages that wait to be handled; ``prefetch``, if that is more."""
     max_bytes: int
-    """Octets of these."""
+    """Maximum total size in bytes of these messages."""
     prefetch: int | None = None
     receipt: bool = True
     nack_on_error: bool = True
     concurrency: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what doesn't fit; raises ``ValueError``."""
+        """Raise ``ValueError`` for invalid settings."""
         if self.ack not in ACK_MODES:
             raise ValueError(f"ack is one of {', '.join(ACK_MODES)}, not {self.ack!a}")
         if self.concurrency < 1 or (self.concurrency > 1 and self.ack == "client"):
-            # An acknowledgement in the mode client is for all messages before it, too.
+            # In the mode client an acknowledgement also covers all earlier messages.
             raise ValueError("concurrency is at least 1, and 1 in the mode client")
         if self.prefetch is not None and self.prefetch < 1:
             raise ValueError("prefetch is at least 1, or None")
 
     def frame(self) -> Frame:
-        """The SUBSCRIBE frame."""
+        """Return the SUBSCRIBE frame."""
         own = {"id": self.id, "destination": self.destination, "ack": self.ack}
         if self.prefetch is not None:
-            # Each broker looks at its own spelling.
+            # Each broker reads its own spelling.
             prefetch = str(self.prefetch)
             own |= {"prefetch-count": prefetch, "activemq.prefetchSize": prefetch}
             return Frame("SUBSCRIBE", {_WINDOW: _window(self.prefetch), **self.headers, **own})
@@ -73,21 +73,21 @@ class Terms:
 
 
 def _window(prefetch: int) -> str:
-    """The octets of a prefetch, for a broker that counts these and not messages.
+    """Return the window size in bytes of a prefetch, for a broker that does not count messages.
 
-    Artemis takes ``activemq.prefetchSize`` for octets where this header is missing: after a message
-    or two it would wait for acknowledgements, for ever where the client needs several messages for
-    one. With a window of one octet there is one message at a time.
+    Without this header Artemis interprets ``activemq.prefetchSize`` as bytes. It would then wait
+    for acknowledgements after a message or two, for ever if the client needs several messages
+    first. A window of one byte delivers one message at a time.
     """
     octets = 1 if prefetch == 1 else min(prefetch * _OCTETS_OF_A_MESSAGE, _WIDEST)
     return str(octets)
 
 
 class Subscription:
-    """A subscription; :meth:`Client.subscribe` makes it.
+    """A subscription; :meth:`Client.subscribe` creates it.
 
-    Without a handler it is an asynchronous iterator of its messages, and :meth:`get` gives the
-    next one. It is made again with the same ``id`` on every connection.
+    Without a handler it is an asynchronous iterator of its messages, and :meth:`get` returns the
+    next one. It is restored with the same ``id`` on every connection.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Subscription:
         gate: ReadingGate,
         forget: Callable[[Subscription], None],
     ) -> None:
-        """Start with nothing sent."""
-        #: What tells it from the other subscriptions of its connection.
+        """Start without sending SUBSCRIBE."""
+        #: Id of the subscription, unique within its connection.
         self.id = terms.id
         self.destination = terms.destination
         self.ack: AckMode = terms.ack
@@ -113,42 +113,42 @@ class Subscription:
         self._endings = Waiters[None]()
         if terms.handler is not None:
             for _ in range(terms.concurrency):
-                # They end with the inbox, and deal with every exception themselves.
+                # They end with the inbox, and handle all exceptions themselves.
                 Deferred.fromCoroutine(self._handle_all(terms.handler))
 
     def __repr__(self) -> str:
-        """Say which one it is."""
+        """Return the id and destination."""
         return f"<Subscription {self.id!a} of {self.destination!a}>"
 
-    # What users call.
+    # Public methods.
 
     def get(self) -> Deferred[Message]:
-        """The next message.
+        """Return the next message.
 
-        Fails with :class:`SubscriptionEnded` when there will be none. Raises ``RuntimeError``
-        where a handler gets the messages.
+        Fails with :class:`SubscriptionEnded` when the subscription has ended. Raises
+        ``RuntimeError`` if the subscription has a handler.
         """
         if self._terms.handler is not None:
             raise RuntimeError("the messages of this subscription go to its handler")
         return self._inbox.get()
 
     def take(self, max_messages: int, max_bytes: int) -> list[Message]:
-        """What has come and waits already, without waiting for more.
+        """Return the messages that already wait, without waiting for more.
 
-        At most ``max_messages``, and no more once they have ``max_bytes`` octets, headers included.
-        For who has much to take: :meth:`get` for each costs more. Raises ``RuntimeError`` where a
-        handler gets the messages.
+        Returns at most ``max_messages``, and stops when they reach ``max_bytes`` bytes, headers
+        included. For many messages this costs less than :meth:`get` for each. Raises
+        ``RuntimeError`` if the subscription has a handler.
         """
         if self._terms.handler is not None:
             raise RuntimeError("the messages of this subscription go to its handler")
         return self._inbox.take(max_messages, max_bytes)
 
     def ack_all(self, messages: Iterable[Message]) -> int:
-        """Acknowledge messages of this subscription, without receipts, and say how many.
+        """Acknowledge messages of this subscription without receipts; return their number.
 
-        The others :attr:`~Message.is_settled` already. It is the same as :meth:`Message.ack` for
-        each, and costs less. Raises ``LocalProtocolError`` where a message lacks what ACK has to
-        repeat, and then none is acknowledged.
+        Messages that are settled already (:attr:`~Message.is_settled`) are skipped. The effect is
+        that of :meth:`Message.ack` for each, at a lower cost. Raises ``LocalProtocolError`` if a
+        message lacks a header that ACK must repeat; none is acknowledged then.
         """
         return self._acknowledger.ack_all(messages)
 
@@ -157,7 +157,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message; raises the error that ended the subscription, if one did."""
+        """Return the next message; raises the error that ended the subscription, if one did."""
         try:
             return await self.get()
         except SubscriptionEnded as end:
@@ -168,11 +168,10 @@ class Subscription:
     def unsubscribe(self, headers: dict[str, str] | None = None) -> Deferred[None]:
         """End the subscription; fires when the broker has confirmed it.
 
-        ``headers`` are further ones of UNSUBSCRIBE, which some brokers want for durable
-        subscriptions. Messages that have been handed out can still be settled, as far as the
-        broker allows it; those that wait are dropped, but in the mode ``auto``, where nobody
-        would deliver them again, they are still handed out. Fails with :class:`BrokerError` if
-        the broker refuses.
+        ``headers`` are additional headers of UNSUBSCRIBE, which some brokers require for durable
+        subscriptions. Messages already handed out can still be settled, if the broker allows it.
+        Waiting messages are dropped. In the mode ``auto`` they are still handed out, since the
+        broker would not redeliver them. Fails with :class:`BrokerError` if the broker refuses.
         """
         return self._leave(None, headers or {})
 
@@ -181,7 +180,7 @@ class Subscription:
             return succeed(None)
         self._forget(self)
         self.end(reason)
-        # From 1.1 on the id would do, but CoilMQ wants the destination, too.
+        # From 1.1 on the id would suffice, but CoilMQ also requires the destination.
         names = {"id": self.id, "destination": self.destination}
         frame = Frame("UNSUBSCRIBE", {**names, **headers})
         done = self._outbox.send_now(frame, receipt=self._terms.receipt)
@@ -193,11 +192,11 @@ class Subscription:
             return succeed(None) if self._end.reason is None else fail(self._end.reason)
         return self._endings.wait()
 
-    # What the client calls.
+    # Called by the client.
 
     @property
     def has_ended(self) -> bool:
-        """Whether no more messages will come."""
+        """True if no more messages follow."""
         return self._end is not None
 
     def when_ready(self) -> Deferred[Subscription]:
@@ -218,7 +217,7 @@ class Subscription:
         sent.addCallbacks(self._confirmed, self._refused)
 
     def deliver(self, frame: Frame) -> None:
-        """Take a MESSAGE."""
+        """Queue a MESSAGE."""
         if self._inbox.is_overflowing:
             self._overflow()
             return
@@ -226,12 +225,12 @@ class Subscription:
         self._inbox.put(self._acknowledger.message(frame), size)
 
     def connection_lost(self) -> None:
-        """Drop what waits, unless nobody would deliver it again."""
+        """Drop waiting messages, unless the broker would not redeliver them."""
         if self.ack != "auto":
             self._inbox.clear()
 
     def end(self, reason: Exception | None) -> None:
-        """Take no more messages."""
+        """Accept no more messages."""
         if self._end is not None:
             return
         self._end = SubscriptionEnded(reason)
@@ -244,14 +243,14 @@ class Subscription:
         else:
             self._endings.errback(reason)
 
-    # Inside.
+    # Internal.
 
     def _confirmed(self, _: None) -> None:
         self._is_ready = True
         self._readiness.callback(self)
 
     def _refused(self, failure: Failure) -> None:
-        if isinstance(failure.value, ConnectionGone):  # the next connection is told
+        if isinstance(failure.value, ConnectionGone):  # resent on the next connection
             return
         _log.error("{subscription!r} is refused: {reason}", subscription=self, reason=failure.value)
         self._forget(self)
@@ -263,7 +262,7 @@ class Subscription:
         overflow = QueueOverflow(f"messages come faster than {self!r} is read")
         _log.error("{overflow}", overflow=overflow)
         left = self._leave(overflow, {})
-        left.addErrback(lambda _: None)  # the connection's loss tells of the broker's refusal
+        left.addErrback(lambda _: None)  # a refusal ends the connection, which is reported
 
     async def _handle_all(self, handler: Handler) -> None:
         while True:

@@ -14,23 +14,23 @@ class Subscriptions:
     """The subscriptions of a client."""
 
     def __init__(self, outbox: Outbox, gate: ReadingGate) -> None:
-        """Start with none."""
+        """Start without subscriptions."""
         self._outbox = outbox
         self._gate = gate
         self._by_id: dict[str, Subscription] = {}
         self._last_id = 0
 
     def new_id(self) -> str:
-        """An id that no subscription has."""
+        """Return an unused subscription id."""
         while True:
             self._last_id += 1
             if str(self._last_id) not in self._by_id:
                 return str(self._last_id)
 
     def add(self, terms: Terms) -> Subscription:
-        """Make a subscription, now and on every connection to come.
+        """Add a subscription, on the current connection and all later ones.
 
-        Raises ``ValueError`` where there is one with the same id.
+        Raises ``ValueError`` if the id is in use.
         """
         if terms.id in self._by_id:
             raise ValueError(f"there is a subscription with the id {terms.id!a} already")
@@ -43,24 +43,24 @@ class Subscriptions:
         self._by_id.pop(subscription.id, None)
 
     def announce_all(self) -> None:
-        """Make all subscriptions on a new connection."""
+        """Send SUBSCRIBE for all subscriptions on a new connection."""
         for subscription in list(self._by_id.values()):
             subscription.announce()
 
     def connection_lost(self) -> None:
-        """Let go of messages that the broker has taken back."""
+        """Drop the messages that the broker redelivers."""
         for subscription in self._by_id.values():
             subscription.connection_lost()
 
     def end(self, reason: Exception | None) -> None:
-        """End all of them."""
+        """End all subscriptions."""
         subscriptions = list(self._by_id.values())
         self._by_id.clear()
         for subscription in subscriptions:
             subscription.end(reason)
 
     def deliver(self, frame: Frame) -> bool:
-        """Take a MESSAGE; false if there is no subscription that it is for."""
+        """Pass a MESSAGE to its subscription; return False if there is none."""
         subscription = self._find(frame.headers)
         if subscription is None:
             return False
@@ -71,6 +71,6 @@ class Subscriptions:
         key = headers.get("subscription")
         if key is not None:
             return self._by_id.get(key)
-        # Only 1.0 brokers leave it out; there the destination has to do.
+        # Only 1.0 brokers omit the header; the destination identifies the subscription then.
         destination = headers["destination"]
         return next((s for s in self._by_id.values() if s.destination == destination), None)

@@ -1,4 +1,4 @@
-"""TLS to brokers, on whatever reactor the client has."""
+"""TLS connections to brokers, on any reactor."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _LAST_PORT: Final = 65_535
 def tls_endpoint(
     description: str, reactor: IReactorTime, timeout_s: float
 ) -> IStreamClientEndpoint:
-    """Make the endpoint of a description as Twisted has them: ``tls:HOST:PORT:trustRoots=DIR``.
+    """Return the endpoint of a Twisted description, such as ``tls:HOST:PORT:trustRoots=DIR``.
 
-    It is not Twisted's own, which collects what is written for the next turn of the process's
-    reactor: a client that has another reactor would wait for ever, as that one never runs.
+    Twisted's own endpoint delays writes until the next iteration of the process's global reactor.
+    With another reactor the client would wait for ever, since the global reactor never runs.
 
-    Raises ``ValueError`` for a description that can't be understood, and for certificates that
-    can't be read.
+    Raises ``ValueError`` for a description that cannot be parsed, and for certificates that cannot
+    be read.
     """
     try:
         from twisted.internet.ssl import optionsForClientTLS, trustRootFromCertificates
@@ -62,7 +62,7 @@ def tls_endpoint(
 
 
 def _arguments(description: str) -> dict[str, str]:
-    """The parts of a description by their names; a backslash takes the next character as it is."""
+    """Return the named parts of a description; a backslash escapes the next character."""
     parts = [""]
     for token in re.findall(r"\\.|.", description, re.DOTALL):
         if token == ":":
@@ -82,7 +82,7 @@ def _arguments(description: str) -> dict[str, str]:
 
 
 def _authorities(folder: Path) -> list[Certificate]:
-    """The certificates that are in a directory, in files that end with .pem; others are let be."""
+    """Return the certificates in the ``.pem`` files of a directory; other files are ignored."""
     from OpenSSL.crypto import Error
     from twisted.internet.ssl import Certificate
 
@@ -97,7 +97,7 @@ def _authorities(folder: Path) -> list[Certificate]:
 
 
 def _own(certificate: str | None, key: str | None) -> PrivateCertificate | None:
-    """A client's certificate with its key, which may be in the same file."""
+    """Return a client certificate with its key, which may be in the same file."""
     if certificate is None:
         return None
     from OpenSSL.crypto import Error
@@ -115,7 +115,7 @@ def _own(certificate: str | None, key: str | None) -> PrivateCertificate | None:
 
 @implementer(IStreamClientEndpoint)
 class _TlsEndpoint:
-    """Another endpoint, with TLS over it that goes by a given reactor."""
+    """An endpoint with TLS over another endpoint, on a given reactor."""
 
     def __init__(self, options: Any, plain: HostnameEndpoint, reactor: IReactorTime) -> None:
         self._options = options
@@ -123,7 +123,7 @@ class _TlsEndpoint:
         self._reactor = reactor
 
     def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Connect; the protocol talks to a transport that encrypts what it writes."""
+        """Connect; the protocol writes to a transport that encrypts."""
         from twisted.protocols.tls import TLSMemoryBIOFactory
 
         wrapped = TLSMemoryBIOFactory(self._options, True, factory, clock=self._reactor)

@@ -35,14 +35,14 @@ class Transaction:
             transaction.send("/queue/paid", receipt_of(message))
             transaction.ack(message)
 
-    It lives within one connection. If that is lost before the broker has confirmed COMMIT, it
-    fails with :class:`TransactionLost`, and nothing of it is sent again.
+    A transaction is bound to one connection. If that is lost before the broker confirms COMMIT, it
+    fails with :class:`TransactionLost`, and no frame of it is resent.
     """
 
     def __init__(
         self, name: str, outbox: Outbox, when_connected: Callable[[], Deferred[None]]
     ) -> None:
-        """Do nothing yet; :meth:`Client.transaction` makes it."""
+        """Start idle; :meth:`Client.transaction` creates transactions."""
         #: The ``transaction`` header of its frames.
         self.name: Final = name
         self._outbox = outbox
@@ -54,7 +54,7 @@ class Transaction:
         self._error: Exception | None = None  # why it can't be committed as it is
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Begin the transaction."""
         await self.begin()
         return self
 
@@ -64,14 +64,14 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Commit, or abort if there was an error; that goes on."""
+        """Commit, or abort after an exception, which propagates."""
         if error is None:
             await self.commit()
         else:
             self.abort()
 
     def begin(self) -> Deferred[None]:
-        """Send BEGIN as soon as there is a connection; fails with :class:`ClientClosed`."""
+        """Send BEGIN as soon as the client is connected; fails with :class:`ClientClosed`."""
         if self._phase is not _Phase.NEW:
             raise RuntimeError(f"transaction {self.name} can't begin: it is {self._phase.value}")
         return self._when_connected().addCallback(self._begin)
@@ -79,7 +79,7 @@ class Transaction:
     def _begin(self, _: None) -> Deferred[None] | None:
         try:
             self._outbox.send_here(self._frame("BEGIN"))
-        except ConnectionGone:  # as fast as that
+        except ConnectionGone:  # lost again at once
             return self._when_connected().addCallback(self._begin)
         self._epoch = self._outbox.epoch
         self._phase = _Phase.OPEN
@@ -90,8 +90,8 @@ class Transaction:
     ) -> None:
         """Add a message.
 
-        Raises :class:`BufferFull` where the client's buffer has no room (``await
-        client.drain()`` makes some), and :class:`TransactionLost`.
+        Raises :class:`BufferFull` if the client's buffer is full (``await client.drain()`` waits
+        for room), and :class:`TransactionLost`.
         """
         own = {"destination": destination, "transaction": self.name}
         self._add(Frame("SEND", {**(headers or {}), **own}, body), counted=True)
@@ -99,8 +99,8 @@ class Transaction:
     def ack(self, message: Message) -> None:
         """Add the acknowledgement of a message.
 
-        Raises :class:`StaleAcknowledgement` for a message that came over an earlier connection or
-        is settled, and :class:`TransactionLost`.
+        Raises :class:`StaleAcknowledgement` for a message from an earlier connection or a settled
+        one, and :class:`TransactionLost`.
         """
         self._settle(message, "ACK")
 
@@ -116,10 +116,10 @@ class Transaction:
         self._add(frame)
 
     def commit(self) -> Deferred[None]:
-        """Have it all take effect; fires when the broker has confirmed it.
+        """Commit the transaction; fires when the broker has confirmed it.
 
-        Fails with :class:`BrokerError` if the broker refuses, and with ``LocalProtocolError`` if
-        a frame of it could not be sent; both mean that nothing was done. Fails with, or raises,
+        Fails with :class:`BrokerError` if the broker refuses, and with ``LocalProtocolError`` if a
+        frame could not be sent; in both cases nothing was applied. Fails with, or raises,
         :class:`TransactionLost`.
         """
         self._check()
@@ -131,10 +131,10 @@ class Transaction:
         return self._commit.done.addCallbacks(self._committed, self._not_committed)
 
     def abort(self) -> Deferred[None]:
-        """Drop it all; fires when ABORT has been given to the transport.
+        """Abort the transaction; fires when ABORT has been given to the transport.
 
-        The messages that it was to settle wait for that again. Nothing is to be done where the
-        connection has been lost, or the transaction is over.
+        Its messages can be settled again. Does nothing if the connection is lost or the transaction
+        is over.
         """
         was_open = self._phase is _Phase.OPEN
         self._phase = _Phase.OVER
@@ -147,7 +147,7 @@ class Transaction:
             acknowledger.release(message)
         try:
             aborted = self._outbox.send_here(self._frame("ABORT")).done
-        except ConnectionGone:  # the client is being disconnected, which aborts it
+        except ConnectionGone:  # the disconnect of the client aborts the transaction
             return succeed(None)
         return aborted.addErrback(ignore_gone)
 
@@ -171,7 +171,7 @@ class Transaction:
             raise TransactionLost(outcome_unknown=False, reason=self._outbox.last_loss)
 
     def _add(self, frame: Frame, *, counted: bool = False) -> None:
-        """Send a frame of the transaction, without which it can't be committed."""
+        """Send a frame of the transaction; if it fails, the transaction cannot be committed."""
         self._put(frame, counted=counted).done.addErrback(self._spoiled)
 
     def _put(self, frame: Frame, *, receipt: bool = False, counted: bool = False) -> Entry:
@@ -185,9 +185,9 @@ class Transaction:
         error = failure.value
         if isinstance(error, LocalProtocolError):
             self._error = error
-            if self._commit is not None:  # it stands in line behind
+            if self._commit is not None:  # it is queued behind this frame
                 self._commit.done.cancel()
-        # Else the connection is gone, as COMMIT will tell.
+        # Otherwise the connection is lost, and COMMIT reports that.
 
     def _frame(self, command: str) -> Frame:
         return Frame(command, {"transaction": self.name})

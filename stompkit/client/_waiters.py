@@ -1,4 +1,4 @@
-"""Several who wait for the same thing."""
+"""Deferreds that wait for one event."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _T = TypeVar("_T")
 
 
 class Waiters(Generic[_T]):
-    """Deferreds that fire together, but for those that are cancelled before."""
+    """Deferreds that fire together, except for cancelled ones."""
 
     def __init__(self) -> None:
-        """Start with nobody waiting."""
+        """Start without waiting Deferreds."""
         self._waiting: list[Deferred[_T]] = []
 
     def wait(self) -> Deferred[_T]:
-        """A new one."""
+        """Return a new Deferred."""
         deferred: Deferred[_T] = Deferred(self._forget)
         self._waiting.append(deferred)
         return deferred
 
     def callback(self, value: _T) -> None:
-        """Fire all."""
+        """Fire all Deferreds."""
         for deferred in self._all():
             deferred.callback(value)
 
     def errback(self, error: Exception) -> None:
-        """Fail all."""
+        """Fail all Deferreds."""
         for deferred in self._all():
             deferred.errback(error)
 
     def _all(self) -> Iterator[Deferred[_T]]:
-        """Those who wait now, without any that is cancelled while the others are told."""
+        """Return the waiting Deferreds, without those cancelled while the others fire."""
         waiting, self._waiting = self._waiting, []
         return (deferred for deferred in waiting if not deferred.called)
 

@@ -1,8 +1,8 @@
-"""A connection to a broker for programs that block, as drivers of databases make them.
+"""A connection to a broker for blocking programs, such as database drivers.
 
-:class:`Link` is :class:`stompkit.client.Client` on a reactor of its own, in a thread of its own:
-it fails over, connects again, and sends again what no broker has confirmed. Nothing else in the
-process has to know Twisted, and a program that runs a reactor can use it, too.
+:class:`Link` runs :class:`stompkit.client.Client` on a separate reactor in a separate thread. It
+fails over, reconnects, and resends messages that no broker has confirmed. The rest of the process
+needs no knowledge of Twisted. A program that already runs a reactor can also use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Subscriptions to topics that brokers keep while nobody is connected."""
+"""Durable topic subscriptions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ["durable_subscription"]
 
 
 def durable_subscription(name: str) -> dict[str, str]:
-    """The headers of SUBSCRIBE that make a subscription to a topic durable, in all spellings.
+    """Return the SUBSCRIBE headers of a durable topic subscription, as each broker spells them.
 
-    RabbitMQ's and stompkit's brokers need nothing else. For ActiveMQ and Artemis the connection has
-    to have a ``client-id``, which no other has at the same time::
+    RabbitMQ and stompkit brokers need nothing else. ActiveMQ and Artemis also need a ``client-id``
+    that no other connection uses at the same time::
 
         Link(hosts, connect_headers={"client-id": name})
     """

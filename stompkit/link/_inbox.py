@@ -1,4 +1,4 @@
-"""What comes of a subscription."""
+"""Messages received by a subscription."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ __all__ = ["Delivery", "Inbox"]
 
 
 class Delivery:
-    """A message that has come."""
+    """A message received from the broker."""
 
     __slots__ = ("_inbox", "_message", "body", "headers")
 
     def __init__(self, message: Message, inbox: Inbox) -> None:
-        """Made by :class:`Inbox`."""
+        """Wrap *message*; called by :class:`Inbox`."""
         self._message = message
         self._inbox = inbox
         self.headers: Final[Mapping[str, str]] = message.headers
         self.body: Final = message.body
 
     def __repr__(self) -> str:
-        """Which one it is."""
+        """Return the message as text."""
         return repr(self._message)
 
     @property
     def is_stale(self) -> bool:
-        """Whether it can't be acknowledged, because its connection is lost: it comes again."""
+        """True if the connection is lost: the message cannot be acknowledged and is redelivered."""
         return self._inbox.acknowledges and self._message.is_settled
 
     def ack(self) -> None:
-        """Acknowledge it, which returns at once; where that gets lost it comes again.
+        """Acknowledge the message without waiting; the broker redelivers it if that gets lost.
 
-        In the mode ``client`` all that have come before it are acknowledged, too.
+        In the mode ``client`` this also acknowledges all earlier messages.
         """
         self._inbox.settle([self._message], "ack")
 
     def nack(self) -> None:
-        """Refuse it, which returns at once."""
+        """Refuse the message without waiting."""
         self._inbox.settle([self._message], "nack")
 
 
 class Inbox:
-    """What comes of one subscription, which outlives connections."""
+    """Messages received by one subscription, across reconnections."""
 
     def __init__(
         self,
@@ -69,11 +69,12 @@ class Inbox:
         is_cumulative: Callable[[], bool] = lambda: False,
         on_arrival: Callable[[], object] = lambda: None,
     ) -> None:
-        """Made by :meth:`Link.subscribe`, in the reactor's thread.
+        """Start collecting messages; called by :meth:`Link.subscribe` in the reactor thread.
 
-        ``is_cumulative`` tells whether to acknowledge a message is to acknowledge all before it.
+        ``is_cumulative`` returns true if acknowledging a message also acknowledges all earlier
+        messages.
         """
-        #: Whether deliveries have to be acknowledged.
+        #: True if deliveries must be acknowledged.
         self.acknowledges: Final = subscription.ack != "auto"
         self._is_cumulative = is_cumulative
         self._on_arrival = on_arrival
@@ -88,12 +89,12 @@ class Inbox:
         Deferred.fromCoroutine(self._collect())
 
     async def _collect(self) -> None:
-        """Take messages from the client, not more than are wanted."""
+        """Take messages from the client, up to the limits of the inbox."""
         most_messages, most_bytes = self._most
         try:
             while True:
                 messages = [await self._subscription.get()]
-                # What comes with it is taken together, which costs less.
+                # Messages that arrive together are taken together, which costs less.
                 await self._turn()
                 room = most_messages - len(self._messages), most_bytes - self._bytes
                 messages += self._subscription.take(room[0] - 1, room[1] - len(messages[0].body))
@@ -118,35 +119,35 @@ class Inbox:
             self._on_arrival()
 
     def _turn(self) -> Deferred[None]:
-        """Fires when the reactor has handled what it has read."""
+        """Return a Deferred that fires when the reactor has handled the data already read."""
         turn: Deferred[None] = Deferred()
         self._thread.reactor.callLater(0, turn.callback, None)
         return turn
 
     @property
     def size(self) -> int:
-        """Octets of the messages that wait here; those that wait with the client not counted."""
+        """Size in bytes of the messages in this inbox, without those buffered by the client."""
         return self._bytes
 
     @property
     def count(self) -> int:
-        """How many messages wait here."""
+        """Number of messages in this inbox."""
         return len(self._messages)
 
     def get(self, timeout_s: float | None = None) -> Delivery | None:
-        """The next message; ``None`` where none comes in that many seconds.
+        """Return the next message, or ``None`` if none arrives within ``timeout_s`` seconds.
 
-        Raises :class:`LinkClosed` when the subscription or the link has ended, with the reason as
-        its cause.
+        Raises :class:`LinkClosed` when the subscription or the link has ended; its cause is the
+        reason.
         """
         taken = self.take(1, timeout_s)
         return taken[0] if taken else None
 
     def take(self, most: int, timeout_s: float | None = 0.0) -> list[Delivery]:
-        """What has come, in order and up to so many messages; none where none comes in that time.
+        """Return up to ``most`` received messages in order; an empty list after a timeout.
 
-        It waits for the first one only, ``timeout_s`` seconds at the most, and costs less than
-        :meth:`get` for each. Raises as that does.
+        Waits only for the first message, at most ``timeout_s`` seconds. Taking several messages at
+        once costs less than calling :meth:`get` for each. Raises the same errors as :meth:`get`.
         """
         with self._has_changed:
             if not self._messages:
@@ -170,12 +171,12 @@ class Inbox:
         return [Delivery(message, self) for message in messages]
 
     def settle(self, messages: Sequence[Message], how: Literal["ack", "nack"]) -> None:
-        """Acknowledge (``"ack"``) or refuse (``"nack"``) messages; returns at once."""
+        """Acknowledge (``"ack"``) or refuse (``"nack"``) messages without waiting."""
         if not self.acknowledges:
             return
 
         def settle() -> None:
-            # Whatever is lost with its connection comes again, and is told by its number.
+            # The broker redelivers messages that are lost with their connection.
             if how == "nack":
                 for message in messages:
                     maybeDeferred(message.nack).addErrback(lambda _: None)
@@ -186,15 +187,15 @@ class Inbox:
         self._thread.start(settle)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge many, in the order in which they have come; returns at once."""
+        """Acknowledge several messages in the order of receipt, without waiting."""
         self.settle([delivery._message for delivery in deliveries], "ack")
 
     def leave(self) -> None:
-        """End the subscription, in the reactor's thread, and wait for nothing."""
+        """End the subscription without waiting; called in the reactor thread."""
         self._subscription.unsubscribe().addErrback(lambda _: None)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End the subscription; what has come and was not taken is left to the broker."""
+        """End the subscription; messages received but not taken remain with the broker."""
         try:
             self._thread.call(self._subscription.unsubscribe).result(timeout_s)
         except (ClientClosed, LinkClosed, FutureTimeout):

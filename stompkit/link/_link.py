@@ -30,32 +30,33 @@ from stompkit.link._thread import LinkClosed, ReactorThread, exception_of
 __all__ = ["Link"]
 
 _Given = TypeVar("_Given")
-#: How often a wait looks whether it is to end, in seconds.
+#: Time in seconds between two checks of a wait's stop condition.
 _LOOK_S: Final = 0.1
 _RECONNECT: Final = ReconnectPolicy(max_s=5.0)
-#: How many messages, and octets of them, wait for a broker before :meth:`Link.send` waits, too.
+#: Maximum number and total size in bytes of unconfirmed messages before :meth:`Link.send` blocks.
 _MAX_MESSAGES: Final = 2_000
 _MAX_BYTES: Final = 64 * 1024 * 1024
-#: The client itself is to refuse nothing: a message of any size may go where nothing else waits.
+#: Limit of the client's own buffer: the client never refuses a message. A message of any size is
+#: sent if no other message waits.
 _UNBOUNDED: Final = 2**62
-#: Octets of messages that wait in an inbox.
+#: Maximum size in bytes of the messages in an inbox.
 _INBOX_BYTES: Final = 16 * 1024 * 1024
-#: Octets of messages behind those, before the client reads no more. While an answer is waited for
-#: it has to read on: a subscription ends at 16 times of this, and a thousand frames of 1 MiB may
-#: stand in front of the answer.
+#: Size in bytes of further messages that the client buffers before it stops reading. While it waits
+#: for an answer the client must keep reading. A subscription ends at 16 times this size, and a
+#: thousand frames of 1 MiB may precede the answer.
 _QUEUE_BYTES: Final = 64 * 1024 * 1024
 
 
 class Packet(Protocol):
-    """What goes into one SEND frame beside its destination."""
+    """Content of one SEND frame, without its destination."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers."""
+        """Headers of the frame."""
 
     @property
     def body(self) -> bytes:
-        """Its body."""
+        """Body of the frame."""
 
 
 @dataclass(slots=True)
@@ -70,11 +71,10 @@ class _Sending:
 
 
 class Link:
-    """A connection to a broker, or to the next of several; its methods block, or give futures.
+    """A connection to one of several brokers, with blocking methods and futures.
 
-    It can be used by several threads, but the callbacks of its futures, which are called in a
-    thread of its own, can't wait for it. As a context manager it is closed at the end, after what
-    was sent is confirmed.
+    Several threads can use it. Callbacks of its futures run in the link's own thread and cannot
+    wait for the link. As a context manager it confirms all sent messages before it closes.
     """
 
     def __init__(
@@ -92,18 +92,18 @@ class Link:
         on_connected: Callable[[], object] | None = None,
         on_disconnected: Callable[[Exception], object] | None = None,
     ) -> None:
-        """Begin to connect, which goes on in the background.
+        """Start to connect in the background.
 
         ``hosts``, ``login``, ``passcode``, ``virtual_host``, ``connect_headers`` and ``reconnect``
-        are those of :class:`stompkit.client.Client`. Without ``receipts``, for brokers that have
-        none, a message counts as taken when it is written: it may be lost with its connection.
-        ``max_messages`` and ``max_bytes`` bound what waits for the broker.
+        are those of :class:`stompkit.client.Client`. Without ``receipts``, for brokers that do not
+        support them, a message counts as confirmed when it is written. It may then be lost with its
+        connection. ``max_messages`` and ``max_bytes`` limit the messages that wait for the broker.
 
-        ``on_connected`` is called after each login, when the subscriptions that there are have been
-        sent, and ``on_disconnected`` with the reason whenever such a connection has ended; both in
-        the link's own thread, where they can't wait for the link, and perhaps before the link has
-        been made. What they raise is logged. Raises ``ValueError`` for a host that can't be
-        understood.
+        ``on_connected`` is called after each login, once the existing subscriptions have been sent.
+        ``on_disconnected`` is called with the reason whenever such a connection ends. Both run in
+        the link's own thread, where they cannot wait for the link, and possibly before this
+        constructor returns. Exceptions that they raise are logged. Raises ``ValueError`` for a host
+        that cannot be parsed.
         """
         self._receipts = receipts
         self._most = (max_messages, max_bytes)
@@ -112,7 +112,8 @@ class Link:
         self._line: deque[_Sending] = deque()
         self._is_closed = self._is_stopped = False
         self._closing = threading.Lock()
-        #: Done when the link is closed; fails with why it has given up by itself, if so.
+        #: Future that completes when the link is closed; it fails with the reason if the client
+        #: gives up.
         self.closed: Final[Future[None]] = _promise()
         self._thread = ReactorThread()
         buffers = BufferLimits(
@@ -138,7 +139,7 @@ class Link:
         self._thread.start(self._watch)
 
     def __repr__(self) -> str:
-        """Hosts and state; nothing that is secret."""
+        """Return hosts and state, without secrets."""
         return f"<Link of {self._client!r}>"
 
     def __enter__(self) -> Self:
@@ -146,12 +147,12 @@ class Link:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close it; after an exception without waiting for what was sent."""
+        """Close the link; after an exception, do not wait for unconfirmed messages."""
         self.close(timeout_s=10.0 if kind is None else 0.5)
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection that is logged in."""
+        """True if a connection is logged in."""
         return self._client.is_connected
 
     def wait_connected(self, timeout_s: float | None = None) -> None:
@@ -162,11 +163,11 @@ class Link:
         self._result(self._connected, timeout_s)
 
     def send(self, destination: str, packets: Iterable[Packet]) -> Future[None]:
-        """Send frames, in order with all others; gives what is done when they are all confirmed.
+        """Send frames in order; return a future that completes when all are confirmed.
 
-        Waits while too much waits for the broker. The future fails with what
-        :meth:`stompkit.client.Client.send` fails with. Raises :class:`LinkClosed`, and
-        RuntimeError where a callback of the link's would have to wait.
+        Blocks while the limits on waiting messages are exceeded. The future fails with the errors
+        of :meth:`stompkit.client.Client.send`. Raises :class:`LinkClosed`, and RuntimeError if a
+        callback of the link would have to wait.
         """
         listed = list(packets)
         size = sum(len(packet.body) for packet in listed)
@@ -178,7 +179,7 @@ class Link:
         with self._has_room:
 
             def has_room() -> bool:
-                # What is too large for the bounds goes when nothing else is on its way.
+                # Packets that exceed the limits are sent when no other message is on its way.
                 return not self._messages or (
                     self._messages + len(listed) <= most_messages
                     and self._bytes + size <= most_bytes
@@ -195,7 +196,7 @@ class Link:
             self._line.append(sending)
             is_first = len(self._line) == 1
         if is_first:
-            # One turn of the reactor takes all that has come until then.
+            # One iteration of the reactor sends all packets queued until then.
             self._thread.start(self._send_all)
         return sending.future
 
@@ -213,20 +214,20 @@ class Link:
     ) -> Inbox:
         """Subscribe on this connection and all later ones.
 
-        ``ack`` is STOMP's: true is ``client-individual``, and false ``auto``, for brokers that know
-        no acknowledgements, where what has been received can be lost. In the mode ``client`` an
-        acknowledgement is for all that has come before, too. ``prefetch`` bounds what has come and
-        is not acknowledged, in messages. ``max_bytes`` bounds the octets that wait in the inbox,
-        but for a single message: what the broker sends beyond that is left to the client, which
-        reads no more when it has enough.
+        ``ack`` is the STOMP mode: true means ``client-individual``. False means ``auto``, for
+        brokers without acknowledgements, where received messages can be lost. In the mode
+        ``client`` an acknowledgement also covers all earlier messages. ``prefetch`` is the maximum
+        number of received, unacknowledged messages. ``max_bytes`` is the maximum size in bytes of
+        the messages in the inbox, except for a single larger message. Further messages stay in the
+        client, which stops reading when its buffers are full.
 
-        ``on_arrival`` is called in the link's thread when there is something in an inbox that was
-        empty, and when the subscription has ended: for who waits for several.
+        ``on_arrival`` is called in the link's thread when a message arrives in an empty inbox, and
+        when the subscription ends. It is for callers that wait for several inboxes.
 
-        While no broker answers it waits for ``timeout_s`` seconds, or until ``stop`` gives true,
-        which is called often; then it raises TimeoutError, and nothing is left of the attempt.
-        Raises :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` where the broker
-        refuses.
+        While no broker answers, this waits for ``timeout_s`` seconds, or until ``stop``, which is
+        called often, returns true. It then raises TimeoutError and cancels the attempt. Raises
+        :class:`LinkClosed`, and :class:`stompkit.client.BrokerError` if the broker refuses the
+        subscription.
         """
         begun: list[Deferred[Inbox]] = []
         mode: AckMode = ack if isinstance(ack, str) else "client-individual" if ack else "auto"
@@ -246,7 +247,7 @@ class Link:
                         each,
                         max_messages=prefetch,
                         max_bytes=max_bytes,
-                        # STOMP 1.0 leaves open what ACK in the mode client is for.
+                        # STOMP 1.0 does not say which messages an ACK in the mode client covers.
                         is_cumulative=lambda: mode == "client" and self._client.version != "1.0",
                         on_arrival=on_arrival,
                     )
@@ -267,7 +268,7 @@ class Link:
                     raise
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was sent is confirmed or has failed; raises TimeoutError."""
+        """Wait until every sent message is confirmed or has failed; raises TimeoutError."""
         self._thread.refuse_to_wait()
         with self._has_room:
             if not self._has_room.wait_for(
@@ -276,18 +277,18 @@ class Link:
                 raise TimeoutError(f"{self._messages} messages were not confirmed in time")
 
     def stop(self) -> None:
-        """Have whoever waits for room, now or later, raise :class:`LinkClosed`; from any thread.
+        """Make current and future waits of :meth:`send` raise :class:`LinkClosed`; from any thread.
 
-        What was sent goes on, and so does all that does not have to wait.
+        Messages already sent, and calls that do not wait, continue.
         """
         with self._has_room:
             self._is_stopped = True
             self._has_room.notify_all()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Wait for what was sent, disconnect, and end the thread; the second time nothing."""
+        """Wait for sent messages, disconnect, and end the thread; a second call does nothing."""
         self._thread.refuse_to_wait()
-        # Whoever comes second waits for the end, too.
+        # A concurrent second call also waits for the end.
         with self._closing:
             if not self._thread.is_alive:
                 return
@@ -295,7 +296,7 @@ class Link:
                 self._has_room.wait_for(lambda: self._is_closed or not self._messages, timeout_s)
                 self._is_closed = True
                 self._has_room.notify_all()
-            with suppress(ClientClosed, LinkClosed):  # it had given up before
+            with suppress(ClientClosed, LinkClosed):  # the client had given up before
                 self._thread.call(lambda: self._client.disconnect(timeout_s=timeout_s)).result()
             self._thread.stop()
 
@@ -303,10 +304,10 @@ class Link:
     def _is_over(self) -> bool:
         return self._is_closed or self._is_stopped
 
-    # In the reactor's thread.
+    # In the reactor thread.
 
     def _watch(self) -> None:
-        """Notice when the client gives up."""
+        """Mark the link as closed when the client gives up."""
 
         def closed(result: object) -> None:
             with self._has_room:
@@ -353,14 +354,14 @@ class Link:
         if not sending.future.done():
             sending.future.set_result(None)
 
-    # Inside.
+    # Internal.
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
             raise LinkClosed(f"{self._client!r} is closed") from self._reason()
 
     def _reason(self) -> BaseException | None:
-        """Why the client has given up, if it has before the first connection."""
+        """Return the reason if the client gave up before the first connection."""
         return self._connected.exception() if self._connected.done() else None
 
     def _result(self, future: Future[_Given], timeout_s: float | None) -> _Given:
@@ -374,13 +375,13 @@ class Link:
 
 
 def _unsubscribe(future: Future[Inbox]) -> None:
-    """End a subscription that nobody waits for any more, in the reactor's thread."""
+    """End a subscription that no caller waits for any more; called in the reactor thread."""
     if future.exception() is None:
         future.result().leave()
 
 
 def _promise() -> Future[None]:
-    """A future that nobody else can end: it is not to be cancelled."""
+    """Return a future that callers cannot cancel."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future

@@ -1,4 +1,4 @@
-"""The thread with the reactor that a link has for itself."""
+"""The thread and reactor of a link."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _Given = TypeVar("_Given")
 
 
 class LinkClosed(Exception):
-    """The link is closed: :meth:`Link.close` was called, or the broker refuses the login."""
+    """The link is closed: :meth:`Link.close` was called, or the broker refused the login."""
 
 
 class ReactorThread:
-    """A reactor that nobody else knows, in a thread that ends with the process."""
+    """A private reactor in a daemon thread."""
 
     def __init__(self) -> None:
-        """Run it."""
+        """Start the reactor in a new thread."""
         reactor = PollReactor()  # type: ignore[no-untyped-call]  # Twisted's
         self._reactor: Any = reactor
         self.reactor: Final = cast("IReactorTime", reactor)
@@ -39,20 +39,20 @@ class ReactorThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """True if the thread is running."""
         return self._thread.is_alive()
 
     def refuse_to_wait(self) -> None:
-        """Raise RuntimeError in the thread itself, where a wait would never end."""
+        """Raise RuntimeError if called in the thread itself, where a wait would never end."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a callback of a link's future can't wait for the link")
 
     def start(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have a function called in the thread, and don't wait for it."""
+        """Call *function* in the thread without waiting for it."""
         self._reactor.callFromThread(function, *arguments)
 
     def call(self, function: Callable[[], Deferred[_Given]]) -> Future[_Given]:
-        """Have a function called in the thread; gives what its Deferred will give."""
+        """Call *function* in the thread; return a future with the result of its Deferred."""
         future: Future[_Given] = Future()
         if not self.is_alive:
             future.set_exception(LinkClosed("the link is closed"))

@@ -1,4 +1,4 @@
-"""Brokers and a destination, in one line."""
+"""Broker URLs: brokers and a destination in one string."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ _DEFAULT_PORT: Final = 61613
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerUrl:
-    """Brokers and a destination, in one line."""
+    """Brokers and a destination in one URL."""
 
     hosts: tuple[str, ...]
-    """``host:port`` each; more than one is failover."""
+    """``host:port`` of each broker; several for failover."""
     destination: str = ""
-    """As the broker calls it; empty where the URL names none."""
+    """Name of the destination at the broker; empty if the URL has none."""
     login: str | None = None
     passcode: str | None = field(default=None, repr=False)
     virtual_host: str | None = None
     tls: bool = False
     ca: str = ""
-    """A directory with the certificates of authorities, for TLS."""
+    """Directory of CA certificates, for TLS."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read ``stomp://login:passcode@a:61613,b:61613/topic/x?vhost=/``.
+        """Parse ``stomp://login:passcode@a:61613,b:61613/topic/x?vhost=/``.
 
-        ``stomps`` is STOMP over TLS, with ``?ca=DIRECTORY`` for authorities of one's own. The path
-        is the destination, its slash included; login, passcode and destination are
-        percent-encoded. Raises ``ValueError``, with nothing of the URL that may be a passcode.
+        ``stomps`` is STOMP over TLS; ``?ca=DIRECTORY`` names a directory of CA certificates. The
+        path is the destination, including its slash; login, passcode and destination are
+        percent-encoded. Raises ``ValueError``; the message quotes no part of the URL that may be a
+        passcode.
         """
         scheme, found, rest = url.partition("://")
         if not found or scheme not in ("stomp", "stomps"):
@@ -46,7 +47,7 @@ class BrokerUrl:
         options = dict(parse_qsl(query, keep_blank_values=True))
         unknown = options.keys() - {"vhost", "ca"}
         if unknown:
-            # Nor may the name be quoted: there may have been a question mark in the passcode.
+            # The name is not quoted either: the passcode may contain a question mark.
             raise ValueError(
                 "the URL of a broker has the options vhost and ca, and no others; elsewhere, as in "
                 "a passcode, ? is percent-encoded"
@@ -62,7 +63,7 @@ class BrokerUrl:
         )
 
     def link(self, **settings: Any) -> Link:
-        """Connect; ``settings`` are further ones of :class:`Link`."""
+        """Return a new link; ``settings`` are further arguments of :class:`Link`."""
         return Link(
             self.endpoints(),
             login=self.login,
@@ -72,7 +73,7 @@ class BrokerUrl:
         )
 
     def endpoints(self) -> list[str]:
-        """The hosts as :class:`Link` and :class:`stompkit.client.Client` take them."""
+        """Return the hosts as :class:`Link` and :class:`stompkit.client.Client` accept them."""
         return [self._endpoint(each) for each in self.hosts] if self.tls else [*self.hosts]
 
     def _endpoint(self, host: str) -> str:
@@ -87,7 +88,7 @@ def _host(text: str) -> str:
     if not colon or text.endswith("]"):
         name, port = text, str(_DEFAULT_PORT)
     if not name or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
-        # The text may be half of a passcode that has a slash in it.
+        # The text may be part of a passcode that contains a slash.
         raise ValueError(
             "the URL of a broker has HOST:PORT, and in front of that LOGIN:PASSCODE@, in which "
             "/ ? @ , and % are percent-encoded"

@@ -1,4 +1,4 @@
-"""The client for asyncio programs: it runs on the event loop, and no reactor of Twisted is there.
+"""The client for asyncio programs: it runs on the event loop, without a Twisted reactor.
 
 ::
 
@@ -17,8 +17,8 @@
 
     asyncio.run(main())
 
-It is the client of :mod:`stompkit.client`, with the same guarantees and errors; its methods give
-futures where those give Deferreds. What it logs goes to :mod:`logging`, under ``stompkit.client``.
+It is the client of :mod:`stompkit.client`, with the same guarantees and errors; its methods return
+futures instead of Deferreds. It logs to :mod:`logging`, under ``stompkit.client``.
 """
 
 from stompkit.client.aio._client import Client

@@ -1,4 +1,4 @@
-"""The client for asyncio: that of Twisted on an event loop, with futures."""
+"""The client for asyncio: the Twisted client on an event loop, with futures."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _DEFAULT_BUFFERS = BufferLimits()
 
 
 class Client:
-    """A STOMP client that reconnects to the next of its hosts whenever it has lost the last one.
+    """A STOMP client that connects to the next of its hosts when a connection is lost.
 
-    It guarantees what :class:`stompkit.client.Client` does. Methods that have to wait give a
-    future, and what they do is begun when they are called: messages are sent in the order of the
-    calls, whether or not each is awaited before the next. All are called from the event loop's
-    thread. As an asynchronous context manager the client connects, and disconnects at the end.
+    It has the guarantees of :class:`stompkit.client.Client`. Methods that wait return a future, and
+    start when they are called: messages are sent in the order of the calls, even if none is
+    awaited. Call all methods from the event loop's thread. As an asynchronous context manager the
+    client connects, and disconnects at the end.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class Client:
         on_disconnected: Callable[[Exception], object] | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """Make a client for the event loop that is running; :meth:`connect` connects it.
+        """Create a client for the running event loop; :meth:`connect` connects it.
 
-        ``hosts`` are ``HOST:PORT``, ``stomp://HOST:PORT`` or, for TLS, ``stomps://HOST:PORT``,
-        with ``?ca=DIRECTORY`` for authorities of one's own; ``tls`` is a context for the latter
-        that knows them, and has a certificate of the client's where the broker wants one. The
-        hooks may return an awaitable. The rest is as for :class:`stompkit.client.Client`.
+        ``hosts`` are ``HOST:PORT``, ``stomp://HOST:PORT`` or, for TLS, ``stomps://HOST:PORT``, with
+        ``?ca=DIRECTORY`` for a directory of CA certificates. ``tls`` is a TLS context with these CA
+        certificates, and with a client certificate if the broker requires one. The hooks may return
+        an awaitable. The other arguments are those of :class:`stompkit.client.Client`.
 
-        Raises ``ValueError`` for a host that can't be understood, and ``RuntimeError`` where no
-        event loop is running.
+        Raises ``ValueError`` for a host that cannot be parsed, and ``RuntimeError`` if no event
+        loop is running.
         """
         self._loop = loop = asyncio.get_running_loop()
         log_to_logging()
@@ -98,13 +98,13 @@ class Client:
         )
 
     def __repr__(self) -> str:
-        """Hosts and state; nothing that is secret."""
+        """Return hosts and state, without secrets."""
         return repr(self._client)
 
     # The connection.
 
     async def __aenter__(self) -> Self:
-        """Connect; what :meth:`connect` fails with is raised."""
+        """Connect; raises the errors of :meth:`connect`."""
         await self.connect()
         return self
 
@@ -118,7 +118,7 @@ class Client:
         await self.disconnect()
 
     def connect(self) -> asyncio.Future[None]:
-        """Connect; done when a broker has answered CONNECTED.
+        """Connect; the future completes when a broker has answered CONNECTED.
 
         Fails with :class:`~stompkit.client.LoginRefused`, with
         :class:`~stompkit.client.ConnectFailed` after as many attempts as the policy allows, and
@@ -127,29 +127,29 @@ class Client:
         return future_of(self._client.connect(), self._loop)
 
     def disconnect(self, *, timeout_s: float = 10.0) -> asyncio.Future[None]:
-        """Send what waits, then DISCONNECT; done when the connection is closed.
+        """Send all waiting frames, then DISCONNECT; completes when the connection is closed.
 
-        It is cut after ``timeout_s`` seconds if the broker takes longer.
+        The connection is cut after ``timeout_s`` seconds if the broker takes longer.
         """
         return future_of(self._client.disconnect(timeout_s=timeout_s), self._loop)
 
     def when_closed(self) -> asyncio.Future[None]:
-        """Return what is done when the client is closed, or fails when it gives up."""
+        """Return a future that completes when the client is closed, or fails when it gives up."""
         return future_of(self._client.when_closed(), self._loop)
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection that is logged in."""
+        """True if a connection is logged in."""
         return self._client.is_connected
 
     @property
     def version(self) -> Version:
-        """The version of STOMP on the connection, or on the last one; 1.2 before the first."""
+        """STOMP version of the current or last connection; 1.2 before the first."""
         return self._client.version
 
     @property
     def connected_headers(self) -> dict[str, str]:
-        """The headers of CONNECTED on the connection, or on the last one."""
+        """Headers of CONNECTED on the current or last connection."""
         return self._client.connected_headers
 
     # Sending.
@@ -164,10 +164,10 @@ class Client:
         transaction: Transaction | None = None,
         wait: bool = False,
     ) -> asyncio.Future[None]:
-        """Send a message; with ``receipt``, done when a broker has confirmed it.
+        """Send a message; with ``receipt``, the future completes when a broker has confirmed it.
 
-        Fails with and raises what :meth:`stompkit.client.Client.send` does. To cancel the future
-        takes the message back, or if it is on its way keeps it from being sent again.
+        Fails with and raises the errors of :meth:`stompkit.client.Client.send`. Cancelling the
+        future withdraws the message; a message already written is not resent.
         """
         within = None if transaction is None else transaction._transaction
         sent = self._client.send(
@@ -176,14 +176,14 @@ class Client:
         return future_of(sent, self._loop)
 
     def drain(self) -> asyncio.Future[None]:
-        """Return what is done when the buffer is at most half full.
+        """Return a future that completes when the buffer is at most half full.
 
-        Wait for it now and then where much is sent without waiting for each receipt.
+        Wait for it from time to time if you send many messages without waiting for each receipt.
         """
         return future_of(self._client.drain(), self._loop)
 
     def transaction(self) -> Transaction:
-        """Make a transaction, for ``async with``; see :class:`Transaction`."""
+        """Create a transaction, for ``async with``; see :class:`Transaction`."""
         return Transaction(self._client.transaction(), self._loop)
 
     # Receiving.
@@ -202,9 +202,9 @@ class Client:
     ) -> asyncio.Future[Subscription]:
         """Subscribe to a destination, on this connection and all later ones.
 
-        Done when the broker has confirmed it. Each message is given to ``handler``, which may
-        return an awaitable, and is acknowledged when that has succeeded; without a handler,
-        iterate over the subscription, and acknowledge the messages. See
+        Completes when the broker has confirmed it. Each message is passed to ``handler``, which may
+        return an awaitable, and is acknowledged when that has succeeded. Without a handler, iterate
+        over the subscription, and acknowledge the messages. See
         :meth:`stompkit.client.Client.subscribe`.
         """
         made = self._client.subscribe(
@@ -237,8 +237,8 @@ class Client:
     ) -> asyncio.Future[Message]:
         """Send a message that asks for a reply, and return the reply.
 
-        Fails with ``TimeoutError`` after ``timeout_s`` seconds, and with and by what
-        :meth:`stompkit.client.Client.request` does.
+        Fails with ``TimeoutError`` after ``timeout_s`` seconds, and with the errors of
+        :meth:`stompkit.client.Client.request`.
         """
         coming = self._client.request(destination, body, headers, timeout_s=timeout_s)
         return future_of(coming.addCallback(Message, self._loop), self._loop)
@@ -251,9 +251,9 @@ class Client:
         *,
         receipt: bool = True,
     ) -> asyncio.Future[None]:
-        """Send a reply to where a message wants it, with its ``correlation-id``; as :meth:`send`.
+        """Send a reply to a message's ``reply-to``, with its ``correlation-id``; see :meth:`send`.
 
-        Raises ``ValueError`` where the message has no ``reply-to``.
+        Raises ``ValueError`` if the message has no ``reply-to``.
         """
         sent = self._client.reply(message._message, body, headers, receipt=receipt)
         return future_of(sent, self._loop)

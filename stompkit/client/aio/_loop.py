@@ -1,4 +1,4 @@
-"""What the client needs of a reactor, on an event loop: time, connections, and a log."""
+"""The reactor interfaces of the client on an event loop: time, connections, and a log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["Endpoint", "LoopClock", "context_of", "future_of", "log_to_logging"]
 
 _T = TypeVar("_T")
 
-#: Seconds until the next address of a name is tried beside the first (RFC 8305, 5).
+#: Delay in seconds until the next address of a name is tried in parallel (RFC 8305, 5).
 _NEXT_ADDRESS_S: Final = 0.25
 _LOGGED: Final = "stompkit.client"
 _KEEP_ALIVE: Final = (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -43,7 +43,7 @@ _KEEP_ALIVE: Final = (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 @implementer(IDelayedCall)
 class _DelayedCall:
-    """A call that an event loop makes later."""
+    """A call scheduled on an event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, delay_s: float, call: Callable[[], object]
@@ -58,66 +58,66 @@ class _DelayedCall:
         self._call()
 
     def getTime(self) -> float:
-        """When it is made, by the clock of the loop."""
+        """Return the time of the call, by the clock of the loop."""
         return self._handle.when()
 
     def cancel(self) -> None:
-        """Do not make it."""
+        """Cancel the call."""
         self._is_active = False
         self._handle.cancel()
 
     def active(self) -> bool:
-        """Whether it is still to be made."""
+        """Return True if the call is still scheduled."""
         return self._is_active
 
     def delay(self, secondsLater: float) -> None:
-        """Make it later than it was to be."""
+        """Postpone the call."""
         self.reset(self._handle.when() + secondsLater - self._loop.time())
 
     def reset(self, secondsFromNow: float) -> None:
-        """Make it at another time."""
+        """Reschedule the call."""
         self._handle.cancel()
         self._handle = self._loop.call_later(secondsFromNow, self._fire)
 
 
 @implementer(IReactorTime)
 class LoopClock:
-    """The time of an event loop."""
+    """A clock based on an event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Go by a loop."""
+        """Use the time of *loop*."""
         self._loop = loop
 
     def seconds(self) -> float:
-        """What time it is, in seconds since some moment."""
+        """Return the monotonic time in seconds."""
         return self._loop.time()
 
     def callLater(
         self, delay: float, callable: Callable[..., object], *arguments: object, **named: object
     ) -> IDelayedCall:
-        """Make a call after so many seconds."""
+        """Schedule a call after *delay* seconds."""
         made = _DelayedCall(self._loop, delay, lambda: callable(*arguments, **named))
         return cast("IDelayedCall", made)
 
     def getDelayedCalls(self) -> list[IDelayedCall]:
-        """Nobody asks for them."""
+        """Raise NotImplementedError; the client does not need the list."""
         raise NotImplementedError
 
 
 @implementer(IStreamClientEndpoint)
 class Endpoint:
-    """Where a broker is, reached over the event loop."""
+    """Endpoint of a broker on an event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, place: Place, context: ssl.SSLContext | None
     ) -> None:
-        """Connect to nothing yet; *context* is that of TLS, if it is to be used."""
+        """Start unconnected; *context* is the TLS context, or None without TLS."""
         self._loop = loop
         self._place = place
         self._context = context
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Connect; to cancel the Deferred gives up a connection that is not there yet."""
+        """Connect; cancelling the Deferred abandons a connection in progress."""
         return Deferred.fromFuture(self._loop.create_task(self._connect(protocolFactory)))
 
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
@@ -132,7 +132,7 @@ class Endpoint:
 
 
 class _Stream(asyncio.Protocol):
-    """Between a protocol of Twisted's and a transport of asyncio's, as the transport of the one."""
+    """Adapter between a Twisted protocol and an asyncio transport."""
 
     def __init__(self, factory: IProtocolFactory) -> None:
         protocol = factory.buildProtocol(None)  # type: ignore[arg-type]  # it looks at no address
@@ -140,7 +140,7 @@ class _Stream(asyncio.Protocol):
         self.protocol: Final[IProtocol] = protocol
         self._producer: IPushProducer | None = None
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -163,7 +163,7 @@ class _Stream(asyncio.Protocol):
         if self._producer is not None:
             self._producer.resumeProducing()
 
-    # What the protocol calls.
+    # Called by the protocol.
 
     def write(self, data: bytes) -> None:
         self._transport.write(data)
@@ -191,10 +191,10 @@ class _Stream(asyncio.Protocol):
 
 
 def context_of(authorities: str) -> ssl.SSLContext:
-    """Return how servers are known: by authorities in a directory, or by those of the system.
+    """Return a TLS context that trusts the CAs in a directory, or those of the system.
 
-    They are in files of the directory that end with ``.pem``; other files are let be. Raises
-    ``ValueError`` where there is none, and for a directory that can't be read.
+    CA certificates are in files of the directory that end with ``.pem``; other files are ignored.
+    Raises ``ValueError`` if there is none, and for a directory that cannot be read.
     """
     if not authorities:
         return ssl.create_default_context()
@@ -220,9 +220,9 @@ def _load(context: ssl.SSLContext, path: Path) -> None:
 
 
 class _Future(asyncio.Future[_T]):
-    """What a Deferred gives, which is cancelled at once with it.
+    """A future of a Deferred, which is cancelled immediately with it.
 
-    ``Deferred.asFuture`` cancels it a moment later: what came in between would be lost.
+    ``Deferred.asFuture`` cancels the Deferred a moment later; a result in between would be lost.
     """
 
     def __init__(self, deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> None:
@@ -246,7 +246,7 @@ class _Future(asyncio.Future[_T]):
 
 
 def future_of(deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[_T]:
-    """Return what is done when a Deferred has fired; to cancel it cancels the Deferred."""
+    """Return a future for a Deferred; cancelling the future cancels the Deferred."""
     future = _Future(deferred, loop)
     deferred.addCallbacks(future.succeed, future.fail)
     return future
@@ -254,7 +254,7 @@ def future_of(deferred: Deferred[_T], loop: asyncio.AbstractEventLoop) -> asynci
 
 @cache
 def log_to_logging() -> None:
-    """Have what the client says in its log, and nothing else of Twisted's, go to ``logging``."""
+    """Forward the log of the client, and nothing else from Twisted, to ``logging``."""
     to_logging = STDLibLogObserver(name=_LOGGED)
 
     @implementer(ILogObserver)

@@ -1,4 +1,4 @@
-"""Subscriptions of the client for asyncio, and the messages that they get."""
+"""Subscriptions of the asyncio client, and their messages."""
 
 from __future__ import annotations
 
@@ -18,130 +18,130 @@ __all__ = ["Handler", "Message", "Subscription", "when_awaited"]
 
 
 class Message:
-    """A message from the broker, as :class:`stompkit.client.Message` is."""
+    """A message from the broker, like :class:`stompkit.client.Message`."""
 
     __slots__ = ("_loop", "_message")
 
     def __init__(self, message: _messages.Message, loop: asyncio.AbstractEventLoop) -> None:
-        """Stand for a message; the client does it."""
+        """Wrap a message; called by the client."""
         self._message = message
         self._loop = loop
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the MESSAGE frame."""
+        """Headers of the MESSAGE frame."""
         return self._message.headers
 
     @property
     def body(self) -> bytes:
-        """Its body."""
+        """Body of the MESSAGE frame."""
         return self._message.body
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
+        """Body decoded as UTF-8; raises UnicodeDecodeError for other content."""
         return self._message.text
 
     @property
     def destination(self) -> str:
-        """The destination that it was sent to, as the broker names it."""
+        """Destination of the message, as the broker names it."""
         return self._message.destination
 
     @property
     def id(self) -> str:
-        """The broker's ``message-id``."""
+        """The ``message-id`` header."""
         return self._message.id
 
     @property
     def redelivered(self) -> bool:
-        """Whether the broker says that it has delivered the message before."""
+        """True if the broker has marked the message as delivered before."""
         return self._message.redelivered
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing left to settle by :meth:`ack` or :meth:`nack`."""
+        """True if :meth:`ack` and :meth:`nack` would have no effect."""
         return self._message.is_settled
 
     def ack(self, *, receipt: bool = False) -> asyncio.Future[bool]:
-        """Tell the broker that the message has been consumed.
+        """Acknowledge the message.
 
-        Done with true when ACK has been given to the transport, or with ``receipt`` when the
-        broker has confirmed it; with false where the message is settled, or where the connection
-        is lost before the receipt. Fails with :class:`~stompkit.client.BrokerError` if the broker
-        refuses it.
+        Completes with true when ACK has been given to the transport, or with ``receipt`` when the
+        broker has confirmed it. Completes with false if the message is settled, or if the
+        connection is lost before the receipt. Fails with :class:`~stompkit.client.BrokerError` if
+        the broker refuses it.
         """
         return future_of(self._message.ack(receipt=receipt), self._loop)
 
     def nack(
         self, *, receipt: bool = False, headers: Mapping[str, str] | None = None
     ) -> asyncio.Future[bool]:
-        """Tell the broker that the message could not be consumed; done as :meth:`ack` is.
+        """Reject the message; completes as :meth:`ack` does.
 
         Fails with ``LocalProtocolError`` on STOMP 1.0, which has no NACK.
         """
         return future_of(self._message.nack(receipt=receipt, headers=headers), self._loop)
 
     def __repr__(self) -> str:
-        """Say which one it is."""
+        """Return the id, destination and size of the message."""
         return repr(self._message)
 
 
-#: What a message is given to; an awaitable is waited for.
+#: Function that handles a message; an awaitable that it returns is awaited.
 Handler = Callable[[Message], Awaitable[Any] | None]
 
 
 class Subscription:
-    """A subscription; :meth:`Client.subscribe` makes it.
+    """A subscription; :meth:`Client.subscribe` creates it.
 
-    Without a handler it is an asynchronous iterator of its messages, and :meth:`get` gives the
-    next one. It is made again with the same ``id`` on every connection.
+    Without a handler it is an asynchronous iterator of its messages, and :meth:`get` returns the
+    next one. It is restored with the same ``id`` on every connection.
     """
 
     def __init__(
         self, subscription: _subscription.Subscription, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Stand for a subscription; the client does it."""
+        """Wrap a subscription; called by the client."""
         self._subscription = subscription
         self._loop = loop
 
     def __repr__(self) -> str:
-        """Say which one it is."""
+        """Return the id and destination."""
         return repr(self._subscription)
 
     @property
     def id(self) -> str:
-        """What tells it from the other subscriptions of its connection."""
+        """Id of the subscription, unique within its connection."""
         return self._subscription.id
 
     @property
     def destination(self) -> str:
-        """What it is a subscription to."""
+        """Destination of the subscription."""
         return self._subscription.destination
 
     @property
     def ack(self) -> AckMode:
-        """How its messages are acknowledged."""
+        """Acknowledgement mode of the subscription."""
         return self._subscription.ack
 
     async def get(self) -> Message:
         """Return the next message.
 
-        Raises :class:`~stompkit.client.SubscriptionEnded` when there will be none, and
-        ``RuntimeError`` where a handler gets the messages. Who is cancelled takes none.
+        Raises :class:`~stompkit.client.SubscriptionEnded` when the subscription has ended, and
+        ``RuntimeError`` if it has a handler. A cancelled call takes no message.
         """
         while True:
-            # Nothing is taken before this goes on: a message that was would be lost by a cancel.
+            # No message is taken before this task resumes: a cancel would lose it.
             if taken := self._subscription.take(1, 1):
                 return Message(taken[0], self._loop)
             await future_of(self._subscription.when_filled(), self._loop)
 
     def take(self, max_messages: int, max_bytes: int) -> list[Message]:
-        """Return what waits already; see :meth:`stompkit.client.Subscription.take`."""
+        """Return the waiting messages; see :meth:`stompkit.client.Subscription.take`."""
         found = self._subscription.take(max_messages, max_bytes)
         return [Message(each, self._loop) for each in found]
 
     def ack_all(self, messages: Iterable[Message]) -> int:
-        """Acknowledge messages of this subscription, without receipts, and say how many."""
+        """Acknowledge messages of this subscription without receipts; return their number."""
         return self._subscription.ack_all([each._message for each in messages])
 
     def __aiter__(self) -> Self:
@@ -158,19 +158,19 @@ class Subscription:
             raise StopAsyncIteration from None
 
     def unsubscribe(self, headers: dict[str, str] | None = None) -> asyncio.Future[None]:
-        """End the subscription; done when the broker has confirmed it.
+        """End the subscription; completes when the broker has confirmed it.
 
         See :meth:`stompkit.client.Subscription.unsubscribe`.
         """
         return future_of(self._subscription.unsubscribe(headers), self._loop)
 
     def when_ended(self) -> asyncio.Future[None]:
-        """Return what is done when the subscription has ended, or fails with why it did."""
+        """Return a future that completes when the subscription ends, or fails with its error."""
         return future_of(self._subscription.when_ended(), self._loop)
 
 
 def when_awaited(outcome: object) -> Deferred[Any] | None:
-    """Return what fires when an outcome has been awaited, and None where there is nothing to."""
+    """Return a Deferred that fires when *outcome* has been awaited; None if it is not awaitable."""
     if not isawaitable(outcome):
         return None
     return Deferred.fromFuture(asyncio.ensure_future(_awaited(outcome)))
@@ -180,5 +180,5 @@ async def _awaited(outcome: Awaitable[Any]) -> Any:
     try:
         return await outcome
     except asyncio.CancelledError:
-        # That ends no more than what it was: the client goes on, as after any other error.
+        # Only the handler is cancelled; the client continues, as after any other error.
         raise CancelledError("it was cancelled") from None

@@ -1,4 +1,4 @@
-"""Transactions of the client for asyncio."""
+"""Transactions of the asyncio client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Transaction:
     def __init__(
         self, transaction: _transactions.Transaction, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Do nothing yet; :meth:`Client.transaction` makes it."""
+        """Start idle; :meth:`Client.transaction` creates transactions."""
         self._transaction = transaction
         self._loop = loop
 
@@ -34,7 +34,7 @@ class Transaction:
         return self._transaction.name
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Begin the transaction."""
         await self.begin()
         return self
 
@@ -44,14 +44,14 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Commit, or abort if there was an error; that goes on."""
+        """Commit, or abort after an exception, which propagates."""
         if error is None:
             await self.commit()
         else:
             self.abort()
 
     def begin(self) -> asyncio.Future[None]:
-        """Send BEGIN as soon as there is a connection."""
+        """Send BEGIN as soon as the client is connected."""
         return future_of(self._transaction.begin(), self._loop)
 
     def send(
@@ -76,12 +76,12 @@ class Transaction:
         self._transaction.nack(message._message)
 
     def commit(self) -> asyncio.Future[None]:
-        """Have it all take effect; done when the broker has confirmed it.
+        """Commit the transaction; completes when the broker has confirmed it.
 
-        Fails with, or raises, what :meth:`stompkit.client.Transaction.commit` does.
+        Fails with, or raises, the errors of :meth:`stompkit.client.Transaction.commit`.
         """
         return future_of(self._transaction.commit(), self._loop)
 
     def abort(self) -> asyncio.Future[None]:
-        """Drop it all; done when ABORT has been given to the transport."""
+        """Abort the transaction; completes when ABORT has been given to the transport."""
         return future_of(self._transaction.abort(), self._loop)

@@ -1,6 +1,6 @@
-"""Store and forward between brokers: what one site's destinations get goes to another site.
+"""Store-and-forward between brokers: forward the messages of one site's destinations to another.
 
-:class:`Bridge` runs the routes of :class:`BridgeSettings`; ``docs/bridge.rst`` says what it
+:class:`Bridge` runs the routes of :class:`BridgeSettings`; ``docs/bridge.rst`` describes its
 guarantees, and ``stompkit bridge`` is the command.
 """
 

@@ -39,10 +39,10 @@ class Bridge:
         random: Callable[[], float] = random_module.random,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Connect to nothing yet.
+        """Prepare the routes; nothing is connected yet.
 
-        ``retry`` says when brokers are tried again that refuse a login or a subscription. ``now``
-        gives seconds since 1970. The others are for tests.
+        ``retry`` is the back-off after a broker refuses a login or a subscription. ``now`` returns
+        seconds since 1970. The other arguments are for tests.
         """
         if clock is None:
             from twisted.internet import reactor as running
@@ -67,15 +67,15 @@ class Bridge:
         ]
 
     def start(self) -> Deferred[None]:
-        """Begin; fires when all routes have ended, each because it was told to or has stopped."""
+        """Start all routes; fires when every route has ended or stopped."""
         return _all(route.start() for route in self._routes)
 
     def stop(self, timeout_s: float = 10.0) -> Deferred[None]:
-        """End; fires when what was under way is confirmed, or after about ``timeout_s``."""
+        """Stop; fires when all messages are confirmed, or after about ``timeout_s`` seconds."""
         return _all(Deferred.fromCoroutine(route.stop(timeout_s)) for route in self._routes)
 
     def status(self) -> BridgeStatus:
-        """How it is doing."""
+        """Return the current status of all routes."""
         for route in self._routes:
             route.refresh()
         return BridgeStatus(
@@ -88,7 +88,7 @@ class Bridge:
 
 
 def client_of(site: Site, **settings: Any) -> Client:
-    """A client of a site."""
+    """Return a client of a site."""
     url = site.url
     return Client(
         url.endpoints(),

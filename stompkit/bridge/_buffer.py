@@ -1,4 +1,4 @@
-"""The buffer of a route: a spool, which is filled by the source and emptied to the destination."""
+"""The buffer of a route: a spool that the source fills and the destination empties."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Buffer", "InThread"]
 
 _READER: Final = "bridge"
 _SEGMENT_BYTES: Final = 8 << 20
-#: After how many confirmed messages it is looked what of the disk can be freed.
+#: Number of confirmed messages after which disk space is reclaimed.
 _RETAIN_EVERY: Final = 10_000
 
 _T = TypeVar("_T")
 
 
 class InThread:
-    """What runs functions that block, one after the other."""
+    """Runs blocking functions one after the other."""
 
     def __init__(self, run: Callable[[Callable[[], object]], Deferred[object]]) -> None:
         """Take a function such as Twisted's ``deferToThread``."""
@@ -31,7 +31,7 @@ class InThread:
         self._last: Deferred[None] | None = None
 
     async def __call__(self, work: Callable[[], _T]) -> _T:
-        """Run it when all that came before has run; gives and raises what it does."""
+        """Run *work* after all earlier calls; return its result or raise its exception."""
         before, mine = self._last, Deferred[None]()
         self._last = mine
         if before is not None:
@@ -47,13 +47,13 @@ class InThread:
 
 
 class Buffer:
-    """Messages on disk, and up to which of them the destination has confirmed all.
+    """Messages on disk, and the position up to which the destination has confirmed them.
 
     The methods block; call one at a time, in any thread. They raise OSError and SpoolProblem.
     """
 
     def __init__(self, folder: Path, remembered: int) -> None:
-        """Open or make it; ``remembered`` messages are known again when they come once more."""
+        """Open or create the buffer; the last ``remembered`` messages detect duplicates."""
         self._writer = SpoolWriter(
             folder, partitions=1, segment_bytes=_SEGMENT_BYTES, remembered=remembered
         )
@@ -64,24 +64,24 @@ class Buffer:
 
     @property
     def head(self) -> int:
-        """The ordinal after the last message."""
+        """Ordinal after the last message."""
         return self._writer.head[0]
 
     def append(self, records: Sequence[Record]) -> int:
-        """Keep messages, synced; gives how many were new."""
+        """Append messages and sync them to disk; return the number of new messages."""
         return self._writer.append(records)
 
     def read(self, start: int, end: int) -> list[Record]:
-        """Messages by their ordinals."""
+        """Return the messages with ordinals from *start* to *end*, exclusive."""
         return [each for some in self._reader.blocks(0, start, end) for each in some.records()]
 
     def confirm(self, position: int) -> None:
-        """Note that the destination has all before a position."""
+        """Record that the destination has confirmed all messages before *position*."""
         progress(self._folder, _READER, (position,))
         self.position = position
         if position - self._retained >= _RETAIN_EVERY:
             self._retained = position
-            # The destination has all of it: nobody reads it here again.
+            # The destination has confirmed these messages, so no reader needs them.
             retain(self._writer, max_age_s=0.0, whole_changesets=False)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How brokers differ in what a bridge says to them."""
+"""Broker dialects: differences between brokers that affect a bridge."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ __all__ = ["DIALECTS", "Dialect", "dialect_of"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
-    """What a bridge has to know of a kind of broker."""
+    """Properties of one kind of broker that a bridge depends on."""
 
     name: str
     durable: bool = True
-    """Whether a topic can keep what comes while nobody is connected."""
+    """True if a topic can keep messages for a disconnected durable subscriber."""
     rest: str = ">"
     """The wildcard for all further levels of a name."""
     queue_patterns: bool = True
-    """Whether a subscription can be to several queues."""
+    """True if a subscription can match several queues."""
     selectors: bool = True
     expires: bool = True
-    """Whether it takes ``expires``, a time; else ``expiration``, milliseconds from now on."""
+    """True if the broker reads ``expires`` (a time), False for ``expiration`` (a duration in ms)."""
     stripped: frozenset[str] = frozenset()
-    """Headers that it adds of its own to messages."""
+    """Headers that the broker itself adds to messages."""
 
 
-#: All that can be named in settings.
+#: All dialects that settings can name.
 DIALECTS: Final[Mapping[str, Dialect]] = {
     each.name: each
     for each in (
@@ -46,7 +46,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     )
 }
 
-#: How the header ``server`` of CONNECTED begins, in small letters.
+#: Prefixes of the CONNECTED header ``server``, in lower case.
 _SERVERS: Final = (
     ("stompkit", "stompkit"),
     ("apache-activemq-artemis", "artemis"),
@@ -57,7 +57,7 @@ _SERVERS: Final = (
 
 
 def dialect_of(named: str, connected: Mapping[str, str]) -> Dialect:
-    """The dialect that settings name, or with ``auto`` that of who has answered CONNECT."""
+    """Return the dialect of that name; ``auto`` detects it from the CONNECTED headers."""
     if named != "auto":
         return DIALECTS[named]
     server = connected.get("server", "").lower()

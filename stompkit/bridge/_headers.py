@@ -1,4 +1,4 @@
-"""The headers of a message that is forwarded: what is kept, taken away and added."""
+"""The headers of a forwarded message: which are kept, removed and added."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from stompkit.bridge._dialects import Dialect
 
 __all__ = ["HOPS", "ID", "for_sink", "forwarded", "hops_of", "identity"]
 
-#: The sites that a message has passed, the first one first, with commas between them.
+#: Sites that a message has passed, oldest first, separated by commas.
 HOPS: Final = "stompkit-hops"
-#: What tells a message from all others of all sites: the same for every copy of it.
+#: Unique id of a message across all sites; every copy of the message has the same id.
 ID: Final = "stompkit-bridge-id"
-#: By what a producer names what it has sent, so that copies of it can be told.
+#: Header with the producer's own id of a message, used to detect duplicates.
 _EVENT_ID: Final = "event-id"
 _LONGEST_ID: Final = 200
 _LAST_PRIORITY: Final = 9
 
-#: What belongs to a frame, a delivery or a connection, and not to the message.
+#: Headers that describe a frame, a delivery or a connection, not the message itself.
 _OF_THE_DELIVERY: Final = frozenset(
     {
         "ack",
@@ -42,9 +42,9 @@ _OF_THE_DELIVERY: Final = frozenset(
 
 
 def identity(headers: Mapping[str, str], site: str) -> str:
-    """The bridge-wide id of a message from a site; empty where it has nothing to tell it by.
+    """Return the bridge-wide id of a message from a site, or "" if it has no id.
 
-    It is the one that an earlier bridge has given it; or else the site, and the producer's
+    It is the id that an earlier bridge has set; otherwise the site, and the producer's
     ``event-id`` or the broker's ``message-id``.
     """
     if headers.get(ID):
@@ -56,17 +56,17 @@ def identity(headers: Mapping[str, str], site: str) -> str:
 
 
 def hops_of(headers: Mapping[str, str]) -> list[str]:
-    """The sites that a message says it has passed."""
+    """Return the sites that a message has passed."""
     return [hop for each in headers.get(HOPS, "").split(",") if (hop := each.strip())]
 
 
 def forwarded(
     headers: Mapping[str, str], site: str, dialect: Dialect, now_s: float, *, persistent: bool
 ) -> dict[str, str]:
-    """What of the headers of a message from a site goes on, with its id and hops.
+    """Return the headers to forward for a message from a site, with its id and hops.
 
-    When it expires is in ``expires``, in milliseconds since 1970. ``persistent`` has it kept on
-    disk where it does not say whether it is to be.
+    The expiry time is in ``expires``, in milliseconds since 1970. ``persistent`` makes the message
+    persistent if it has no ``persistent`` header.
     """
     left = _OF_THE_DELIVERY | dialect.stripped
     found = {name: value for name, value in headers.items() if name not in left}
@@ -85,7 +85,7 @@ def forwarded(
 
 
 def for_sink(headers: Mapping[str, str], dialect: Dialect, now_s: float) -> dict[str, str]:
-    """The headers as the broker takes them that the message goes to."""
+    """Return the headers in the form that the destination's broker reads."""
     found = dict(headers)
     if not dialect.expires and "expires" in found:
         left_ms = int(found.pop("expires")) - round(now_s * 1000)
@@ -94,7 +94,7 @@ def for_sink(headers: Mapping[str, str], dialect: Dialect, now_s: float) -> dict
 
 
 def _expires_ms(headers: Mapping[str, str], now_s: float) -> int:
-    """When a message expires; 0 for never."""
+    """Return the expiry time of a message in milliseconds since 1970; 0 means never."""
     at, within = (_number(headers.get(name, "")) for name in ("expires", "expiration"))
     return at or (round(now_s * 1000) + within if within else 0)
 

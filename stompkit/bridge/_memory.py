@@ -1,4 +1,4 @@
-"""What was forwarded lately."""
+"""Recently forwarded messages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ __all__ = ["Memory"]
 
 
 class Memory:
-    """The ids of the last messages that a destination has confirmed."""
+    """Ids of the last messages that a destination has confirmed."""
 
     def __init__(self, most: int) -> None:
-        """Remember so many."""
+        """Start empty; keep at most *most* ids."""
         self._most = most
         self._ids: OrderedDict[str, None] = OrderedDict()
 
     def add(self, name: str) -> None:
-        """Remember an id, and forget the oldest where there are too many."""
+        """Add an id; evict the oldest id if the limit is exceeded."""
         if name:
             self._ids[name] = None
             if len(self._ids) > self._most:
                 self._ids.popitem(last=False)
 
     def __contains__(self, name: str) -> bool:
-        """Whether an id is among them."""
+        """Return True if the id is known."""
         return name in self._ids

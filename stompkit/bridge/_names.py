@@ -1,4 +1,4 @@
-"""Names of destinations: from how a site spells them to how another one does."""
+"""Names of destinations: translation between the spellings of sites."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 __all__ = ["FIELDS", "canonical", "is_pattern", "is_queue", "named", "spelled", "template_mistake"]
 
-#: What a template for names can have.
+#: Fields that a name template can contain.
 FIELDS: Final = ("destination", "kind", "name", "site")
 _QUEUE: Final = "/queue/"
 
 
 def spelled(name: str, prefixes: Mapping[str, str]) -> str:
-    """A name as a site has it: with the site's prefix in place of the usual one."""
+    """Return a name in the site's spelling: the site's prefix replaces the usual one."""
     for usual in sorted(prefixes, key=len, reverse=True):
         if name.startswith(usual):
             return prefixes[usual] + name[len(usual) :]
@@ -22,7 +22,7 @@ def spelled(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def canonical(name: str, prefixes: Mapping[str, str]) -> str:
-    """A name that a site has spelled, with the usual prefix."""
+    """Return a name in the usual spelling: the usual prefix replaces the site's."""
     for usual, own in sorted(prefixes.items(), key=lambda item: len(item[1]), reverse=True):
         if name.startswith(own):
             return usual + name[len(own) :]
@@ -30,13 +30,13 @@ def canonical(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def named(template: str, destination: str, site: str) -> str:
-    """Where messages of a site's destination go to; all in the usual spelling."""
+    """Return the target of messages from a site's destination; all names in the usual spelling."""
     kind, name = _split(destination)
     return template.format(destination=destination, kind=kind, name=name, site=site)
 
 
 def template_mistake(template: str) -> str:
-    """What is wrong with a template; empty where nothing is."""
+    """Return the error in a template, or "" if it is valid."""
     fields = ", ".join(f"{{{each}}}" for each in FIELDS)
     try:
         parts = list(string.Formatter().parse(template))
@@ -51,17 +51,17 @@ def template_mistake(template: str) -> str:
 
 
 def is_queue(name: str) -> bool:
-    """Whether each message of a destination is for one of its readers alone."""
+    """Return True if each message of the destination goes to only one reader."""
     return not name.startswith(("/topic/", "/fanout/", "/exchange/"))
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for several destinations."""
+    """Return True if the name matches several destinations."""
     return any(level in ("*", ">", "#") for level in _split(name)[1].split("."))
 
 
 def _split(destination: str) -> tuple[str, str]:
-    """The prefix with both its slashes, and the rest."""
+    """Return the prefix with both its slashes, and the rest."""
     end = destination.find("/", 1)
     if destination.startswith("/") and end > 0:
         return destination[: end + 1], destination[end + 1 :]

@@ -1,4 +1,4 @@
-"""What a bridge can report."""
+"""Errors of the bridge."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["BridgeProblem", "MessageDropped", "MessageRefused", "RouteStopped"]
 
 
 class BridgeProblem(Exception):
-    """Settings that can't be used; ``str()`` has a line for each mistake."""
+    """Invalid settings; ``str()`` has a line for each mistake."""
 
 
 class MessageRefused(ClientError):
-    """The destination does not take a message, and will not take it when it is sent again."""
+    """The destination refuses a message permanently; sending it again does not help."""
 
 
 class RouteStopped(ClientError):
-    """A route can't go on until somebody has changed something; ``str()`` says what."""
+    """A route has stopped and needs intervention; ``str()`` gives the reason."""
 
 
 class MessageDropped(ClientError):
-    """A message was taken back, because the source delivers it again."""
+    """A message was withdrawn because the source redelivers it."""

@@ -22,16 +22,16 @@ from stompkit.spool import SpoolProblem
 __all__ = ["Route"]
 
 _log: Final = Logger()
-#: How many messages are known again that come once more.
+#: Number of forwarded messages remembered to detect duplicates.
 _REMEMBERED: Final = 10_000
 
 
 class Route:
-    """Forwards from one site to another until it is told to end.
+    """Forwards messages from one site to another until it is stopped.
 
-    Each side reconnects by itself. Where a broker refuses the login or a subscription, both are
-    left and tried again later; what a message is refused for stops the route, unless there is a
-    place for such messages.
+    Each side reconnects by itself. If a broker refuses the login or a subscription, the route
+    disconnects both sides and retries later. A refused message stops the route, unless a
+    dead-letter destination is configured.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Route:
         random: Callable[[], float],
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Do nothing yet."""
+        """Initialise the route; nothing is connected yet."""
         self.leg: Final = leg
         self.status: Final = RouteStatus(
             name=leg.name,
@@ -69,12 +69,12 @@ class Route:
         self._over: Deferred[None] | None = None  # while it runs
 
     def start(self) -> Deferred[None]:
-        """Begin; fires when the route has ended, or has stopped by itself."""
+        """Start; fires when the route has ended or stopped."""
         self._over = Deferred()
         return Deferred.fromCoroutine(self._run())
 
     async def stop(self, timeout_s: float) -> None:
-        """Take no more, wait so long for what is under way to be confirmed, and disconnect."""
+        """Stop receiving, wait up to *timeout_s* seconds for confirmations, and disconnect."""
         self._is_ending = True
         if self._pause is not None:
             call, waiting = self._pause
@@ -87,7 +87,7 @@ class Route:
             await self._over
 
     def refresh(self) -> None:
-        """Bring the status up to date."""
+        """Update the status."""
         if self._session is not None:
             self._session.refresh()
 

@@ -1,4 +1,4 @@
-"""Sending to the destination: several messages under way, in order, until each is confirmed."""
+"""Sending to the destination: several messages in flight, in order, until each is confirmed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stompkit.frames import LocalProtocolError
 
 __all__ = ["Sender"]
 
-#: How often an ERROR that names nothing ends the connection before it is held against the only
-#: message that was under way: a broker that is shut down may say ERROR, too.
+#: Number of connection losses by an ERROR without a receipt id after which the only message in
+#: flight is blamed. A broker that shuts down may also send ERROR.
 _STRIKES: Final = 3
 
 
 class _Item:
-    """A message on its way."""
+    """A message in flight."""
 
     __slots__ = ("body", "destination", "done", "headers", "sent", "strikes")
 
@@ -35,15 +35,15 @@ class _Item:
 
 
 class Sender:
-    """Sends messages with receipts, and finds the one that a broker refuses.
+    """Sends messages with receipts, and finds the message that a broker refuses.
 
-    Lost connections are the client's matter: it sends again what was not confirmed. An ERROR that
-    names a message refuses that. After one that names none, all that were under way are sent one at
-    a time, until one is found alone under way whenever the ERROR comes.
+    The client handles lost connections: it sends unconfirmed messages again. An ERROR that names
+    a message refuses that message. After an ERROR that names none, all messages in flight are sent
+    one at a time. A message that is alone in flight at repeated ERRORs is refused.
     """
 
     def __init__(self, client: Client) -> None:
-        """Begin with nothing; :meth:`disconnected` is to be called by the client's hook."""
+        """Start empty; the client's hook must call :meth:`disconnected`."""
         self._client = client
         self._under_way: dict[_Item, None] = {}
         self._suspects: deque[_Item] = deque()
@@ -52,13 +52,13 @@ class Sender:
 
     @property
     def count(self) -> int:
-        """How many messages are not confirmed."""
+        """Number of unconfirmed messages."""
         return len(self._under_way) + len(self._suspects)
 
     def send(self, destination: str, body: bytes, headers: Mapping[str, str]) -> Deferred[None]:
         """Send a message; fires when it is confirmed, or fails with :class:`MessageRefused`.
 
-        It fails with :class:`~stompkit.client.ClientClosed` where the client has given up.
+        It fails with :class:`~stompkit.client.ClientClosed` if the client has given up.
         """
         item = _Item(destination, body, headers)
         if self._suspects:
@@ -68,7 +68,7 @@ class Sender:
         return item.done
 
     def disconnected(self, reason: Exception) -> None:
-        """Take note of the end of a connection."""
+        """Handle the end of a connection."""
         if self._is_closed or not isinstance(reason, BrokerError) or self._named is reason:
             return
         items = [*self._under_way, *self._suspects]
@@ -86,7 +86,7 @@ class Sender:
         self._next()
 
     def drop(self) -> None:
-        """Take everything back: it will come again; fails with :class:`MessageDropped`."""
+        """Withdraw all messages with :class:`MessageDropped`; the source redelivers them."""
         items = [*self._under_way, *self._suspects]
         self._suspects.clear()
         for item in list(self._under_way):
@@ -95,7 +95,7 @@ class Sender:
             item.done.errback(MessageDropped())
 
     def forget(self) -> None:
-        """Take everything back; nobody is told."""
+        """Withdraw all messages without notifying their senders."""
         self._is_closed = True
         self._suspects.clear()
         for item in list(self._under_way):
@@ -136,7 +136,7 @@ class Sender:
         self._next()
 
     def _next(self) -> None:
-        """Go on with those that are sent one at a time."""
+        """Send the next of the messages that are sent one at a time."""
         if self._suspects and not self._under_way and not self._is_closed:
             self._start(self._suspects.popleft())
 

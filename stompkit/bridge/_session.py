@@ -1,4 +1,4 @@
-"""One session of a route: a client for each side, and what goes from one to the other."""
+"""One session of a route: a client for each side, and forwarding between them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from stompkit.spool.receiver import subscription_name
 __all__ = ["ClientMaker", "Session"]
 
 _log: Final = Logger()
-#: How long a broker may take to answer DISCONNECT, in seconds.
+#: Time in seconds that a broker may take to answer DISCONNECT.
 _GOODBYE_S: Final = 5.0
-#: What says of a dead letter why it is one, and where it was to go.
+#: Headers of a dead letter: the reason of the refusal, and the intended destination.
 _REASON: Final = "stompkit-bridge-refused"
 _MEANT_FOR: Final = "stompkit-bridge-destination"
 
@@ -43,9 +43,9 @@ class ClientMaker(Protocol):
 
 
 class Session:
-    """Forwards until one side can't be had, or it is told to finish.
+    """Forwards messages until one side fails or the session is finished.
 
-    A message is acknowledged to the source once the destination, or the buffer, has it for good.
+    A message is acknowledged to the source once the destination or the buffer has stored it.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Session:
             )
 
     async def run(self) -> None:
-        """Forward; returns when it is told to finish.
+        """Forward messages; return after :meth:`finish`.
 
-        Raises :class:`RouteStopped`, and whatever else has made one of the clients give up.
+        Raises :class:`RouteStopped`, and any other error that has made a client give up.
         """
         for client in (self._source, self._to):
             client.when_closed().addErrback(self._failed)
@@ -103,7 +103,7 @@ class Session:
         await self._end
 
     async def finish(self, timeout_s: float) -> None:
-        """Take no more, and wait so long for what is under way."""
+        """Stop receiving, and wait up to *timeout_s* seconds for messages in flight."""
         self._is_finishing = True
         if self._store is not None:
             self._store.finish()
@@ -114,14 +114,14 @@ class Session:
             await idle
             if call.active():
                 call.cancel()
-        # What was confirmed last is acknowledged when those who wait for it have been told.
+        # The last confirmed messages are acknowledged after their waiters have run.
         told: Deferred[None] = Deferred()
         self._clock.callLater(0, told.callback, None)
         await told
         self._finish(None)
 
     async def close(self) -> None:
-        """Leave both sides."""
+        """Disconnect both sides."""
         self._is_finishing = True
         self._sender.forget()
         if self._store is not None:
@@ -131,7 +131,7 @@ class Session:
         self.refresh()
 
     def refresh(self) -> None:
-        """Bring the status up to date."""
+        """Update the status."""
         status = self._status
         status.source_connected = self._source.is_connected
         status.to_connected = self._to.is_connected
@@ -143,8 +143,7 @@ class Session:
 
     def _source_lost(self, reason: Exception) -> None:
         if self._store is None and self._ack() != "auto" and not self._to.is_connected:
-            # The source will deliver them again; where it gives them other names they would be
-            # sent twice.
+            # The source redelivers them. If it changes their ids, they would be forwarded twice.
             self._sender.drop()
 
     def _to_lost(self, reason: Exception) -> None:
@@ -183,7 +182,7 @@ class Session:
     async def _receive(self) -> None:
         leg = self._leg
         if self._store is None:
-            # Until then nothing could be done with messages but to keep them from others.
+            # Without a buffer, messages cannot be processed before the destination is connected.
             await self._connect_to()
         await self._source.connect()
         self._dialect = dialect = dialect_of(leg.source.dialect, self._source.connected_headers)
@@ -233,7 +232,7 @@ class Session:
             raise RouteStopped(f"{dialect.name} has no selectors: leave it out, and filter there")
 
     async def _take(self, message: Message) -> None:
-        """Forward or keep a message; when this returns it is acknowledged."""
+        """Forward or buffer a message; it is acknowledged when this returns."""
         try:
             await self._pass_on(message)
         except Exception as error:
@@ -260,7 +259,7 @@ class Session:
             await self._looped(to, headers, message.body, hops)
             return
         name = identity(message.headers, leg.source.name)
-        # Only what the broker says it has delivered before: a broker may use a name twice.
+        # Only messages marked as redelivered: a broker may reuse an id.
         if message.redelivered and name in self._memory:
             self._status.known += 1
             return
@@ -323,7 +322,7 @@ class Session:
             self._tell_idle()
 
     async def _refused(self, to: str, headers: dict[str, str], body: bytes, reason: str) -> None:
-        """Put a message to the dead letters, or stop the route."""
+        """Send a message to the dead letters, or stop the route."""
         leg = self._leg
         told = f"{leg.to.name} is not to have {headers.get(ID, 'a message')} for {to}: {reason}"
         if not leg.refused:

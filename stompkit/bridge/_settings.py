@@ -1,4 +1,4 @@
-"""What a bridge does: its sites, and its routes, each cut into legs from one site to another."""
+"""Settings of a bridge: its sites, and its routes, each split into legs between two sites."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["BridgeSettings", "Leg", "Site"]
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A broker, or several of which each takes the place of another."""
+    """A broker, or several alternative brokers for failover."""
 
     name: str
-    """What hop lists call it; the same in all bridges that messages may pass."""
+    """Name in hop lists; the same in all bridges that messages may pass."""
     url: BrokerUrl
     dialect: str = "auto"
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    """How the site spells the beginnings of names, by the usual ones."""
+    """Prefixes of names in the site's spelling, by the usual prefixes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leg:
-    """One direction of a route: destinations of one kind of a site, and where they go."""
+    """One direction of a route: destinations of one kind at a source site, and their target."""
 
     name: str
     source: Site
@@ -36,31 +36,31 @@ class Leg:
     """All queues, or all topics, in the usual spelling; they may be patterns."""
     template: str = "{destination}"
     window: int = 100
-    """The most messages under way: come from the source, and not acknowledged there."""
+    """Maximum number of messages in flight: received, and not acknowledged to the source."""
     buffer: Path | None = None
-    """The directory of a spool; without one the source keeps what can't be forwarded."""
+    """Directory of a spool; without it, the source keeps messages that cannot be forwarded."""
     selector: str = ""
     refused: str = ""
-    """Where at the source goes what the destination refuses; empty: the route stops."""
+    """Dead-letter destination at the source for refused messages; if empty, the route stops."""
     durable: bool = True
-    """Whether topics are to keep what comes while the bridge is away."""
+    """True if topics use durable subscriptions, which keep messages while the bridge is offline."""
     persistent: bool = True
-    """Whether messages that don't say so are to be kept on disk."""
+    """True if messages without a ``persistent`` header are sent as persistent."""
     max_hops: int = 8
 
     @property
     def moves(self) -> bool:
-        """Whether its messages are for one reader each, so that none may be dropped."""
+        """True if each message goes to only one reader, so that none may be dropped."""
         return is_queue(self.destinations[0])
 
 
 @dataclass(frozen=True, kw_only=True)
 class BridgeSettings:
-    """All that a bridge does."""
+    """Complete settings of a bridge."""
 
     name: str
-    """What durable subscriptions are named after."""
+    """Base name of durable subscriptions."""
     legs: tuple[Leg, ...]
     status: Path | None = None
-    """The file that says how it is."""
+    """Path of the status file."""
     metrics: Address | None = None

@@ -1,4 +1,4 @@
-"""How a bridge is doing."""
+"""Status of a bridge."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ State = Literal["starting", "running", "waiting", "stopped", "ended"]
 
 @dataclass(kw_only=True)
 class RouteStatus:
-    """How one direction of a route is doing, since the process was started."""
+    """Status of one direction of a route since the process started."""
 
     name: str
     source: str
     to: str
     destinations: list[str]
     state: State = "starting"
-    """``waiting`` is for another attempt; ``stopped`` until somebody has done something."""
+    """``waiting``: until the next attempt; ``stopped``: until an operator intervenes."""
     kept: str = ""
-    """Who keeps messages that can't be forwarded: source, buffer, or nobody."""
+    """Keeper of messages that cannot be forwarded: source, buffer or nobody."""
     source_connected: bool = False
     to_connected: bool = False
     received: int = 0
     forwarded: int = 0
     """Messages that the destination has confirmed."""
     known: int = 0
-    """Messages that came again and had been forwarded, so that they were only acknowledged."""
+    """Redelivered messages that were already forwarded, so that they were only acknowledged."""
     looped: int = 0
-    """Messages of topics that have been at the destination, or at too many sites."""
+    """Messages of topics that have been at the destination, or have passed too many sites."""
     refused: int = 0
-    """Messages that went to the dead letters."""
+    """Messages sent to the dead letters."""
     under_way: int = 0
     """Messages that wait for the destination's receipt."""
     buffered: int = 0
@@ -42,7 +42,7 @@ class RouteStatus:
 
 @dataclass(kw_only=True)
 class BridgeStatus:
-    """How a bridge is doing."""
+    """Status of a bridge."""
 
     name: str
     pid: int

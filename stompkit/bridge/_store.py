@@ -1,4 +1,4 @@
-"""Between source and destination, where there is a buffer: filling it, and emptying it."""
+"""Store-and-forward through the buffer of a route: writing to it, and forwarding from it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from stompkit.spool import Record
 __all__ = ["Store"]
 
 _log: Final = Logger()
-#: How long is waited before a disk that has failed is tried again, in seconds.
+#: Time in seconds before a failed disk operation is retried.
 _DISK_S: Final = 2.0
 
 _T = TypeVar("_T")
 
 
 class Store:
-    """What has come waits for the disk, together; what is there goes on, in order.
+    """Writes received messages to the buffer in batches, and forwards buffered messages in order.
 
-    No more than a window is read beyond what is noted as confirmed, so that no more than that is
-    sent again by who goes on after a crash.
+    At most one window of messages is read beyond the confirmed position. After a crash, at most
+    one window of messages is therefore sent again.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Store:
         failed: Callable[[Failure], None],
         status: RouteStatus,
     ) -> None:
-        """Begin where the buffer is; ``forward`` returns when the destination has a message."""
+        """Start at the buffer's position; ``forward`` returns when a message is confirmed."""
         self._buffer = buffer
         self._window = window
         self._in_thread = in_thread
@@ -57,11 +57,11 @@ class Store:
 
     @property
     def count(self) -> int:
-        """How many messages wait in the buffer for the destination."""
+        """Number of messages in the buffer that the destination has not confirmed."""
         return self._buffer.head - self._confirmed
 
     async def keep(self, record: Record) -> None:
-        """Return when a message is on the disk."""
+        """Write a message to the buffer; return when it is on disk."""
         done: Deferred[None] = Deferred()
         self._incoming.append((record, done))
         if not self._is_writing:
@@ -70,7 +70,7 @@ class Store:
         await done
 
     async def empty(self) -> None:
-        """Forward what is there and what comes, for ever."""
+        """Forward buffered and new messages until :meth:`finish`."""
         at = self._confirmed
         while not self._is_finishing:
             end = min(self._buffer.head, self._buffer.position + self._window)
@@ -85,12 +85,12 @@ class Store:
                 Deferred.fromCoroutine(self._one(ordinal, record)).addErrback(self._failed)
 
     def finish(self) -> None:
-        """Forward nothing more."""
+        """Stop forwarding."""
         self._is_finishing = True
         self._changed()
 
     async def close(self) -> None:
-        """Write nothing more; returns when nothing is being written."""
+        """Stop writing; return when no write is in progress."""
         self._is_finishing = self._is_closed = True
         self._incoming.clear()
         self._changed()
@@ -134,7 +134,7 @@ class Store:
             change.callback(None)
 
     async def _on_disk(self, work: Callable[[], _T]) -> _T:
-        """Do something, again and again as long as the disk fails."""
+        """Run *work* in the thread, and retry as long as the disk fails."""
         while True:
             try:
                 found = await self._in_thread(work)

@@ -1,4 +1,4 @@
-"""The file of a bridge: TOML, of which every mistake is told with its place."""
+"""The configuration file of a bridge, in TOML; every error names its place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["load", "parse", "site_name"]
 _IS_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
 _MOST: Final = 100_000
 
-#: The keys of each table, what each takes, and what it is without that.
+#: Keys of each table, with the type and the default of each value.
 _TOP: Final[Mapping[str, tuple[type, Any]]] = {
     "name": (str, "bridge"),
     "status": (str, ""),
@@ -74,7 +74,7 @@ def load(path: str | os.PathLike[str]) -> BridgeSettings:
 
 
 def parse(found: Mapping[str, Any]) -> BridgeSettings:
-    """The same of what is read already; the mistakes are ``PLACE: what is wrong``."""
+    """Return the settings for parsed TOML; the mistakes are ``PLACE: what is wrong``."""
     reading = _Reading([])
     settings = reading.settings(found)
     if reading.mistakes:
@@ -83,9 +83,9 @@ def parse(found: Mapping[str, Any]) -> BridgeSettings:
 
 
 def site_name(url: str) -> str:
-    """What a site is called that nobody has given a name: after its first host and port.
+    """Return the default name of a site: its first host and port.
 
-    Raises ``ValueError`` where that is no URL of a broker.
+    Raises ``ValueError`` if *url* is no URL of a broker.
     """
     host = BrokerUrl.parse(resolve(url)).hosts[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64]
@@ -93,7 +93,7 @@ def site_name(url: str) -> str:
 
 @dataclass
 class _Reading:
-    """Makes settings of tables, and notes what is wrong with these."""
+    """Converts tables to settings, and collects their mistakes."""
 
     mistakes: list[str]
 

@@ -1,6 +1,7 @@
-"""A transport of kombu, and so of Celery, over any broker that speaks STOMP.
+"""A transport of kombu, and therefore of Celery, for any broker that speaks STOMP.
 
-Importing this package teaches kombu the schemes ``stomp`` and ``stomps``; see ``docs/celery.rst``.
+Importing this package registers the schemes ``stomp`` and ``stomps`` with kombu; see
+``docs/celery.rst``.
 """
 
 from stompkit.kombu._channel import Channel

@@ -1,4 +1,4 @@
-"""In what brokers differ where STOMP leaves it open, and how destinations are named."""
+"""Differences between brokers that STOMP does not define, and the names of destinations."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ __all__ = [
     "topic_destination",
 ]
 
-#: What a prefetch of 0, which is none in kombu, comes to.
+#: Credit used for a prefetch of 0, which means no limit in kombu.
 UNLIMITED: Final = 1_000
 
 
 class Return(Enum):
-    """How messages go back to their queue that a subscription was given and nobody wants."""
+    """Method of returning unprocessed messages of a subscription to their queue."""
 
     BY_UNSUBSCRIBE = auto()
-    """The broker takes them back when the subscription ends."""
+    """The broker requeues them when the subscription ends."""
     NACK_AFTERWARDS = auto()
-    """They can be refused when the subscription has ended, so that it gets none of them again."""
+    """NACK works after the subscription has ended, so that it does not receive them again."""
     BY_CLOSING = auto()
-    """They can't: a delivery that crosses UNSUBSCRIBE is lost to the session, and held until that
-    ends. So each consumer has a connection of its own, which is closed."""
+    """The broker loses track of deliveries that cross UNSUBSCRIBE until the session ends.
+    Each consumer therefore has its own connection, which is closed.
+    """
 
 
 @dataclass(frozen=True)
 class Broker:
-    """What one broker makes of the frames that kombu needs."""
+    """A broker's handling of the frames that kombu needs."""
 
     name: str
     prefetch_header: str
-    """Empty where the broker counts in octets."""
+    """Empty if the broker counts in bytes."""
     nack_requeues: bool
-    """Whether NACK puts a message back; where not, a copy is sent and the message acknowledged."""
+    """True if NACK requeues a message; otherwise a copy is sent and the message is acknowledged."""
     expires_by_clock: bool
-    """Whether a message expires at a time (``expires``) or after a while (``expiration``)."""
+    """True if the broker reads ``expires`` (a time), False for ``expiration`` (a duration)."""
     rest: str
-    """The wildcard for all further levels, which is the last of a pattern."""
+    """Wildcard for all further levels; the last level of a pattern."""
     returns: Return
 
 
@@ -62,9 +63,9 @@ BROKERS: Final = {
 
 
 def broker_of(server: str) -> Broker:
-    """The broker that says so of itself in the header ``server`` of CONNECTED."""
+    """Return the broker that the CONNECTED header ``server`` names."""
     text = server.lower()
-    # Artemis has the other one's name in its own.
+    # Artemis names ActiveMQ in its own name, so it is checked first.
     for name in ("stompkit", "rabbitmq", "artemis", "activemq"):
         if name in text:
             return BROKERS[name]
@@ -72,14 +73,14 @@ def broker_of(server: str) -> Broker:
 
 
 def queue_destination(prefix: str, queue: str) -> str:
-    """Where the messages of a queue are: ``/queue/`` and its name, percent-encoded."""
+    """Return the destination of a queue: ``/queue/`` and its percent-encoded name."""
     return prefix + quote(queue, safe=".-_:~")
 
 
 def topic_destination(prefix: str, exchange: str, key: str, rest: str | None = None) -> str:
-    """The topic of an exchange for a routing key; with ``rest`` the key is a binding's pattern.
+    """Return the topic of an exchange for a routing key, or for a binding's pattern with ``rest``.
 
-    What a pattern covers here may be more than it does in AMQP, where ``#`` can be in the middle.
+    A pattern may match more here than in AMQP, where ``#`` can be in the middle.
     """
     levels = [_level(level) for level in exchange.split(".")]
     for word in key.split(".") if key else []:

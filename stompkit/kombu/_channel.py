@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Channel"]
 
-#: How many messages of a consumer without acknowledgements may be on their way.
+#: Maximum number of messages in flight to a consumer without acknowledgements.
 _NO_ACK_CREDIT: Final = 100
 
 
@@ -38,19 +38,19 @@ class _Reader:
 class Settlements(virtual.QoS):
     """Messages that were delivered and not yet settled.
 
-    The broker has them until then: nothing is put back by the process when it ends.
+    The broker holds them until then, so the process requeues nothing when it ends.
     """
 
     channel: Channel
 
     def __init__(self, channel: Channel, prefetch_count: int = 0) -> None:
-        """Begin without messages."""
+        """Start empty."""
         super().__init__(channel, prefetch_count)
         self._on_collect.cancel()
         self.incoming: OrderedDict[str, Incoming] = OrderedDict()
 
     def ack(self, delivery_tag: str) -> None:
-        """Acknowledge a message; one that is settled already is left alone."""
+        """Acknowledge a message; ignore one that is settled already."""
         self._settle(delivery_tag, Incoming.ack)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
@@ -64,11 +64,11 @@ class Settlements(virtual.QoS):
         return []
 
     def restore_unacked_once(self, stderr: object = None) -> None:
-        """Do nothing: the broker does it when the connection ends."""
+        """Do nothing: the broker requeues messages when the connection ends."""
 
     def _settle(self, tag: str, how: Callable[[Incoming], object]) -> None:
         incoming = self.incoming.pop(tag, None)
-        # Counted before the broker is told, which may fail.
+        # Count it before sending to the broker, which may fail.
         super().ack(tag)
         if incoming is not None:
             how(incoming)
@@ -88,7 +88,7 @@ class Channel(virtual.Channel):
     qos: Settlements
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
-        """Begin without consumers."""
+        """Start without consumers."""
         self._readers: OrderedDict[str, _Reader] = OrderedDict()
         self._polled: dict[str, QueueSource] = {}
         self._tags = count(1)
@@ -99,9 +99,9 @@ class Channel(virtual.Channel):
     def basic_publish(
         self, message: dict[str, Any], exchange: str, routing_key: str, **kwargs: Any
     ) -> None:
-        """Send a message to the queues that are bound, and to whoever reads the exchange's topic.
+        """Send a message to the bound queues, and to the readers of the exchange's topic.
 
-        Which queues are bound is known from what was declared on this connection.
+        Only bindings declared on this connection are known.
         """
         message["properties"].setdefault("delivery_info", {}).update(
             exchange=exchange, routing_key=routing_key
@@ -116,7 +116,7 @@ class Channel(virtual.Channel):
         transport = self.connection
         destination = topic_destination(transport.options.topic_prefix, exchange, key)
         frame = send_frame(destination, message, transport.broker)
-        # A topic keeps nothing, so there is nothing to confirm.
+        # A topic stores nothing, so there is no receipt to wait for.
         transport.stomp.send(
             type(frame)("SEND", {**frame.headers, "persistent": "false"}, frame.body)
         )
@@ -158,7 +158,7 @@ class Channel(virtual.Channel):
             return "direct"
 
     def _size(self, queue: str) -> int:
-        """How many messages are here already; STOMP can't ask the broker how many it has."""
+        """Return the number of local messages; STOMP cannot query the broker's queue size."""
         sources: list[QueueSource | TopicSource] = [
             reader.source for reader in self._readers.values() if reader.queue == queue
         ]
@@ -170,7 +170,7 @@ class Channel(virtual.Channel):
         return sum(len(source) for source in sources)
 
     def _purge(self, queue: str) -> int:
-        """Read until nothing has come for a while."""
+        """Read until no message has arrived for a while."""
         transport = self.connection
         private = transport.private.get(queue)
         if private is not None:
@@ -211,7 +211,7 @@ class Channel(virtual.Channel):
         transport.temporary.discard(queue)
 
     def after_reply_message_received(self, queue: str) -> None:
-        """End a queue for replies, unless its consumer was its end already."""
+        """End a reply queue, unless its consumer has ended it already."""
         if queue in self.connection.temporary:
             self.queue_delete(queue)
 
@@ -225,7 +225,7 @@ class Channel(virtual.Channel):
         consumer_tag: str | None,
         **kwargs: Any,
     ) -> str:
-        """Begin to take messages from a queue; they come by ``drain_events``."""
+        """Start consuming from a queue; ``drain_events`` delivers the messages."""
         tag = consumer_tag or uuid()
         source: QueueSource | TopicSource | None = self.connection.private.get(queue)
         if source is None:
@@ -244,7 +244,7 @@ class Channel(virtual.Channel):
         return QueueSource(connection, transport.broker, destination, credit, transport.leave)
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Take no more; what was delivered can still be acknowledged."""
+        """Stop consuming; delivered messages can still be acknowledged."""
         reader = self._readers.pop(consumer_tag, None)
         self._consumers.discard(consumer_tag)
         self._tag_to_queue.pop(consumer_tag, None)
@@ -256,9 +256,9 @@ class Channel(virtual.Channel):
             reader.source.retire()
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
-        """The next message of a queue, or ``None`` if none has come for a while.
+        """Return the next message of a queue, or ``None`` if none has arrived for a while.
 
-        One message of it is kept at hand from then on, until the channel is closed.
+        From then on, one message of the queue is prefetched until the channel is closed.
         """
         source: QueueSource | TopicSource | None = self.connection.private.get(queue)
         if source is None:
@@ -286,12 +286,12 @@ class Channel(virtual.Channel):
         prefetch_count: int = 0,
         apply_global: bool = False,
     ) -> None:
-        """Change how many messages may be delivered and not acknowledged."""
+        """Change the maximum number of unacknowledged messages."""
         self.qos.prefetch_count = prefetch_count
         self.connection.ring()
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        """Acknowledge a message; with ``multiple`` those that came before it, too."""
+        """Acknowledge a message; with ``multiple``, all messages before it as well."""
         for tag in list(self.qos.incoming) if multiple else ():
             if tag == delivery_tag:
                 break
@@ -299,7 +299,7 @@ class Channel(virtual.Channel):
         self.qos.ack(delivery_tag)
 
     def deliver_one(self) -> bool:
-        """Hand the next message to its consumer; return whether there was one."""
+        """Deliver the next message to its consumer; return True if there was one."""
         for tag, reader in list(self._readers.items()):
             if not reader.is_without_ack and not self.qos.can_consume():
                 continue
@@ -314,10 +314,10 @@ class Channel(virtual.Channel):
         return False
 
     def _widen(self, reader: _Reader) -> None:
-        """Ask for more where the consumer may have more than the broker was told.
+        """Increase the credit if the consumer's prefetch exceeds what the broker knows.
 
-        Celery raises the number by one for each task that waits for its time. Each step is a
-        subscription more, hence a quarter at least.
+        Celery raises the prefetch by one for each task with an ETA. Each step is a further
+        subscription, so a step adds at least a quarter.
         """
         source = reader.source
         if isinstance(source, QueueSource) and not reader.is_without_ack and source.is_exhausted:
@@ -336,7 +336,7 @@ class Channel(virtual.Channel):
         return message
 
     def close(self) -> None:
-        """Close the channel; what it has not acknowledged goes back."""
+        """Close the channel; its unacknowledged messages are requeued."""
         if self.closed:
             return
         self.closed = True

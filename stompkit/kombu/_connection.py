@@ -1,7 +1,7 @@
-"""One connection to a broker, read by a thread of its own, used by any others.
+"""One connection to a broker, read by its own thread, used by any others.
 
-The thread keeps the heart-beats while a worker is busy with a task. Whoever has something to send
-writes it himself, so that it is with the kernel when :meth:`StompConnection.send` returns.
+The thread keeps the heart-beats while a worker is busy with a task. A sender writes its frame
+itself, so the kernel has the frame when :meth:`StompConnection.send` returns.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from stompkit.kombu._wakeup_pipe import WakeupPipe
 __all__ = ["Address", "ConnectionLost", "NoAnswer", "StompConnection"]
 
 _READ_BYTES: Final = 256 * 1024
-#: Octets that may wait for the broker to read before senders wait, too.
+#: Number of bytes that may wait for the broker to read before senders block.
 _MOST_WAITING: Final = 1024 * 1024
-#: How long closing may take, in seconds.
+#: Maximum time in seconds for closing.
 _CLOSE_S: Final = 5.0
 _ERROR_TEXT: Final = 500
 
 
 class ConnectionLost(ConnectionError):
-    """The connection to the broker has ended, or could not be made; the message says why."""
+    """The connection to the broker has ended or failed; the message gives the reason."""
 
 
 class NoAnswer(ConnectionLost):
-    """The broker has confirmed nothing for too long; whether it took the message is open."""
+    """The broker has sent no receipt in time; it may or may not have taken the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where the broker is, and how to log in."""
+    """Address of the broker, and the login."""
 
     host: str
     port: int
@@ -50,34 +50,34 @@ class Address:
     virtual_host: str = "/"
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
-    """Whose certificate it is to have, where that is not ``host``."""
+    """Name that the certificate must match, if not ``host``."""
     connect_s: float = 10.0
     answer_s: float = 60.0
-    """How long a RECEIPT may take, in seconds."""
+    """Maximum time in seconds to wait for a RECEIPT."""
     heartbeat_s: float = 10.0
-    """How often either side beats; 0 for never."""
+    """Heart-beat interval in seconds, in both directions; 0 disables heart-beats."""
 
 
 class _Receipt:
-    """What is waited for: the broker's answer to one frame."""
+    """A pending broker answer to one frame."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
 
 
 class StompConnection:
-    """A connection that is logged in. All methods can be called by any thread."""
+    """A connection that is logged in. All methods are thread-safe."""
 
     def __init__(self, address: Address, bell: WakeupPipe | None = None) -> None:
         """Connect and log in, which blocks; raises :class:`ConnectionLost`.
 
-        ``bell`` is that of another connection, so that one can wait for both.
+        ``bell`` is the pipe of another connection, so that a caller can wait for both.
         """
         self.address = address
         self.failure: ConnectionLost | None = None
-        #: Whether somebody has been told of the failure.
+        #: True if the failure has been reported to a caller.
         self.is_reported = False
-        #: Rung when a message has come or the connection has ended.
+        #: Rung when a message has arrived or the connection has ended.
         self.bell = bell or WakeupPipe()
         self._has_own_bell = bell is None
         self._pid = os.getpid()
@@ -119,12 +119,12 @@ class StompConnection:
 
     @property
     def version(self) -> str:
-        """The version of STOMP that is spoken."""
+        """Negotiated version of STOMP."""
         return self._session.version or "1.0"
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be used, in this process."""
+        """True if the connection can be used, in this process."""
         return self.failure is None and not self._is_closing and self._pid == os.getpid()
 
     def check(self) -> None:
@@ -138,7 +138,7 @@ class StompConnection:
     # Sending.
 
     def send(self, frame: Frame) -> None:
-        """Hand a frame to the kernel, which may block; raises :class:`ConnectionLost`."""
+        """Write a frame to the kernel, which may block; raises :class:`ConnectionLost`."""
         with self._lock:
             self.check()
             data = self._session.send(frame, monotonic())
@@ -148,10 +148,10 @@ class StompConnection:
             self.check()
 
     def request(self, frame: Frame) -> None:
-        """Send a frame and wait until the broker has done what it says.
+        """Send a frame and wait for its RECEIPT.
 
-        Raises :class:`ConnectionLost`, also where the broker refuses: STOMP has no refusal that
-        leaves the connection as it is.
+        Raises :class:`ConnectionLost`, also if the broker refuses: in STOMP, every ERROR ends the
+        connection.
         """
         name = f"r{next(self._numbers)}"
         receipt = self._receipts[name] = _Receipt()
@@ -169,10 +169,10 @@ class StompConnection:
     def subscribe(
         self, headers: dict[str, str], handler: Callable[[Frame], object], name: str | None = None
     ) -> str:
-        """Subscribe, and return the subscription's id when the broker has it.
+        """Subscribe, and return the subscription's id when the broker has confirmed it.
 
         ``handler`` is called with each MESSAGE, in the connection's thread. ``name`` is the id, by
-        default one that was not used before.
+        default a new one.
         """
         name = name or f"s{next(self._numbers)}"
         self._handlers[name] = handler
@@ -184,13 +184,13 @@ class StompConnection:
         return name
 
     def unsubscribe(self, name: str, destination: str) -> None:
-        """End a subscription; when this returns nothing comes from it any more."""
-        # The destination is what 1.0 goes by.
+        """End a subscription; after this returns, it delivers no messages."""
+        # STOMP 1.0 identifies the subscription by its destination.
         self.request(Frame("UNSUBSCRIBE", {"id": name, "destination": destination}))
         self._handlers.pop(name, None)
 
     def _write(self, data: bytes) -> None:
-        """Write what the kernel takes now; the thread writes the rest."""
+        """Write the bytes that the kernel accepts now; the thread writes the rest."""
         if not self._outgoing:
             try:
                 data = data[self._written(data) :]
@@ -209,14 +209,14 @@ class StompConnection:
             return 0
 
     def _poke(self) -> None:
-        # Either it is to wake up already, or it has ended.
+        # Either a wake-up is pending already, or the connection has ended.
         with suppress(OSError):
             os.write(self._poke_out, b"!")
 
     # Ending.
 
     def close(self) -> None:
-        """Say farewell and close. In another process than it was made in, only close."""
+        """Disconnect and close. In a forked child process, only close the descriptors."""
         if self._pid != os.getpid():
             self._abandon()
             self._close_bell()
@@ -238,7 +238,7 @@ class StompConnection:
             self.bell.close()
 
     def _fail(self, reason: str) -> None:
-        """Note why the connection has ended, and let everybody know."""
+        """Record the reason for the end of the connection, and wake all waiters."""
         if self.failure is None:
             self.failure = ConnectionLost(reason)
         self._outgoing.clear()
@@ -251,7 +251,7 @@ class StompConnection:
     def _abandon(self) -> None:
         if self._socket is not None:
             self._socket.close()
-        # Not closed twice: another file may have the number by then.
+        # Not closed twice: the number may belong to another file by then.
         for descriptor in self._poke_in, self._poke_out:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -260,7 +260,7 @@ class StompConnection:
     # The thread.
 
     def _log_in(self, stream: socket.socket) -> str:
-        """Log in; return what the broker says it is."""
+        """Log in; return the broker's ``server`` header."""
         address = self.address
         headers = {"host": address.virtual_host}
         if address.login is not None:
@@ -280,7 +280,7 @@ class StompConnection:
                 return frame.headers.get("server", "")
 
     def _run(self) -> None:
-        """Read, beat, and write what the kernel did not take at once."""
+        """Read, send heart-beats, and write the bytes that the kernel did not accept at once."""
         stream = self._socket
         assert stream is not None
         with selectors.DefaultSelector() as selector:
@@ -321,9 +321,9 @@ class StompConnection:
                 self._has_room.notify_all()
 
     def _read(self, stream: socket.socket) -> None:
-        """Take what has arrived, and hand it on."""
+        """Read the received bytes, and dispatch their frames."""
         while True:
-            # A TLS connection is not to be read and written at the same time.
+            # A TLS connection must not be read and written at the same time.
             with self._lock:
                 try:
                     data = stream.recv(_READ_BYTES)
@@ -344,7 +344,7 @@ class StompConnection:
 
     def _take(self, frame: Frame) -> None:
         if frame.command == "MESSAGE":
-            # A broker that speaks 1.0 need not name the subscription where it has no id.
+            # A STOMP 1.0 broker need not name a subscription that has no id.
             handler = self._handlers.get(frame.headers.get("subscription", ""))
             if handler is not None:
                 handler(frame)
@@ -358,7 +358,7 @@ class StompConnection:
 
 
 def _opened(address: Address) -> socket.socket:
-    """A socket connected to the broker, its TLS handshake done."""
+    """Return a socket connected to the broker, with its TLS handshake done."""
     stream = socket.create_connection((address.host, address.port), address.connect_s)
     try:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -373,7 +373,7 @@ def _opened(address: Address) -> socket.socket:
 
 
 def _told(frame: Frame) -> str:
-    """What an ERROR frame says, in one line of bounded length."""
+    """Return the text of an ERROR frame in one line of bounded length."""
     message = frame.headers.get("message", "")
     body = frame.body[:_ERROR_TEXT].decode("utf-8", "replace")
     return " ".join(f"{message}: {body}".split())[:_ERROR_TEXT]

@@ -1,7 +1,8 @@
-"""From kombu's messages to frames and back.
+"""Conversion between kombu's messages and frames.
 
-The body is that of the frame, so that programs without kombu can read and write it. What STOMP has
-a header for goes there; application headers and other properties are JSON, each in one header.
+The body is the frame's body, so that programs without kombu can read and write it. Properties
+with a STOMP header use that header. Application headers and other properties are JSON, each in
+one header.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = [
 
 _HEADER: Final = "kombu-header-"
 _PROPERTY: Final = "kombu-property-"
-#: What is in headers of STOMP, or is of no use to the receiver.
+#: Properties that have STOMP headers, or that the receiver does not need.
 _ELSEWHERE: Final = frozenset({"delivery_info", "delivery_tag", "body_encoding"})
 _EXCHANGE, _ROUTING_KEY = "kombu-exchange", "kombu-routing-key"
-#: On a copy: ActiveMQ writes its own opinion over ``redelivered``.
+#: Set on a copy, because ActiveMQ overwrites ``redelivered``.
 _REDELIVERED: Final = "kombu-redelivered"
 _DEFAULT_PRIORITY: Final = 0
-#: Headers of MESSAGE that tell of the delivery and not of the message.
+#: Headers of MESSAGE that describe the delivery, not the message.
 _OF_DELIVERY: Final = frozenset(
     {
         "destination",
@@ -58,7 +59,7 @@ _OF_DELIVERY: Final = frozenset(
 
 
 def send_frame(destination: str, message: dict[str, Any], broker: Broker) -> Frame:
-    """Make the SEND frame of a message as ``Channel.prepare_message`` gives it."""
+    """Return the SEND frame for a message from ``Channel.prepare_message``."""
     properties: dict[str, Any] = message["properties"]
     info: dict[str, Any] = properties.get("delivery_info") or {}
     headers = {"destination": destination}
@@ -67,8 +68,8 @@ def send_frame(destination: str, message: dict[str, Any], broker: Broker) -> Fra
     if message.get("content-encoding"):
         headers["content-encoding"] = str(message["content-encoding"])
     if is_persistent(message):
-        # Brokers take what says nothing for transient. With "false" RabbitMQ would declare a
-        # queue that is exclusive to the sender.
+        # Brokers treat a message without the header as transient. With "false", RabbitMQ would
+        # declare a queue that is exclusive to the sender.
         headers["persistent"] = "true"
     headers["priority"] = str(properties.get("priority") or _DEFAULT_PRIORITY)
     headers[_EXCHANGE] = str(info.get("exchange") or "")
@@ -89,14 +90,14 @@ def send_frame(destination: str, message: dict[str, Any], broker: Broker) -> Fra
 
 
 def is_persistent(message: dict[str, Any]) -> bool:
-    """Whether a message is to survive its broker."""
+    """Return True if a message must survive a restart of the broker."""
     return str(message["properties"].get("delivery_mode", 2)) == "2"
 
 
 def payload_of(frame: Frame, queue: str, tag: str) -> dict[str, Any]:
-    """Make of a MESSAGE what kombu's virtual channels take for a message.
+    """Return a MESSAGE in the form of kombu's virtual channels.
 
-    A frame that no kombu has sent gives its own headers as application headers.
+    A frame that was not sent by kombu gives its own headers as application headers.
     """
     given = frame.headers
     headers: dict[str, Any] = {}
@@ -127,17 +128,17 @@ def payload_of(frame: Frame, queue: str, tag: str) -> dict[str, Any]:
 
 
 def is_redelivered(frame: Frame) -> bool:
-    """Whether the broker, or who put a copy back, says that it was delivered before."""
+    """Return True if the broker, or the sender of a copy, marks the message as redelivered."""
     return "true" in (frame.headers.get("redelivered"), frame.headers.get(_REDELIVERED))
 
 
 def route_of(frame: Frame) -> tuple[str, str]:
-    """The exchange and the routing key that a message was published with."""
+    """Return the exchange and the routing key that a message was published with."""
     return frame.headers.get(_EXCHANGE, ""), frame.headers.get(_ROUTING_KEY, "")
 
 
 def copy_of(frame: Frame) -> Frame:
-    """The SEND frame that puts a message back where one can't return it."""
+    """Return a SEND frame that requeues a message at a broker whose NACK does not."""
     dropped = {"message-id", "subscription", "ack", "timestamp", "redelivered", "content-length"}
     headers = {name: value for name, value in frame.headers.items() if name not in dropped}
     return Frame("SEND", {**headers, _REDELIVERED: "true"}, frame.body)
@@ -153,7 +154,7 @@ def _json(value: object) -> str:
 
 
 def _value(text: str) -> Any:
-    """What the header says; text that is no JSON, as people write it, stands for itself."""
+    """Return the JSON value of a header; text that is not JSON is returned unchanged."""
     try:
         return loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Two more schemes in kombu's table of transports, which has no entry points."""
+"""Registration of two schemes in kombu's table of transports, which has no entry points."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Let kombu know ``stomp://`` and ``stomps://``; to do so again changes nothing."""
+    """Register ``stomp://`` and ``stomps://`` with kombu; repeated calls change nothing."""
     TRANSPORT_ALIASES["stomp"] = "stompkit.kombu:Transport"
     TRANSPORT_ALIASES["stomps"] = "stompkit.kombu:SecureTransport"
 

@@ -1,4 +1,4 @@
-"""Where the messages of kombu's queues come from: queues of the broker, or topics."""
+"""Message sources of kombu's queues: queues of the broker, or topics."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _LOGGER: Final = get_logger(__name__)
 
 
 class Incoming:
-    """A message that was delivered, until it is settled."""
+    """A delivered message, until it is settled."""
 
     def __init__(self, frame: Frame, source: QueueSource | TopicSource) -> None:
-        """Note where it came from."""
+        """Store the frame and its source."""
         self.frame = frame
         self._source = source
 
     def ack(self) -> None:
-        """Let the broker forget it; raises :class:`ConnectionLost`."""
+        """Acknowledge the message; raises :class:`ConnectionLost`."""
         self._source.ack(self)
 
     def reject(self, *, requeue: bool) -> None:
-        """Put it back, or let the broker do with it what it does with refused messages."""
+        """Requeue the message, or reject it, which the broker handles as any refused message."""
         self._source.reject(self, requeue=requeue)
 
 
 class QueueSource:
-    """A queue of the broker, by one subscription or more with individual acknowledgements."""
+    """A queue of the broker, with one or more subscriptions and individual acknowledgements."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class QueueSource:
         credit: int,
         leave: Callable[[StompConnection], object],
     ) -> None:
-        """Subscribe; ``credit`` is how many unacknowledged messages the broker may send.
+        """Subscribe; ``credit`` is the maximum number of unacknowledged messages.
 
-        ``leave`` closes the connection; it is called at the end where that is this queue's own.
+        ``leave`` closes the connection; it is called at the end if only this queue uses it.
         """
         self._connection = connection
         self._leave = leave
@@ -62,11 +62,11 @@ class QueueSource:
         self.widen(credit)
 
     def __len__(self) -> int:
-        """How many messages are here that nobody has taken yet."""
+        """Return the number of local messages that are not taken yet."""
         return 0 if self._is_retired else len(self._ready)
 
     def widen(self, credit: int) -> None:
-        """Let the broker send up to ``credit`` messages: subscribe once more for the difference."""
+        """Raise the credit to ``credit`` messages: subscribe once more for the difference."""
         more = credit - self.credit
         if more <= 0:
             return
@@ -80,11 +80,11 @@ class QueueSource:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the broker sends nothing more until something is acknowledged."""
+        """Return True if the broker sends nothing more until a message is acknowledged."""
         return len(self._taken) >= self.credit and not self._ready
 
     def take(self) -> Incoming | None:
-        """The next message, if there is one."""
+        """Return the next message, if there is one."""
         if self._is_retired:
             return None
         try:
@@ -108,22 +108,22 @@ class QueueSource:
         elif self._broker.nack_requeues:
             self._connection.send(self._settling("NACK", frame))
         else:
-            # Between the two there are two of it, rather than none.
+            # Between the two requests the message exists twice, rather than not at all.
             self._connection.request(copy_of(frame))
             self._connection.send(self._settling("ACK", frame))
         self._settled(incoming)
 
     def retire(self) -> None:
-        """Take nothing more; what was taken can still be settled."""
+        """Stop taking messages; taken messages can still be settled."""
         if self._is_retired:
             return
         self._is_retired = True
-        # Elsewhere the end of a subscription is the end of what it has delivered, too.
+        # Other brokers also end the deliveries of a subscription when it ends.
         if not self._taken or self._broker.returns is Return.NACK_AFTERWARDS:
             self._end([])
 
     def close(self) -> None:
-        """Give back everything that is not settled."""
+        """Return all unsettled messages to the queue."""
         self._is_retired = True
         taken = [incoming.frame for incoming in self._taken.values()]
         self._taken.clear()
@@ -135,7 +135,7 @@ class QueueSource:
             self._end([])
 
     def _end(self, taken: list[Frame]) -> None:
-        """End the subscriptions if that is not done, and give messages back."""
+        """End the subscriptions unless they have ended, and return messages to the queue."""
         returns = self._broker.returns
         if not self._is_closed:
             self._is_closed = True
@@ -144,7 +144,7 @@ class QueueSource:
                 return
             for name in self._names:
                 self._connection.unsubscribe(name, self._destination)
-            # Now nothing comes any more.
+            # No more messages arrive from here on.
             taken = [*taken, *self._ready]
         if returns is Return.NACK_AFTERWARDS:
             for frame in taken:
@@ -164,10 +164,10 @@ class QueueSource:
 
 
 class TopicSource:
-    """A queue of this connection alone, fed by topics; nothing in it is acknowledged."""
+    """A queue of this connection only, fed by topics; its messages are not acknowledged."""
 
     def __init__(self, connection: StompConnection, most: int) -> None:
-        """Keep up to ``most`` messages that nobody has taken yet."""
+        """Keep up to ``most`` messages that are not taken yet."""
         self._connection = connection
         self._most = most
         self._ready: deque[Frame] = deque()
@@ -176,16 +176,16 @@ class TopicSource:
         self._has_dropped = False
 
     def __len__(self) -> int:
-        """How many messages are here that nobody has taken yet."""
+        """Return the number of messages that are not taken yet."""
         return len(self._ready)
 
     def bind(self, exchange: str, destination: str, takes: Callable[[str], bool]) -> None:
-        """Take from an exchange what ``takes`` says yes to, given the routing key."""
+        """Subscribe to an exchange; keep messages for whose routing key ``takes`` returns True."""
         number = len(self._bindings)
         self._bindings.append((exchange, takes))
 
         def on_message(frame: Frame) -> None:
-            # A message of two bindings comes twice, and counts with the first of them.
+            # A message that matches two bindings arrives twice; only the first binding counts.
             if self._first_binding(*route_of(frame)) == number:
                 self._keep(frame)
 
@@ -194,24 +194,24 @@ class TopicSource:
         self._subscriptions[name] = destination
 
     def take(self) -> Incoming | None:
-        """The next message, if there is one."""
+        """Return the next message, if there is one."""
         try:
             return Incoming(self._ready.popleft(), self)
         except IndexError:
             return None
 
     def ack(self, incoming: Incoming) -> None:
-        """Do nothing: the broker has forgotten the message already."""
+        """Do nothing: topic messages are not acknowledged."""
 
     def reject(self, incoming: Incoming, *, requeue: bool) -> None:
-        """Put a message back, or let it go."""
+        """Requeue a message locally, or drop it."""
         if requeue:
             incoming.frame.headers["redelivered"] = "true"
             self._ready.appendleft(incoming.frame)
             self._connection.bell.ring()
 
     def clear(self) -> int:
-        """Forget the messages, and return how many they were."""
+        """Drop the messages, and return their number."""
         gone = len(self._ready)
         self._ready.clear()
         return gone

@@ -1,4 +1,4 @@
-"""TLS by the options that kombu and Celery have for it (``ssl``, ``broker_use_ssl``)."""
+"""TLS by the options of kombu and Celery (``ssl``, ``broker_use_ssl``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KNOWN: Final = frozenset(
 def tls_context(given: Mapping[str, Any] | bool) -> ssl.SSLContext:
     """Make the context; ``True`` checks the broker's certificate against the system's authorities.
 
-    Raises ``ValueError`` for an option that is not known: one that does nothing is a danger here.
+    Raises ``ValueError`` for an unknown option: a silently ignored option would be a security risk.
     """
     options = dict(given) if isinstance(given, Mapping) else {}
     unknown = options.keys() - _KNOWN

@@ -1,4 +1,4 @@
-"""kombu's transport: from a URL and options to a connection, and waiting for its messages."""
+"""kombu's transport: connecting by a URL and options, and waiting for messages."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _CONNECT_S: Final = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What ``transport_options`` may say; other entries, which are for kombu, are left alone."""
+    """Options from ``transport_options``; other entries, which are for kombu, are ignored."""
 
     broker: str = ""
-    """Which one it is; empty for what it says of itself."""
+    """Name of the broker; empty to detect it from its ``server`` header."""
     confirm_publish: bool = True
-    """Whether to wait until the broker has a persistent message."""
+    """True to wait for the receipt of each persistent message."""
     answer_s: float = 60.0
-    """How long to wait for that, in seconds, and for any other confirmation."""
+    """Maximum time in seconds to wait for a receipt."""
     heartbeat_s: float = 10.0
-    """How often either side shows that it is there; 0 for never."""
+    """Heart-beat interval in seconds, in both directions; 0 disables heart-beats."""
     quiet_s: float = 1.0
-    """How long a queue has to be silent to be taken for empty."""
+    """Time in seconds without messages after which a queue is considered empty."""
     queue_prefix: str = "/queue/"
     topic_prefix: str = "/topic/"
     max_topic_messages: int = 10_000
-    """How many messages of a topic may wait to be read; then the oldest are dropped."""
+    """Maximum number of unread messages of a topic; beyond it, the oldest are dropped."""
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
-        """Take what is given; raises ``ValueError`` for a broker that is not known."""
+        """Parse the options; raises ``ValueError`` for an unknown broker."""
         known = {each.name for each in fields(cls)}
         options = cls(**{name: value for name, value in given.items() if name in known})
         if options.broker and options.broker not in BROKERS:
@@ -69,10 +69,10 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(
         asynchronous=True,
         exchange_type=frozenset(["direct", "topic", "fanout"]),
-        # The thread of the connection keeps them, and kombu has nothing to do for it.
+        # The connection's thread sends heart-beats, so kombu does not need to.
         heartbeats=False,
     )
-    #: Whether to speak TLS where the options say nothing of it.
+    #: True to use TLS unless the options say otherwise.
     is_secure = False
 
     def __init__(self, client: Connection, **kwargs: Any) -> None:
@@ -80,7 +80,7 @@ class Transport(virtual.Transport):
         super().__init__(client, **kwargs)
         self.options = Options.of(client.transport_options or {})
         self._stomp: StompConnection | None = None
-        #: Further connections, of consumers that need their own.
+        #: Further connections, for consumers that need their own.
         self._further: list[StompConnection] = []
         self._loop: Hub | None = None
         self._turn = 0
@@ -90,19 +90,19 @@ class Transport(virtual.Transport):
         self.private: dict[str, TopicSource] = {}
 
     def driver_version(self) -> str:
-        """The version of this package."""
+        """Version of this package."""
         return stompkit.__version__
 
     @property
     def stomp(self) -> StompConnection:
-        """The connection; raises :class:`ConnectionLost` where there is none."""
+        """The connection; raises :class:`ConnectionLost` if there is none."""
         if self._stomp is None:
             raise ConnectionLost("the connection is closed")
         return self._stomp
 
     @property
     def is_usable(self) -> bool:
-        """Whether something can be sent."""
+        """True if messages can be sent."""
         return bool(self._connections) and all(each.is_alive for each in self._connections)
 
     @property
@@ -115,7 +115,7 @@ class Transport(virtual.Transport):
             each.check()
 
     def consuming_connection(self) -> StompConnection:
-        """The connection for one more consumer; raises :class:`ConnectionLost`."""
+        """Return the connection for one more consumer; raises :class:`ConnectionLost`."""
         if self.broker.returns is not Return.BY_CLOSING:
             return self.stomp
         further = StompConnection(self._address(), self.stomp.bell)
@@ -132,8 +132,8 @@ class Transport(virtual.Transport):
 
     def establish_connection(self) -> Transport:
         """Connect and log in; raises :class:`ConnectionLost`."""
-        # kombu connects again by the same transport, and does not close what it has lost. Consumers
-        # may have had connections of their own, and channels hold messages that are not theirs now.
+        # kombu reconnects with the same transport, without closing the lost connection. Consumers
+        # may have had their own connections, and channels hold messages of the lost session.
         self.close_connection(self)
         self._stomp = StompConnection(self._address())
         name = self.options.broker
@@ -158,7 +158,7 @@ class Transport(virtual.Transport):
         )
 
     def close_connection(self, connection: object) -> None:
-        """Close; the broker puts back what is not acknowledged."""
+        """Close; the broker requeues unacknowledged messages."""
         stomp, self._stomp = self._stomp, None
         further, self._further = self._further, []
         for each in further:
@@ -173,10 +173,10 @@ class Transport(virtual.Transport):
             channel.close()
 
     def verify_connection(self, connection: object) -> bool:
-        """Whether the connection is there, as far as anybody has been told.
+        """Return True if the connection is alive, or its failure has not been reported yet.
 
-        Where this is not so kombu connects again by itself, and the consumers that there were would
-        wait for ever: they have to see an error before.
+        On False, kombu reconnects by itself, and the existing consumers would wait forever. They
+        have to receive an error first.
         """
         connections = self._connections
         return bool(connections) and all(
@@ -184,7 +184,7 @@ class Transport(virtual.Transport):
         )
 
     def destination(self, queue: str) -> str:
-        """Where the messages of a queue are."""
+        """Return the destination of a queue."""
         return queue_destination(self.options.queue_prefix, queue)
 
     def release(self, queue: str) -> None:
@@ -198,14 +198,14 @@ class Transport(virtual.Transport):
     # Waiting for messages.
 
     def ring(self) -> None:
-        """Have whoever waits look again: something may be taken now that could not before."""
+        """Wake all waiters: a message may be deliverable that was not before."""
         if self._stomp is not None:
             self._stomp.bell.ring()
 
     def drain_events(
         self, connection: object, timeout: float | None = None, **kwargs: object
     ) -> None:
-        """Hand over one message; raises ``socket.timeout`` if none comes in time.
+        """Deliver one message; raises ``socket.timeout`` if none arrives in time.
 
         Raises :class:`ConnectionLost` when the connection has ended.
         """
@@ -221,7 +221,7 @@ class Transport(virtual.Transport):
                 raise TimeoutError(f"no message in {timeout} s")
 
     def _deliver_one(self) -> bool:
-        """Hand over one message, channels taking turns."""
+        """Deliver one message, from the channels in round-robin order."""
         channels = list(self.channels)
         for step in range(len(channels)):
             turn = (self._turn + step) % len(channels)
@@ -231,14 +231,14 @@ class Transport(virtual.Transport):
         return False
 
     def register_with_event_loop(self, connection: object, loop: Hub) -> None:
-        """Have the loop of a worker deliver what comes."""
+        """Register with a worker's event loop, which then delivers the messages."""
         self._loop = loop
         loop.add_reader(self.stomp.bell.fileno(), self.on_readable, connection, loop)
-        # What came before would be noticed with the next message only.
+        # Messages that arrived earlier would otherwise wait for the next message.
         self.ring()
 
     def on_readable(self, connection: object, loop: Hub) -> None:
-        """Deliver what can be; raises :class:`ConnectionLost`, at which a worker reconnects."""
+        """Deliver available messages; a worker reconnects on :class:`ConnectionLost`."""
         self.stomp.bell.hush()
         self.check()
         while self._deliver_one():

@@ -1,4 +1,4 @@
-"""What wakes whoever waits for messages, be it by blocking or by a descriptor in an event loop."""
+"""A pipe that wakes threads and event loops that wait for messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["WakeupPipe"]
 
 
 class WakeupPipe:
-    """Rings across threads; ``rings`` counts how often."""
+    """Wakes waiters across threads; ``rings`` counts the wake-ups."""
 
     def __init__(self) -> None:
-        """Make the descriptors."""
+        """Create the pipe."""
         self.rings = 0
         self._rang = threading.Condition()
         self._in, self._out = os.pipe()
@@ -23,11 +23,11 @@ class WakeupPipe:
         os.set_blocking(self._out, False)
 
     def fileno(self) -> int:
-        """What is readable from a ring until :meth:`hush`."""
+        """Return the descriptor that is readable from :meth:`ring` until :meth:`hush`."""
         return self._in
 
     def ring(self) -> None:
-        """Wake everybody."""
+        """Wake all waiters."""
         with self._rang:
             self.rings += 1
             self._rang.notify_all()
@@ -36,7 +36,7 @@ class WakeupPipe:
                 os.write(self._out, b"!")
 
     def hush(self) -> None:
-        """Make the descriptor silent until the next ring."""
+        """Drain the descriptor until the next ring."""
         with self._rang:
             if self._is_set and not self._is_closed:
                 self._is_set = False
@@ -44,12 +44,12 @@ class WakeupPipe:
                     os.read(self._in, 16)
 
     def wait(self, rings: int, timeout_s: float | None) -> bool:
-        """Wait until there were more than ``rings``; return whether there were."""
+        """Wait until the count exceeds ``rings``; return True if it does."""
         with self._rang:
             return self._rang.wait_for(lambda: self.rings != rings, timeout_s)
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         # A child of a fork must not wait for a lock that a thread of its parent held.
         if not self._is_closed:
             self._is_closed = True

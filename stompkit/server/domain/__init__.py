@@ -1,1 +1,1 @@
-"""The broker without transport: hosts, destinations and what happens to frames."""
+"""The broker without transport: hosts, destinations and the processing of frames."""

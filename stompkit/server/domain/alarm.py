@@ -13,20 +13,20 @@ __all__ = ["Alarm"]
 
 
 class Alarm:
-    """Calls a function at the earliest of the times that it was set to, in a turn of its own."""
+    """Calls a function at the earliest of the times set, in a separate cycle."""
 
     __slots__ = ("_broker", "_call", "_timer", "_when")
 
     def __init__(self, broker: Broker, call: Callable[[], None]) -> None:
-        """Make an alarm that is not set."""
+        """Create an alarm that is not set."""
         self._broker = broker
         self._call = call
         self._timer: Timer | None = None
         self._when = 0.0
 
     def set(self, when: float) -> None:
-        """Call no later than at a time; a time that is past is as good as now."""
-        # The broker cancels the timers of all when it is reset.
+        """Call at *when* at the latest; immediately if that is past."""
+        # The broker cancels all timers when it is reset.
         if self._timer is not None and self._timer.active():
             if when >= self._when:
                 return
@@ -36,7 +36,7 @@ class Alarm:
         self._timer = self._broker.later(delay_s, self._ring)
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
         if self._timer is not None:
             self._broker.cancel(self._timer)
             self._timer = None

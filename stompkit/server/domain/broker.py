@@ -1,9 +1,9 @@
-"""The broker: its virtual hosts, and the turn in which one chunk of input takes effect.
+"""The broker: its virtual hosts, and the cycle in which one chunk of input takes effect.
 
-All that one chunk of octets brought is applied first; then :meth:`Broker.flush` pumps each
-destination that was touched once, hands to the store what it has to keep, and writes to each
-connection that has output once. Where these are many, the rest of them is written to between what
-others ask for.
+First, all input of one chunk is applied. Then :meth:`Broker.flush` pumps each destination that
+changed once, passes pending operations to the store, and writes once to each connection with
+output. If there are many connections, the remaining ones are written to in later reactor
+iterations.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker"]
 
-#: Seconds that one turn may take for what can go on later, and queues that a subscription looks at
-#: before the clock is.
+#: Maximum time in seconds of deferrable work in one cycle, and number of queues that a subscription
+#: examines between two looks at the clock.
 _TURN_S: Final = 0.01
 _QUEUES_FED: Final = 32
-#: Connections that are written to in one turn of the reactor, where there are more of them: what a
-#: write costs is for the most part what the reactor does about it, all of it ahead of anybody else.
+#: Maximum number of connections written to in one reactor iteration. Most of the cost of a write is
+#: the reactor's, and delays all other connections.
 _MOST_WRITTEN: Final = 50
-#: Messages that come back to their queue at a time where a connection had many.
+#: Number of messages returned to their queue at a time when a connection held many.
 _MOST_RETURNED: Final = 250
 
 
 class _Returned(NamedTuple):
-    """A part of what a connection had of a queue when it ended; the last one is the oldest."""
+    """A part of an ended connection's messages of one queue; the last part is the oldest."""
 
     destination: Destination
     entries: list[MessageReference]
@@ -72,21 +72,21 @@ class _Returned(NamedTuple):
 
 
 class _Settled:
-    """A part of what an ACK or NACK speaks of; with the last one the sender can go on."""
+    """A part of the messages of an ACK or NACK; after the last part the sender can continue."""
 
     __slots__ = ("done", "sender", "settlement")
 
     def __init__(
         self, settlement: Settlement, sender: Connection, done: Callable[[None], None] | None
     ) -> None:
-        """Take the part; ``done`` is called if it is the last one."""
+        """Start with the part; ``done`` is called if it is the last one."""
         self.settlement = settlement
         self.sender = sender
         self.done = done
 
 
 class _Reckoned:
-    """A part of what a transaction has acknowledged; with the last one it can be committed."""
+    """A part of a transaction's acknowledged messages; the last part allows its commit."""
 
     __slots__ = ("done", "entries", "found", "sender")
 
@@ -97,7 +97,7 @@ class _Reckoned:
         sender: Connection,
         done: Callable[[Acknowledged], None] | None,
     ) -> None:
-        """Take the part; ``done`` is called if it is the last one."""
+        """Start with the part; ``done`` is called if it is the last one."""
         self.found = found
         self.entries = entries
         self.sender = sender
@@ -109,7 +109,7 @@ def _in_parts(entries: list[MessageReference]) -> list[list[MessageReference]]:
 
 
 class Broker:
-    """Routes messages between connections; knows no transport."""
+    """Routes messages between connections; independent of any transport."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class Broker:
         authenticator: Authenticator | None = None,
         authoriser: Authoriser | None = None,
     ) -> None:
-        """Make a broker; with a ``store``, call :meth:`open` before anything else.
+        """Create a broker; with a ``store``, call :meth:`open` before anything else.
 
-        ``runner`` calls the store; ``sync_interval_s`` is how often it is told to sync, if it
-        does not so by itself. Without ``authenticator`` everybody is let in, without
+        ``runner`` calls the store. ``sync_interval_s`` is the interval in seconds between syncs of
+        a store that does not sync by itself. Without ``authenticator`` everybody is let in. Without
         ``authoriser`` everybody may do everything.
         """
         self.config = BrokerConfig() if config is None else config
@@ -133,25 +133,25 @@ class Broker:
         self.store = store
         self.authenticator = authenticator
         self.authoriser = authoriser
-        #: Called with a direction, ``"<"`` from clients and ``">"`` to them, the peer and a
-        #: frame, for each frame that is not a MESSAGE.
+        #: Called for each frame except MESSAGE, with a direction (``"<"`` from clients, ``">"`` to
+        #: them), the peer and the frame.
         self.frame_log: Callable[[str, str, Frame], None] | None = None
-        #: Called like it while an operator looks on.
+        #: Called in the same way while an operator observes frames.
         self.frame_watch: Callable[[str, str, Frame], None] | None = None
         self.connections: set[Connection] = set()
-        #: What is said of clients that are turned away.
+        #: Log of refused clients, limited in rate.
         self.refusals = RateLimitedLog(clock)
-        #: What clients may not expect, once for each destination where it happens.
+        #: Log of pitfalls for clients, once for each destination.
         self.traps = OnceLog()
-        #: The time of this turn.
+        #: Time of the current cycle.
         self.now = clock.seconds()
         self._runner = runner
         self._sync_interval_s = sync_interval_s
         self.journal = self._new_journal()
         self._addresses: Counter[str] = Counter()
-        #: Connections by the names of their users.
+        #: Number of connections by user name.
         self._users: Counter[str] = Counter()
-        #: Distinguishes this process's message and session ids from those of the one before.
+        #: Distinguishes message and session ids of this process from those of earlier processes.
         self._boot = secrets.token_hex(4)
         self._last_message = 0
         self._last_session = 0
@@ -161,7 +161,7 @@ class Broker:
         self._timers: set[Timer] = set()
         self._dirty: dict[Destination, None] = {}
         self._written: dict[Connection, None] = {}
-        #: Those who are written to in later turns of the reactor, since they are so many.
+        #: Connections to write to in later reactor iterations, since there are many.
         self._late: deque[Connection] = deque()
         self._is_late = False
         self._pulling: dict[Connection, None] = {}
@@ -172,7 +172,7 @@ class Broker:
         self._waiting: dict[Connection, None] = {}
         self._to_disconnect: list[tuple[Connection, str, str]] = []
         self._flushing = False
-        #: Whether something is being checked that nothing may change before it is done.
+        #: True while a check runs during which nothing may change.
         self.is_checking = False
         self.selector_time = SelectorTime(self)
         self._returns: Slices[_Returned] = Slices(self, self._return, step=1)
@@ -194,11 +194,11 @@ class Broker:
     # Beginning, change and end.
 
     def open(self) -> None:
-        """Open the store and learn what it has; blocks. Raises ``StoreError``."""
+        """Open the store and restore its content; blocks. Raises ``StoreError``."""
         store, journal, runner = self.store, self.journal, self._runner
         if store is None or journal is None or runner is None:
             return
-        # A thread that it needs is to be there before there may be no room for one any more.
+        # The store's thread must start before memory or threads may run out.
         failures: list[StoreError] = []
         runner.run(lambda: None, lambda _: None, failures.append)
         for failure in failures:
@@ -219,15 +219,15 @@ class Broker:
                 maker = unpacked(value, MakerRecord)
                 makers[maker.host][maker.name] = maker
         for name in {*queues, *records, *makers}:
-            # What belongs to a host that is not configured any more stays where it is.
+            # Lanes of a host that is no longer configured stay in the store.
             if name in self.hosts:
                 self.hosts[name].restore(queues[name], records[name], makers[name])
         self.flush()
 
     def reload(self, config: BrokerConfig) -> None:
-        """Take other settings, as far as they can change: all but ``hosts`` and ``storage``.
+        """Apply new settings, except ``hosts`` and ``storage``, which cannot change.
 
-        Connections keep what was settled when they were made.
+        Connections keep the settings that were fixed when they were made.
         """
         self.config = config.changed(hosts=self.config.hosts)
         for host in self.hosts.values():
@@ -235,7 +235,7 @@ class Broker:
         self.flush()
 
     def close(self) -> None:
-        """Take what is not acknowledged back, and wait until the store has everything."""
+        """Return unacknowledged messages, and wait until the store has everything."""
         for connection in list(self.connections):
             connection.lost()
         self._settled.finish()
@@ -251,18 +251,18 @@ class Broker:
             if timer.active():
                 timer.cancel()
         self._timers.clear()
-        # Those whom it would have written to are gone.
+        # The connections that the timer would have written to are gone.
         self._late.clear()
         self._is_late = False
 
     def reset(self, done: Callable[[StoreError | None], None] | None = None) -> None:
-        """Be as new, with the settings of now: clients are closed with an ERROR, all else is gone.
+        """Restart empty with the current settings: close clients with an ERROR, delete all else.
 
-        Messages, destinations, durable subscriptions and what the store has are forgotten;
-        identifiers go on, so that no late frame names anything new. ``done`` is called, at once
-        or later, when the store is empty, or with what has kept it from that: then it still has
-        what it had, for a broker that opens it. To be called between two turns, not by what the
-        broker calls.
+        Messages, destinations, durable subscriptions and the content of the store are deleted.
+        Identifiers continue, so that no late frame refers to a new object. ``done`` is called, at
+        once or later, when the store is empty, or with the error that prevented it. After an error
+        the store keeps its content, for a broker that opens it. Call this between two cycles, not
+        from a callback of the broker.
         """
         for connection in list(self.connections):
             connection.fail("the broker was reset", "reset")
@@ -286,7 +286,7 @@ class Broker:
             journal.empty(told)
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        """Have something done after a time, in a turn of its own."""
+        """Call a function after a delay in seconds, in a separate cycle."""
 
         def fire() -> None:
             self._timers.discard(timer)
@@ -299,7 +299,7 @@ class Broker:
         return timer
 
     def cancel(self, timer: Timer) -> None:
-        """Have something not done after all."""
+        """Cancel a delayed call."""
         self._timers.discard(timer)
         if timer.active():
             timer.cancel()
@@ -307,7 +307,7 @@ class Broker:
     # Connections.
 
     def connected(self, connection: Connection) -> None:
-        """Count a connection in; raises :class:`Refused` where there are too many."""
+        """Register a connection; raises :class:`Refused` if there are too many."""
         config = self.config
         if len(self.connections) >= config.max_connections:
             raise Refused(
@@ -324,7 +324,7 @@ class Broker:
         self.connections.add(connection)
 
     def logged_in(self, connection: Connection, user: User) -> None:
-        """Count a connection as a user's; raises :class:`Refused` where that has too many."""
+        """Register a connection for its user; raises :class:`Refused` if the user has too many."""
         most = self.config.max_connections_per_user
         if user.name:
             if self._users[user.name] >= most:
@@ -335,7 +335,7 @@ class Broker:
         connection.user = user
 
     def disconnected(self, connection: Connection) -> None:
-        """Count a connection out."""
+        """Unregister a connection."""
         if connection in self.connections:
             self.connections.remove(connection)
             address = counted_as(connection.peer)
@@ -349,7 +349,7 @@ class Broker:
                     del self._users[user]
 
     def host(self, name: str) -> VirtualHost:
-        """The virtual host that a client asks for; raises :class:`Refused` for an unknown one."""
+        """Return the virtual host that a client asks for; raises :class:`Refused` if unknown."""
         if not self.config.hosts:
             return self.hosts[""]
         host = self.hosts.get(name)
@@ -358,23 +358,23 @@ class Broker:
         return host
 
     def new_connection(self) -> str:
-        """An identifier that no other connection has."""
+        """Return a unique identifier for a connection."""
         self._last_connection += 1
         return f"{self._boot}-{self._last_connection}"
 
     def watch_frames(self, watch: Callable[[str, str, Frame], None] | None) -> None:
-        """Have an operator see the frames of all clients, or nobody any more."""
+        """Start or stop passing the frames of all clients to an operator."""
         self.frame_watch = watch
         for connection in self.connections:
             connection.is_logged = watch is not None or self.frame_log is not None
 
     def new_session(self) -> str:
-        """A session identifier that no other session has."""
+        """Return a unique session identifier."""
         self._last_session += 1
         return f"{self._boot}-{self._last_session}"
 
     def new_message(self) -> str:
-        """A message identifier that no other message has."""
+        """Return a unique message identifier."""
         self._last_message += 1
         return f"{self._boot}-{self._last_message}"
 
@@ -384,16 +384,16 @@ class Broker:
         return self._last_subscription
 
     def new_subscription(self) -> int:
-        """A number greater than that of every other subscription."""
+        """Return a number greater than that of every other subscription."""
         self._last_subscription += 1
         return self._last_subscription
 
     def new_lane(self) -> int:
-        """A number that no other lane of the store has."""
+        """Return a number that no other lane of the store has."""
         self._last_lane += 1
         return self._last_lane
 
-    # What frames do.
+    # Effects of frames.
 
     def settle(self, settlement: Settlement) -> list[MessageReference]:
         """Apply an ACK or NACK.
@@ -416,9 +416,9 @@ class Broker:
     def settle_in_parts(
         self, settlement: Settlement, sender: Connection, done: Callable[[None], None]
     ) -> None:
-        """Apply ACK or NACK, and have others served meanwhile; ``done`` is called at the end.
+        """Apply an ACK or NACK in parts, serving others in between; then call ``done``.
 
-        All of it is done whatever becomes of the sender: it may have left after its last frame.
+        All parts are applied even if the sender disconnects meanwhile.
         """
         entries = settlement.entries
         for entry in entries:
@@ -445,7 +445,7 @@ class Broker:
         sender: Connection,
         done: Callable[[Acknowledged], None],
     ) -> None:
-        """Reckon up what an open transaction has acknowledged, and have others served meanwhile.
+        """Sum up what an open transaction has acknowledged in parts, serving others in between.
 
         ``done`` is not called if the sender ends before.
         """
@@ -467,7 +467,7 @@ class Broker:
             part.done(part.found)
 
     def forget(self, acknowledged: Acknowledged) -> None:
-        """Have messages gone from their queues; what is left to do about them is done in parts."""
+        """Remove acknowledged messages from their queues at once; clean up after them in parts."""
         for home, share in acknowledged.shares.items():
             home.settled_many(share.messages, share.octets)
         if self.journal is not None:
@@ -477,7 +477,7 @@ class Broker:
         self._leaving.add(_in_parts(acknowledged.entries))
 
     def finish_forgetting(self) -> None:
-        """Do what is left to do about messages that are gone from their queues."""
+        """Finish the clean-up after removed messages."""
         self._leaving.finish()
 
     def _let_go(self, entries: Sequence[MessageReference]) -> None:
@@ -487,7 +487,7 @@ class Broker:
             entry.home.let_go(entry)
 
     def take_away(self, entry: MessageReference) -> None:
-        """Take a message back that has not been acknowledged in time."""
+        """Take back a message that has not been acknowledged in time."""
         subscription = entry.subscription
         assert subscription is not None  # only delivered entries time out
         connection = subscription.connection
@@ -507,7 +507,7 @@ class Broker:
             return
         ledger = subscription.connection.ledger
         if ledger.is_full:
-            # Others of its subscriptions may have waited for that.
+            # Other subscriptions of the connection may have waited for a free slot.
             subscription.connection.feed()
         ledger.discard(entry)
         self._freed(entry, subscription)
@@ -521,7 +521,7 @@ class Broker:
             self.pull(connection)
 
     def give_back(self, entries: list[MessageReference]) -> None:
-        """Return what a connection that has ended did not settle."""
+        """Return the unsettled messages of an ended connection to their destinations."""
         back: dict[Destination, list[MessageReference]] = {each.home: [] for each in entries}
         if len(back) == 1:
             back = dict.fromkeys(back, entries)
@@ -534,8 +534,8 @@ class Broker:
                 self._dirty[destination] = None
                 continue
             destination.returning += 1
-            # The newest first: each part comes ahead of what is back already. Nothing is delivered
-            # before all of it is.
+            # Newest first: each part is placed ahead of those returned before. Nothing is delivered
+            # before all are back.
             for end in range(len(returned), 0, -_MOST_RETURNED):
                 begin = max(0, end - _MOST_RETURNED)
                 parts.append(_Returned(destination, returned[begin:end], is_last=begin == 0))
@@ -548,39 +548,39 @@ class Broker:
             destination.returning -= 1
             self._dirty[destination] = None
 
-    # The turn.
+    # The cycle.
 
     def touch(self, destination: Destination) -> None:
-        """Have a destination pumped at the end of the turn."""
+        """Schedule a destination to be pumped at the end of the cycle."""
         self._dirty[destination] = None
 
     def is_touched(self, destination: Destination) -> bool:
-        """Whether a destination will be pumped at the end of the turn."""
+        """Return True if a destination will be pumped at the end of the cycle."""
         return destination in self._dirty
 
     def feed(self, subscription: Subscription) -> None:
-        """Have a subscription given what it can take by now, at the end of the turn."""
+        """Schedule a subscription to receive messages at the end of the cycle."""
         self._to_feed[subscription] = None
 
     def begin(self, subscription: Subscription) -> None:
-        """Have a new subscription to a pattern given what there is, at the end of the turn."""
+        """Schedule a new pattern subscription to get existing messages at the end of the cycle."""
         self._new[subscription] = None
 
     def pull(self, connection: Connection) -> None:
-        """Have a connection take what its free slots allow, if it has any such limit."""
+        """Schedule a connection with a slot limit to fill its free slots."""
         if connection.is_limited:
             self._pulling[connection] = None
 
     def has_room(self, destination: Destination) -> None:
-        """Have those go on that wait for room in a destination."""
+        """Schedule the connections that wait for room in a destination to resume."""
         self._to_unblock[destination] = None
 
     def wrote(self, connection: Connection) -> None:
-        """Have a connection's output written at the end of the turn."""
+        """Schedule the output of a connection to be written at the end of the cycle."""
         self._written[connection] = None
 
     def wait_for_store(self, connection: Connection) -> bool:
-        """Have a connection woken when the store has caught up; whether it has to wait."""
+        """Return True if a connection must wait for the store, which will resume it."""
         journal = self.journal
         if journal is None or journal.octets <= self.config.max_uncommitted_bytes:
             return False
@@ -588,11 +588,11 @@ class Broker:
         return True
 
     def disconnect(self, connection: Connection, text: str, code: str) -> None:
-        """Have a connection closed with an ERROR at the end of the turn."""
+        """Schedule a connection to be closed with an ERROR at the end of the cycle."""
         self._to_disconnect.append((connection, text, code))
 
     def flush(self) -> None:
-        """End the turn: deliver, keep and write until nothing more can be done now."""
+        """End the cycle: deliver, store and write until nothing more can be done now."""
         if self._flushing or self.is_checking:
             return
         self._flushing = True
@@ -651,14 +651,15 @@ class Broker:
             self._flushing = False
 
     def _write_to_many(self, connections: Iterable[Connection]) -> None:
-        """Write to the first of many connections, and to others between the reactor's turns."""
-        # Who is behind is not to fall behind further: what waits is never more than of one turn.
+        """Write to the first of many connections now, and to the rest in later iterations."""
+        # Connections left over from earlier cycles are written to first, so that their delay never
+        # exceeds one cycle.
         self._write_late(len(self._late))
         self._late.extend(connections)
         self._write_late(_MOST_WRITTEN)
 
     def _write_late(self, most: int) -> None:
-        """Write to no more than so many of those who are left, and to the rest later."""
+        """Write to at most *most* of the remaining connections, and to the rest later."""
         late = self._late
         for _ in range(min(most, len(late))):
             connection = late.popleft()
@@ -673,7 +674,7 @@ class Broker:
         self._write_late(_MOST_WRITTEN)
 
     def _feed_first(self, subscription: Subscription) -> None:
-        """Deliver from the first queue of a pattern, which has its next turn first as well."""
+        """Deliver from the first queue of a pattern, and move it to the end if it has more."""
         if subscription.connection.is_limited:
             self.pull(subscription.connection)
         for queue in subscription.waiting:
@@ -692,7 +693,7 @@ class Broker:
                 self.later(0.0, partial(self.feed, subscription))
                 break
             queue = next(iter(waiting))
-            # It comes back as the last one if there is more in it.
+            # It is re-added as the last one if it has more messages.
             del waiting[queue]
             self._dirty.pop(queue, None)
             self._pump(queue)

@@ -1,7 +1,7 @@
-"""Which durable subscriptions take a message: known before any of them has it.
+"""Select the durable subscriptions that receive a message, before any of them gets it.
 
-Selectors may need more time than there is in one turn of the reactor, and the copies of a message
-are kept together, before its sender has a receipt.
+Selectors may need more time than one reactor iteration allows. The copies of a message are stored
+together, before its sender gets a receipt.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ __all__ = ["Choice", "ChoiceWork"]
 
 
 class Choice:
-    """What the selectors of durable subscriptions say of a message."""
+    """Results of the selectors of durable subscriptions for one message."""
 
     __slots__ = ("_verdicts", "message")
 
     def __init__(self, message: Message) -> None:
-        """Begin with none that was asked."""
+        """Start without results."""
         self.message = message
         self._verdicts: dict[DurableQueue, bool] = {}
 
     def unasked(self, durables: Iterable[DurableQueue]) -> list[DurableQueue]:
-        """Return those of durable subscriptions whose selectors have yet to be asked."""
+        """Return the durable subscriptions whose selectors have not been evaluated yet."""
         return [
             each for each in durables if each.selector is not None and each not in self._verdicts
         ]
 
     def ask(self, durable: DurableQueue) -> None:
-        """Ask the selector of a durable subscription; takes time of all selectors."""
+        """Evaluate the selector of a durable subscription, within the time limit of selectors."""
         self._verdicts[durable] = durable.selects(self.message)
 
     def takes(self, durable: DurableQueue) -> bool:
-        """Return whether a durable subscription takes the message; it was asked, if need be."""
+        """Return True if a durable subscription takes the message, as evaluated before."""
         return durable.selector is None or self._verdicts[durable]
 
 
 class _Work:
-    """Messages of one client, for which durable subscriptions are asked."""
+    """Messages of one client for which selectors are to be evaluated."""
 
     __slots__ = ("changes", "choices", "done", "left", "maker", "unasked")
 
     def __init__(
         self, choices: Sequence[Choice], maker: Connection, done: Callable[[None], None]
     ) -> None:
-        """Begin with the first message."""
+        """Start with the first message."""
         self.choices = choices
         self.maker = maker
         self.done = done
         self.left: deque[Choice] = deque()
-        #: Those that the first message that is left has yet to ask.
+        #: Durable subscriptions still to be evaluated for the first remaining message.
         self.unasked: list[DurableQueue] = []
-        #: How often durable subscriptions had changed when it began with the first message.
+        #: Version of the set of durable subscriptions when the first message was started.
         self.changes = -1
 
 
 class ChoiceWork:
-    """Asks the selectors of durable subscriptions, as far as these have time in each turn.
+    """Evaluates the selectors of durable subscriptions, within the time limit of each iteration.
 
-    Clients take turns, so that one message does not wait for a transaction of many. All of them
-    have what one consumer has of that time.
+    Clients are served in rotation, so that one message does not wait for a large transaction.
+    Together they have the time limit of one consumer.
     """
 
     def __init__(self, host: VirtualHost) -> None:
-        """Begin with nothing to do."""
+        """Start without work."""
         self._host = host
         self._works: deque[_Work] = deque()
         self._is_busy = False
@@ -80,7 +80,7 @@ class ChoiceWork:
     def begin(
         self, choices: Sequence[Choice], maker: Connection, done: Callable[[None], None]
     ) -> None:
-        """Ask all; ``done`` is called when all that there are have been asked for each message.
+        """Evaluate all selectors; ``done`` is called when every message has all results.
 
         It is not called if the client ends meanwhile.
         """
@@ -107,7 +107,7 @@ class ChoiceWork:
         self._is_busy = False
 
     def _has_more(self, work: _Work) -> bool:
-        """Ask one selector, or look for the next that is to be asked; False at the end."""
+        """Evaluate one selector, or find the next one to evaluate; return False at the end."""
         host = self._host
         if work.unasked:
             durable = work.unasked.pop()

@@ -1,8 +1,8 @@
-"""What waits to be kept by the store, and who waits for it.
+"""Pending operations for the store, and the connections that wait for them.
 
-The operations of one frame are a unit: the store does all of it or none. Units that come up
-while the store is busy are handed to it together when it is free again, so that many frames
-share one commit.
+The operations of one frame form a write batch, which the store applies as a whole or not at all.
+Batches that arrive while the store is busy are applied together when it is free again, so that many
+frames share one commit.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ __all__ = ["CommitQueue", "WriteBatch"]
 
 _log: Final = Logger()
 
-#: Seconds that an operation nobody waits for may wait for others to be done with.
+#: Maximum delay in seconds of an operation that nobody waits for, to share a commit.
 _LAZY_S: Final = 0.1
-#: Seconds until a store that has failed is tried again, if nothing else comes up.
+#: Delay in seconds before a failed store is tried again, if no other operation arrives.
 _RETRY_S: Final = 1.0
-#: Turns from one unit to the next of a sender who is the only one to be served: that in which the
-#: unit was handed over and ends, and the one that brings the next.
+#: Maximum number of cycles between two batches of a sole sender: one in which the batch is passed
+#: to the store and completes, and one that brings the next.
 _TURNS_OF_ONE: Final = 3
 
 
 class WriteBatch:
-    """Operations that are done together, and what depends on them.
+    """Operations that are applied together, and their dependent actions.
 
-    ``puts`` are the entries that can be delivered once the unit is done, whether they are stored or
-    in memory; ``taken`` those that a transaction has settled, and that go back to their queues if
-    it can't be done, as do those of ``gone``, which are very many. ``sender`` is the connection to
-    tell, with the receipt that it wants, and ``done`` what else to call; ``undo`` is called only if
-    the unit can't be done, which is not tried again then, and ``kept`` only if it is done.
+    ``puts`` are the references that can be delivered once the batch is done, whether stored or in
+    memory. ``taken`` are those that a transaction has settled; they return to their queues if the
+    batch fails, as do those of ``gone``, which may be very many. ``sender`` is the connection to
+    notify, with the receipt that it wants. ``done`` is called in any case. ``undo`` is called only
+    if the batch fails, which is then not tried again, and ``kept`` only if it succeeds.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class WriteBatch:
     )
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self.operations: list[Operation] = []
         self.puts: list[MessageReference] = []
         self.taken: list[MessageReference] = []
@@ -86,28 +86,28 @@ class WriteBatch:
 
 
 class _Call:
-    """Units that the store has been asked to do together."""
+    """Write batches passed to the store in one call."""
 
     __slots__ = ("is_done", "operations", "store", "units")
 
     def __init__(
         self, store: MessageStore, units: Sequence[WriteBatch], operations: Sequence[Operation]
     ) -> None:
-        """Take the units, and what they come to."""
+        """Start with the batches and their combined operations."""
         self.store = store
         self.units = units
         self.operations = operations
-        #: Whether they are done: known in the store's thread before anybody else hears of it.
+        #: True once they are applied; set in the store's thread before anybody else is notified.
         self.is_done = False
 
     def make(self) -> None:
-        """Have the store do it."""
+        """Apply the operations to the store."""
         self.store.apply(self.operations)
         self.is_done = True
 
 
 def _what_is_set(operation: Operation) -> object:
-    """What an operation gives a value that those before it count for nothing against."""
+    """Return the key of a value that the operation overwrites, or None."""
     if isinstance(operation, SetRecord):
         return operation.key
     if isinstance(operation, Mark):
@@ -116,7 +116,7 @@ def _what_is_set(operation: Operation) -> object:
 
 
 def _without_older(units: list[WriteBatch], operations: Sequence[Operation]) -> list[WriteBatch]:
-    """Take from units what sets another value of something that operations set."""
+    """Remove operations from batches that set values which *operations* overwrite."""
     keys = set(map(_what_is_set, operations)) - {None}
     if not keys:
         return units
@@ -126,7 +126,7 @@ def _without_older(units: list[WriteBatch], operations: Sequence[Operation]) -> 
 
 
 class CommitQueue:
-    """Hands units to the store, in order, and says when they are done."""
+    """Passes write batches to the store, in order, and reports their completion."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class CommitQueue:
         *,
         sync_interval_s: float | None = None,
     ) -> None:
-        """Keep what is needed; ``wake`` is called when something has been done."""
+        """Start empty; ``wake`` is called when a call of the store has completed."""
         self._store = store
         self._runner = runner
         self._clock = clock
@@ -145,24 +145,25 @@ class CommitQueue:
         self._sync_interval_s = sync_interval_s
         self._unit: WriteBatch | None = None
         self._pending: list[WriteBatch] = []
-        #: Units without messages that have failed and are tried again with whatever comes next.
+        #: Failed batches without messages, which are retried with the next call.
         self._owed: list[WriteBatch] = []
-        #: Lanes that were to be made by units that were refused, by their numbers: none of them
-        #: has a message. They are made with the next one.
+        #: Lanes, by number, whose creation was part of a refused batch. None of them has a message.
+        #: Each is created with the next batch that needs it.
         self._unmade: dict[int, CreateLane] = {}
         self._lazy: list[Operation] = []
-        #: Whether something is to be handed over that removes what could be read, and the reads
-        #: that wait for that.
+        #: True if a pending operation removes messages that reads could return; the reads that wait
+        #: for it follow.
         self._hides = False
         self._reads: list[Callable[[], None]] = []
         self._busy = False
-        #: What the store was asked for last, and the units that are done one by one after it.
+        #: The current call of the store, and the batches to be applied one by one after it.
         self._call: _Call | None = None
         self._rest: deque[WriteBatch] = deque()
-        #: What can be asked to do little at once, where there is such.
+        #: The store, if it supports brief calls.
         self._brief_store = store if isinstance(store, BriefStore) else None
         self._brief_runner = runner if isinstance(runner, BriefRunner) else None
-        #: Whom the last units were of, if of one only, and turns that have ended since then.
+        #: The sender of the last batches, if there was only one, and the number of cycles since
+        #: then.
         self._last_sender: Connection | None = None
         self._turns = 0
         self._closed = False
@@ -170,43 +171,43 @@ class CommitQueue:
         self._unsynced = False
         self._timer: Timer | None = None
         self._sync_timer: Timer | None = None
-        #: Octets of messages that have been handed over and are not done.
+        #: Number of bytes of messages passed to the store and not completed.
         self.octets = 0
-        #: Why the last thing that the store was asked for failed, if it did.
+        #: The error of the last call of the store, if it failed.
         self.failure: StoreError | None = None
 
-    # What frames do.
+    # Effects of frames.
 
     def record(self, operation: Operation) -> None:
-        """Add an operation to the unit of what is going on now."""
+        """Add an operation to the current batch."""
         unit = self._unit
         if unit is None:
             unit = self._unit = WriteBatch()
         unit.operations.append(operation)
 
     def hide(self, operation: Operation) -> None:
-        """Add the removal of a message that could be read: nothing that follows reads it."""
+        """Add the removal of a readable message: later reads do not return it."""
         self.record(operation)
         self._hides = True
 
     def put(self, entry: MessageReference, operation: Put) -> None:
-        """Add a message; its entry's home hears of it when it is done."""
+        """Add a message; the home of its reference is notified when it is stored."""
         self.record(operation)
         unit = self._unit
-        assert unit is not None  # record() has made it
+        assert unit is not None  # record() has created it
         unit.puts.append(entry)
         unit.octets += operation.size
         self.octets += operation.size
 
     @property
     def is_recording(self) -> bool:
-        """Return whether what is going on now has the store do anything."""
+        """Return True if the current batch contains operations."""
         return self._unit is not None and bool(self._unit.operations)
 
     def follow(self, entry: MessageReference) -> None:
-        """Have a message that is not stored wait until what is going on now is kept.
+        """Delay a message that is not stored until the current batch is stored.
 
-        Its home hears of it as if it were stored.
+        Its home is notified as if the message were stored.
         """
         unit = self._unit
         if unit is None:
@@ -217,21 +218,21 @@ class CommitQueue:
         self.octets += size
 
     def take(self, entries: Sequence[MessageReference]) -> None:
-        """Note entries settled by this unit that must come back if it fails."""
+        """Record references settled by this batch that must return if it fails."""
         if self._unit is not None:
             self._unit.taken.extend(entries)
             for entry in entries:
-                # They must find their queue again.
+                # Their queue must still exist then.
                 entry.home.in_doubt += 1
 
     def forget(self, acknowledged: Acknowledged) -> None:
-        """Add the removal of all that a transaction has acknowledged.
+        """Add the removal of everything that a transaction has acknowledged.
 
-        It comes back if that can't be done.
+        It is undone if the batch fails.
         """
         unit = self._unit
         for home, share in acknowledged.shares.items():
-            # There is nothing to remove of a queue that an operator has removed meanwhile.
+            # Nothing is removed for a queue that an operator has deleted meanwhile.
             if share.removals and home.is_stored:
                 if unit is None:
                     unit = self._unit = WriteBatch()
@@ -242,16 +243,16 @@ class CommitQueue:
                 home.in_doubt += share.messages
 
     def undo_with(self, undo: Callable[[], None], kept: Callable[[], None] | None = None) -> None:
-        """Have something called if what is going on now can't be kept, once its sender knows.
+        """Call *undo* if the current batch fails, after its sender has been notified.
 
-        ``kept`` is called if it is kept.
+        ``kept`` is called if it succeeds.
         """
         if self._unit is not None:
             self._unit.undo = undo
             self._unit.kept = kept
 
     def when_kept(self, call: Callable[[], None]) -> None:
-        """Call something, too, once what is going on now is kept and its sender has been told."""
+        """Add a call to be made once the current batch is stored and its sender notified."""
         unit = self._unit
         if unit is None:
             call()
@@ -266,17 +267,17 @@ class CommitQueue:
         unit.kept = both
 
     def apart(self, operation: Operation) -> None:
-        """Have an operation done in a unit of its own, ahead of what is going on now."""
+        """Apply an operation in a separate batch, ahead of the current one."""
         unit = WriteBatch()
         unit.operations.append(operation)
         self._pending.append(unit)
 
     def lazily(self, operation: Operation) -> None:
-        """Have an operation done with the next unit; it may be lost if the process dies."""
+        """Apply an operation with the next batch; it may be lost if the process dies."""
         self._lazy.append(operation)
 
     def cut(self, sender: Connection | None = None, receipt: str | None = None) -> bool:
-        """End the unit; its sender is told when it is done, if there was one."""
+        """End the current batch; return True if there was one, whose sender is notified later."""
         unit = self._unit
         if unit is None:
             return False
@@ -287,7 +288,7 @@ class CommitQueue:
         return True
 
     def cut_for(self, done: Callable[[StoreError | None], None]) -> bool:
-        """End the unit, if there is one; ``done`` hears of its end, with what kept it from it."""
+        """End the current batch, if any; ``done`` is called on completion, with any error."""
         unit = self._unit
         if unit is None:
             return False
@@ -295,23 +296,23 @@ class CommitQueue:
         return self.cut()
 
     def barrier(self, sender: Connection, receipt: str) -> None:
-        """Tell a sender when everything that was recorded so far is done."""
+        """Notify a sender when everything recorded so far is stored."""
         self.cut()
         unit = WriteBatch()
         unit.sender, unit.receipt = sender, receipt
         self._pending.append(unit)
 
-    # The turn.
+    # The cycle.
 
     @property
     def has_work(self) -> bool:
-        """Whether :meth:`flush` would do something now."""
+        """True if :meth:`flush` would call the store now."""
         if self._busy or self._closed:
             return False
         return self._unit is not None or bool(self._pending)
 
     def flush(self) -> None:
-        """Hand over what there is, unless the store is busy."""
+        """Pass all pending batches to the store, unless it is busy."""
         self._turns += 1
         self.cut()
         if self._busy or self._closed:
@@ -344,7 +345,7 @@ class CommitQueue:
             read()
 
     def _all_units(self) -> list[WriteBatch]:
-        """Take all that is to be done, in order: what notes deliveries is younger than the owed."""
+        """Take all pending batches, in order: delivery counts are newer than retried batches."""
         marks = WriteBatch()
         marks.operations, self._lazy = self._lazy, []
         units = [*self._owed, *([marks] if marks.operations else ()), *self._pending]
@@ -353,10 +354,10 @@ class CommitQueue:
         return units
 
     def _is_alone(self, sender: Connection | None) -> bool:
-        """Whether nobody but the sender of a unit has asked for anything of late.
+        """Return True if only the sender of a batch has used the store recently.
 
-        What its thread waits for the disk is then no loss to others; and nobody's units come up
-        meanwhile, to share the next commit.
+        Blocking its thread for the disk then delays nobody else. No other batches arrive meanwhile
+        that could share the next commit.
         """
         is_alone = sender is self._last_sender and self._turns <= _TURNS_OF_ONE
         self._last_sender = sender
@@ -364,14 +365,14 @@ class CommitQueue:
         return is_alone
 
     def _operations(self, units: Sequence[WriteBatch]) -> list[Operation]:
-        """What units come to, after the making of the lanes that they need and that failed."""
+        """Return the operations of batches, preceded by the creation of missing lanes."""
         operations = [each for unit in units for each in unit.operations]
         if not self._unmade:
             return operations
         first: list[Operation] = []
         for number in dict.fromkeys(each.lane for each in operations if isinstance(each, Put)):
             if number in self._unmade:
-                # A database that was lost in a commit may have made it after all.
+                # The lane may exist after all if the connection to a database was lost in a commit.
                 first += [DropLane(number), self._unmade[number]]
         return first + operations
 
@@ -389,7 +390,7 @@ class CommitQueue:
         self._wake()
 
     def _is_written(self, operation: Operation) -> bool:
-        """Whether an operation has the store write: it does not drop what it never made."""
+        """Return True if an operation causes a write: a lane never created needs no drop."""
         return not (isinstance(operation, DropLane) and operation.lane in self._unmade)
 
     def _finish(self, unit: WriteBatch, error: StoreError | None) -> None:
@@ -398,7 +399,7 @@ class CommitQueue:
         self.octets -= unit.octets
         puts = unit.puts
         if len(puts) > 1:
-            # What is dropped for the sake of one of them is none of the others.
+            # The functions that run for one of them must not affect the others.
             for entry in puts:
                 entry.home.arrived(entry)
         for entry in puts:
@@ -429,15 +430,15 @@ class CommitQueue:
             for entry in gone.entries:
                 entry.home.taken_back(entry)
 
-    # When the store fails.
+    # Failures of the store.
 
     def _failed(self, units: list[WriteBatch], error: StoreError) -> None:
-        """Find out whose fault it was, by doing one unit after the other."""
+        """Identify the failing batch by applying the batches one by one."""
         if self.failure is None:
             _log.error("the store has failed: {error}", error=error)
         self.failure = error
         if self._closed:
-            # close() has seen to it.
+            # close() has handled it.
             return
         if len(units) == 1:
             self._give_up(units[0], error)
@@ -456,11 +457,11 @@ class CommitQueue:
         self._wake()
 
     def _do_first(self) -> bool:
-        """Do the first of several units; says whether it is done now, or else goes on later."""
+        """Apply the first of several batches; return True if it completed immediately."""
         unit = self._rest.popleft()
         operations = self._operations([unit])
         self._call = call = _Call(self._store, [unit], operations)
-        # A runner that answers at once must not have the stack grow with each unit.
+        # With a runner that answers immediately, the stack must not grow with each batch.
         is_done = is_later = False
 
         def go_on() -> None:
@@ -487,7 +488,7 @@ class CommitQueue:
         return is_done
 
     def _give_up(self, unit: WriteBatch, error: StoreError) -> None:
-        """Refuse a unit with messages; one without them is tried again, and its sender told."""
+        """Refuse a batch with messages; retry one without them, and notify its sender."""
         if unit.puts or unit.taken or unit.gone is not None or unit.undo is not None:
             for each in unit.operations:
                 if isinstance(each, CreateLane):
@@ -497,7 +498,7 @@ class CommitQueue:
         self._finish(unit, error)
 
     def _owe(self, operations: Sequence[Operation]) -> None:
-        """Have operations done later; what was never made need not be dropped."""
+        """Schedule operations to be retried; lanes never created are not dropped."""
         again = WriteBatch()
         again.operations = list(filter(self._is_written, operations))
         self._forget_unmade(operations)
@@ -506,13 +507,13 @@ class CommitQueue:
             self._owed.append(again)
 
     def _forget_unmade(self, operations: Sequence[Operation]) -> None:
-        """Note that lanes are made, or nobody's any more."""
+        """Record that lanes now exist, or are no longer needed."""
         for each in operations:
             if isinstance(each, (CreateLane, DropLane)):
                 self._unmade.pop(each.lane, None)
 
     def _forget_older(self, operations: Sequence[Operation]) -> None:
-        """Write no older values over those that are set, or to be set, by now."""
+        """Discard retried operations whose values have since been overwritten."""
         self._owed = _without_older(self._owed, operations)
 
     # Time.
@@ -543,7 +544,7 @@ class CommitQueue:
         _log.error("the store can't sync: {error}", error=error)
         self._sync_later()
 
-    # Reading, beginning and end.
+    # Reading, opening and closing.
 
     def read(
         self,
@@ -554,9 +555,9 @@ class CommitQueue:
         done: Callable[[Sequence[StoredMessage]], None],
         failed: Callable[[StoreError], None],
     ) -> None:
-        """Have messages read; not after the end.
+        """Read messages from the store; does nothing after :meth:`close`.
 
-        That is after everything that was handed over before, and what was hidden is gone by then.
+        The read follows all operations passed before, so that hidden messages are already removed.
         """
         if self._closed:
             return
@@ -582,13 +583,13 @@ class CommitQueue:
             self._runner.run(read, did, did_not)
 
     def close(self) -> None:
-        """Have what is left done, close the store and stop its runner; blocks."""
+        """Apply all pending operations, close the store and stop its runner; blocks."""
         if self._closed:
             return
         self.cut()
         self._closed = True
         self._cancel_timers()
-        # What is owed is older than what the store was asked for since.
+        # Retried operations are older than everything passed to the store since.
         owed, self._owed = self._owed, []
         units = self._all_units()
         call, rest = self._call if self._busy else None, list(self._rest)
@@ -596,8 +597,8 @@ class CommitQueue:
         outcomes: list[tuple[WriteBatch, StoreError | None]] = []
 
         def finish() -> None:
-            # In the store's thread, after what was asked for before: that may have failed, and
-            # nobody will hear of it any more.
+            # Runs in the store's thread, after the calls made before. Those may have failed without
+            # anybody being notified.
             again: Sequence[WriteBatch] = ()
             first = owed
             if call is not None and call.is_done:
@@ -619,7 +620,7 @@ class CommitQueue:
     def _do_last(
         self, units: Sequence[WriteBatch]
     ) -> Iterator[tuple[WriteBatch, StoreError | None]]:
-        """Do units, together or else one by one; gives what came of each."""
+        """Apply batches, together or else one by one; yield the result of each."""
         operations = self._operations(units)
         try:
             if operations:
@@ -641,9 +642,9 @@ class CommitQueue:
                 timer.cancel()
 
     def abandon(self) -> None:
-        """Leave undone what is left, and tell nobody of what is being done; the store stays open.
+        """Discard pending operations and ignore the results of current ones; the store stays open.
 
-        Another journal can use the store and its runner from now on.
+        Another commit queue can use the store and its runner from now on.
         """
         self._closed = self._is_abandoned = True
         self._cancel_timers()
@@ -652,7 +653,7 @@ class CommitQueue:
             left.clear()
 
     def empty(self, done: Callable[[StoreError | None], None]) -> None:
-        """Have the store forget all that it has, ahead of everything else; all of it or nothing."""
+        """Delete the whole content of the store, before all other operations, or nothing of it."""
         store = self._store
 
         def forget() -> None:

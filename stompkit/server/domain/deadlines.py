@@ -1,4 +1,4 @@
-"""Times of many things, in any order, and the one timer that notes the next of them."""
+"""Deadlines of many items, in any order, and the timer for the next one."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ __all__ = ["Deadlines"]
 
 _T = TypeVar("_T")
 
-#: Discarded times in the heap before it is looked whether they are more than half of it.
+#: Number of discarded deadlines in the heap before it is checked for compaction.
 _FEW: Final = 64
 
 
 class Deadlines(Generic[_T]):
-    """Things with a time each, the earliest first; things with the same time keep their order.
+    """Items with one deadline each, the earliest first; equal deadlines keep their order.
 
-    Nothing is assumed about the order in which times are added: a setting can change, and a clock
-    can be set back. Adding and discarding take logarithmic time on average. A thing that was
-    discarded is not kept alive.
+    Deadlines may be added in any order: a setting can change, and a clock can be set back. Adding
+    and discarding take logarithmic time on average. A discarded item is not kept alive.
     """
 
     __slots__ = ("_heap", "_keys", "_last", "_things")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
-        #: Times with the numbers of things; those of things that were discarded stay for a while.
+        """Start empty."""
+        #: Deadlines with the numbers of items; those of discarded items stay for a while.
         self._heap: list[tuple[float, int]] = []
         self._things: dict[int, _T] = {}
         self._keys: dict[_T, tuple[float, int]] = {}
         self._last = 0
 
     def __len__(self) -> int:
-        """Return the number of things."""
+        """Return the number of items."""
         return len(self._keys)
 
     def set(self, thing: _T, when: float) -> None:
-        """Give a thing a time, in place of the one that it has."""
+        """Set the deadline of an item, replacing an earlier one."""
         self.discard(thing)
         self._last += 1
         key = (when, self._last)
@@ -45,12 +44,12 @@ class Deadlines(Generic[_T]):
         heapq.heappush(self._heap, key)
 
     def get(self, thing: _T) -> float | None:
-        """Return the time of a thing, if it has one."""
+        """Return the deadline of an item, or None."""
         key = self._keys.get(thing)
         return None if key is None else key[0]
 
     def discard(self, thing: _T) -> None:
-        """Forget a thing, if it is there."""
+        """Remove an item, if it exists."""
         key = self._keys.pop(thing, None)
         if key is None:
             return
@@ -60,7 +59,7 @@ class Deadlines(Generic[_T]):
             heapq.heapify(self._heap)
 
     def first(self) -> tuple[float, _T] | None:
-        """Return the earliest time and its thing."""
+        """Return the earliest deadline and its item."""
         heap = self._heap
         while heap:
             when, number = heap[0]
@@ -70,7 +69,7 @@ class Deadlines(Generic[_T]):
         return None
 
     def pop_due(self, now: float) -> _T | None:
-        """Take out and return the first thing whose time has come."""
+        """Remove and return the first item whose deadline has passed."""
         first = self.first()
         if first is None or first[0] > now:
             return None
@@ -78,7 +77,7 @@ class Deadlines(Generic[_T]):
         return first[1]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all items."""
         self._heap.clear()
         self._things.clear()
         self._keys.clear()

@@ -1,4 +1,4 @@
-"""What queues, topics and fan-out destinations have in common."""
+"""Base class of queues, topics and fan-out destinations."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Blocked", "Destination", "Totals"]
 
 
 class Totals(NamedTuple):
-    """How many messages have come to a destination, and what became of them, ever since.
+    """Counts of a destination's messages since it was created.
 
-    ``delivered`` counts each delivery. ``settled`` are those that consumers have acknowledged, or
-    got in the mode ``auto``; ``dropped`` those for which there was no room. A message that has
-    expired may be a dead letter, too.
+    ``delivered`` counts each delivery. ``settled`` counts messages that consumers have
+    acknowledged, or received in the mode ``auto``. ``dropped`` counts those for which there was no
+    room. A message that has expired may also be a dead letter.
     """
 
     received: int = 0
@@ -36,7 +36,7 @@ class Totals(NamedTuple):
     expired: int = 0
 
     def plus(self, other: Totals) -> Totals:
-        """The sum of each."""
+        """Return the sum of each count."""
         return Totals(
             self.received + other.received,
             self.delivered + other.delivered,
@@ -57,83 +57,83 @@ class Blocked(Refused):
 
 
 class Destination:
-    """A place that messages are sent to by name."""
+    """A named destination of messages."""
 
-    #: Whether each message goes to one subscriber and stays until that has acknowledged it.
+    #: True if each message goes to one subscriber, and stays until it is acknowledged.
     is_queue: ClassVar[bool] = False
 
     def __init__(self, name: str, policy: Policy, host: VirtualHost) -> None:
-        """Make an empty destination."""
+        """Create an empty destination."""
         self.name = name
         self.policy = policy
         self.host = host
         self._charged_to = ""
-        #: The connection that a temporary destination lives and dies with.
+        #: The connection that owns a temporary destination, which ends with it.
         self.owner: Connection | None = None
-        #: Whether the broker has made it for itself: it has the dead letters of another.
+        #: True if the broker created it to hold the dead letters of another destination.
         self.is_for_letters = False
-        #: Whether its messages are in the store.
+        #: True if its messages are in the store.
         self.is_persistent = False
-        #: Messages that it has dropped: it, or a slow reader of it, was full.
+        #: Number of messages dropped because it, or a slow reader of it, was full.
         self.dropped = 0
-        #: Messages that have come, deliveries, and what else became of messages.
+        #: Numbers of messages received, of deliveries, and of other outcomes.
         self.received = 0
         self.delivered = 0
         self.dead_lettered = 0
         self.expired = 0
-        #: Whether an operator has stopped deliveries, for as long as the broker runs.
+        #: True if an operator has paused deliveries; lasts until the broker stops.
         self.is_paused = False
-        #: Those who count on it being there, so that it must not be forgotten: operators who work
-        #: on its messages, and transactions that are about to send to it.
+        #: Number of users that need it to exist: operators who work on its messages, and
+        #: transactions that are about to send to it.
         self.holds = 0
-        #: Whether it is still busy with messages that were sent before.
+        #: True while it is still processing messages sent before.
         self.is_busy = False
-        #: Connections that have ended, and whose messages are still being given back to it.
+        #: Number of ended connections whose messages are still being returned to it.
         self.returning = 0
-        #: Messages that are gone, and come back if the store can't do what took them.
+        #: Number of removed messages that return if the store cannot apply the removal.
         self.in_doubt = 0
 
     def configure(self, policy: Policy) -> None:
-        """Go by other settings from now on."""
+        """Apply new settings."""
         self.policy = policy
 
     @property
     def charged_to(self) -> str:
-        """The user whose limits count it; empty for one without a name, or one not known."""
+        """The user whose limits count it; empty for an unnamed or unknown user."""
         return self._charged_to
 
     def charge(self, user: str) -> None:
-        """Have it count against the limits of a user."""
+        """Count it against the limits of a user."""
         self._charged_to = user
 
     @property
     def settings_name(self) -> str:
-        """The name by which it finds its settings."""
+        """The name used to look up its settings."""
         return self.name
 
     @property
     def ready(self) -> int:
-        """Messages that wait to be delivered, and could be to one who takes them."""
+        """Number of messages that wait for delivery."""
         return 0
 
     @property
     def delayed(self) -> int:
-        """Messages whose time has not come."""
+        """Number of messages that are not due yet."""
         return 0
 
     @property
     def consumers(self) -> int:
-        """Subscriptions that get its messages; those that only look are not counted."""
+        """Number of subscriptions that consume its messages, without browsers."""
         return 0
 
     @property
     def settled_count(self) -> int:
-        """Messages that consumers are done with."""
+        """Number of messages that consumers have settled."""
         return 0
 
     @property
     def totals(self) -> Totals:
-        """What has happened since it was made."""
+        """Counts since it was created."""
         return Totals(
             self.received,
             self.delivered,
@@ -145,90 +145,90 @@ class Destination:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has a part of it."""
+        """True if the store holds a part of it."""
         return False
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if the destination were forgotten."""
+        """True if nothing would be lost if the destination were removed."""
         raise NotImplementedError
 
     @property
     def depends_on_takers(self) -> bool:
-        """Whether others may get messages when a subscription ends: with groups, for example."""
+        """True if others may receive messages when a subscription ends, for example with groups."""
         return False
 
     @property
     def is_disposable(self) -> bool:
-        """Whether it could be made again as it is: nothing but patterns keep it."""
+        """True if it could be created again as it is: only patterns use it."""
         return self.is_idle
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message that is not for this destination."""
+        """Raise :class:`Refused` for a message that this destination does not accept."""
 
     def shares(self, message: Message) -> Iterable[tuple[Destination, int]]:
-        """Where a message would be kept, and the octets that it would take there."""
+        """Return the destinations that would keep a message, and its size in bytes there."""
         return ((self, message.size),)
 
     def check_room(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if that many more messages and octets can't be taken."""
+        """Raise :class:`Refused` if there is no room for that many more messages and bytes."""
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if that many more messages can't wait for their time."""
+        """Raise :class:`Refused` if there is no room for that many more delayed messages."""
 
     def let_in(self) -> None:
-        """Have those who wait for it go on."""
+        """Resume the senders that wait for it."""
 
     def put(self, message: Message) -> None:
-        """Take a message; the caller has checked that there is room."""
+        """Accept a message; the caller has checked that there is room."""
         raise NotImplementedError
 
     def enqueue(self, message: Message) -> None:
-        """Take a message whose time has come."""
+        """Accept a message that is due."""
         raise NotImplementedError
 
     def keep(self, lane: SubQueue, entry: MessageReference) -> None:
-        """Have the store keep a message."""
+        """Write a message to the store."""
         raise NotImplementedError
 
     def pump(self) -> None:
-        """Deliver what can be delivered now."""
+        """Deliver everything deliverable now."""
 
     def add(self, subscription: Subscription) -> None:
-        """Begin to deliver to a subscription."""
+        """Start deliveries to a subscription."""
         raise NotImplementedError
 
     def offer_to(self, subscription: Subscription) -> None:
-        """Have a subscription that was added look at what is there, at the end of the turn."""
+        """Offer existing messages to a new subscription, at the end of the cycle."""
 
     def remove(self, subscription: Subscription) -> None:
-        """Deliver no more to a subscription."""
+        """Stop deliveries to a subscription."""
         raise NotImplementedError
 
     def put_last(self, subscription: Subscription) -> None:
-        """Have a subscription wait until all others have had their turn."""
+        """Move a subscription to the end of the rotation."""
 
     def settled(self, entry: MessageReference) -> None:
-        """Forget an acknowledged entry."""
+        """Remove an acknowledged message."""
 
     def settled_many(self, messages: int, octets: int) -> None:
-        """Have many acknowledged messages gone; :meth:`let_go` follows for each."""
+        """Remove many acknowledged messages; :meth:`let_go` follows for each."""
 
     def let_go(self, entry: MessageReference) -> None:
-        """Wait for nothing more of an acknowledged entry, which is gone."""
+        """Stop the timers of an acknowledged message that is already removed."""
 
     def returned(self, entries: Iterable[MessageReference]) -> None:
-        """Take back entries that were delivered but not acknowledged."""
+        """Take back messages that were delivered but not acknowledged."""
 
     def given_back(self, entries: Iterable[MessageReference]) -> None:
-        """Take back a part of what a connection has had that ended, the newest part first."""
+        """Take back a part of an ended connection's messages, the newest part first."""
         self.returned(entries)
 
     def taken_back(self, entry: MessageReference) -> None:
-        """Take back an entry that was settled by what could not be done."""
+        """Take back a message whose settlement could not be applied."""
 
     def arrived(self, entry: MessageReference) -> None:
-        """Count a message no longer among those on their way, ahead of :meth:`put_done`."""
+        """Remove a message from the count of incoming ones, before :meth:`put_done`."""
 
     def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
-        """Deliver a message that the store has, or forget one that it could not take."""
+        """Deliver a message that the store has, or forget one that it could not store."""

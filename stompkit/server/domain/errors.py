@@ -1,4 +1,4 @@
-"""The broker's ways of saying no."""
+"""Errors that refuse a frame."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ __all__ = ["Refused"]
 
 
 class Refused(Exception):
-    """A frame that the broker can't or won't process; its sender gets ERROR and is closed.
+    """A frame that the broker cannot or may not process; its sender gets ERROR and is closed.
 
     ``code`` is the value of the ERROR frame's ``stompkit-code`` header.
     """
 
     def __init__(self, message: str, code: str) -> None:
-        """Keep the sentence for people and the word for programs."""
+        """Keep the message for people and the code for programs."""
         super().__init__(message)
         self.message = message
         self.code = code

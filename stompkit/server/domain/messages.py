@@ -1,4 +1,4 @@
-"""A message, and its octets for each version of the protocol."""
+"""A message, and its encoding for each version of the protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stompkit.server.interfaces import StoredMessage
 
 __all__ = ["CLAIM", "RECORD", "Message", "header_line"]
 
-#: What the broker notes of a dead letter, in headers that no client can send.
+#: Headers in which the broker records the history of a dead letter; no client can send them.
 RECORD: Final = frozenset(
     f"stompkit-dead-letter-{each}"
     for each in (
@@ -25,12 +25,12 @@ RECORD: Final = frozenset(
         "claim",
     )
 )
-#: The one of these that says of a message in a dead-letter queue that its sender, and not the
-#: broker, calls it a dead letter, by the header :data:`_REASON`.
+#: Marks a message in a dead-letter queue whose sender, not the broker, set the header
+#: :data:`_REASON`.
 CLAIM: Final = "stompkit-dead-letter-claim"
 _REASON: Final = "dead-letter-reason"
 
-#: Headers of SEND that concern the broker alone, and those that only the broker may set.
+#: Headers of SEND that only the broker reads, and those that only the broker may set.
 _NOT_PASSED_ON: Final = RECORD | {
     "receipt",
     "transaction",
@@ -40,12 +40,12 @@ _NOT_PASSED_ON: Final = RECORD | {
     "redelivered",
     "delivery-count",
 }
-#: What marks the end of what a browser gets, which only the broker may say.
+#: Header that marks the end of browsing, which only the broker may send.
 _END_OF_BROWSING: Final = ("browser", "end")
-#: Headers of SEND that are not just passed on.
+#: Headers of SEND that are not passed on unchanged.
 _LOOKED_AT: Final = _NOT_PASSED_ON | {_REASON, _END_OF_BROWSING[0]}
 
-#: Headers of SEND that say when a message is delivered, until when, and before which others.
+#: Headers of SEND that control the due time, the expiry and the priority of a message.
 _OF_TIME_AND_RANK: Final = frozenset(
     {
         "expires",
@@ -63,11 +63,11 @@ _MOST_DIGITS: Final = 15
 
 
 def header_line(name: str, value: str, version: Version) -> bytes:
-    """One escaped header line with its line end.
+    """Return one escaped header line with its line end.
 
-    1.0 has no escapes, and no way to carry a line feed, or a colon in a name: there the escaped
-    form is sent as the nearest thing. Octets that are no UTF-8, which a tolerant decoder keeps,
-    go out as they came.
+    1.0 has no escapes, and cannot represent a line feed, or a colon in a name. The escaped form is
+    then sent as the closest equivalent. Bytes that are not UTF-8, which a tolerant decoder keeps,
+    are sent unchanged.
     """
     if version == "1.0":
         if "\n" not in value and "\n" not in name and ":" not in name:
@@ -78,15 +78,15 @@ def header_line(name: str, value: str, version: Version) -> bytes:
 
 
 class _Known:
-    """What became of a head, for messages of frames that are like its own.
+    """Cached result for a head, reused for messages whose frames match it.
 
-    Most senders say the same each time, and the decoder tells by giving the same model.
+    Most senders repeat their headers; the decoder marks such frames with the same model.
     """
 
     __slots__ = ("headers", "lines", "model", "octets")
 
     def __init__(self) -> None:
-        """Begin with what is like no frame."""
+        """Start without a match."""
         self.model = b""
         self.headers: dict[str, str] = {}
         self.lines = b""
@@ -97,9 +97,9 @@ _last: Final = _Known()
 
 
 class Message:
-    """What was sent to a destination: headers and body, unchanged for all its life.
+    """An immutable message: headers and body as sent to a destination.
 
-    ``headers`` holds what is passed on to subscribers; the headers that the broker adds to each
+    ``headers`` holds what is passed on to subscribers. The headers that the broker adds to each
     MESSAGE (``subscription``, ``message-id``, ``ack``, ...) are not among them. ``expires`` and
     ``due`` are seconds since the epoch, 0 for none.
     """
@@ -129,9 +129,9 @@ class Message:
         body: bytes,
         size: int,
     ) -> None:
-        """Make a message of its headers, and of their lines as 1.2 has them, if they are known.
+        """Create a message from its headers, and from their 1.2 header lines if known.
 
-        ``size`` are the octets that count against the limits of a queue.
+        ``size`` is the number of bytes that count against the limits of a queue.
         """
         self.id = message_id
         self.destination = destination
@@ -142,10 +142,10 @@ class Message:
         self.priority = _USUAL_PRIORITY
         #: Messages of one group go to one consumer; empty for none.
         self.group = ""
-        #: What is passed on to subscribers.
+        #: Headers passed on to subscribers.
         self.headers = headers
         self._lines = lines
-        #: The tail that was asked for last, whose it is, and whether all versions have the same.
+        #: The tail built last, its version, and whether all versions share it.
         self._tail: bytes | None = None
         self._tail_version: Version = "1.2"
         self._is_plain = False
@@ -154,10 +154,10 @@ class Message:
     def from_send(
         frame: Frame, destination: str, message_id: str, version: Version, now: float
     ) -> Message:
-        """Make a message of a SEND frame that arrived on a session of ``version``.
+        """Create a message from a SEND frame that arrived on a session of ``version``.
 
-        ``destination`` is where it goes; the header says so in the words of its sender.
-        Raises :class:`Refused` for a header that should be a number and is not.
+        ``destination`` is the broker's name of the destination; the header has the sender's name
+        for it. Raises :class:`Refused` for a header that should be a number and is not.
         """
         known = _last
         body = frame.body
@@ -181,7 +181,7 @@ class Message:
                     lines += header_line(CLAIM, "sender", "1.2")
         if body and "content-length" not in headers:
             length = str(len(body))
-            # Not into the frame's own: who waits for room in a queue is looked at once more.
+            # The frame's own headers stay unchanged: a blocked frame is processed once more.
             headers = {**headers, "content-length": length}
             if lines is not None:
                 lines += f"content-length:{length}\n".encode()
@@ -201,7 +201,7 @@ class Message:
 
     @staticmethod
     def from_store(stored: StoredMessage) -> Message:
-        """Make a message of what the store has kept."""
+        """Create a message from the store."""
         headers = _parsed(stored.lines)
         name, lines = headers["destination"], stored.lines
         message = Message(stored.id, name, headers, lines, stored.body, stored.size)
@@ -211,7 +211,7 @@ class Message:
         return message
 
     def with_headers(self, headers: dict[str, str]) -> Message:
-        """Return a copy with other headers, which has neither an expiry nor a delay."""
+        """Return a copy with other headers, and with neither an expiry nor a delay."""
         name, size = headers["destination"], _octets(headers) + len(self.body)
         copy = Message(self.id, name, headers, None, self.body, size)
         copy._read_rank()
@@ -249,7 +249,7 @@ class Message:
         return lines
 
     def is_expired(self, now: float) -> bool:
-        """Whether its time has passed."""
+        """Return True if the message has expired."""
         return 0 < self.expires <= now
 
     def moved(self, destination: str, more: dict[str, str]) -> Message:
@@ -266,19 +266,20 @@ class Message:
         return copy
 
     def forget_tail(self) -> None:
-        """Keep no octets of a frame; :meth:`tail` makes them again."""
+        """Discard the cached bytes; :meth:`tail` builds them again."""
         self._tail = None
 
     def tail(self, version: Version) -> bytes:
-        """The end of a MESSAGE frame: passed-on header lines, blank line, body, NUL and line feed.
+        """Return the end of a MESSAGE frame, after the headers of one delivery.
 
-        A connection without ``eol_after_frames`` leaves the line feed out.
+        It consists of the passed-on header lines, a blank line, the body, NUL and a line feed. A
+        connection without ``eol_after_frames`` leaves the line feed out.
         """
         tail = self._tail
         if tail is not None and (self._is_plain or self._tail_version == version):
             return tail
         lines = self.lines
-        # Where nothing is escaped, all versions have the same octets.
+        # Without escapes all versions have the same bytes.
         self._is_plain = self._is_plain or b"\\" not in lines
         self._tail_version = version
         if not self._is_plain and version != "1.2":
@@ -292,7 +293,7 @@ def _is_passed_on(header: tuple[str, str]) -> bool:
 
 
 def _octets(headers: dict[str, str]) -> int:
-    """What headers count for: their characters."""
+    """Return the size of headers, in characters."""
     octets = 0
     for name, value in headers.items():
         octets += len(name) + len(value)
@@ -300,7 +301,7 @@ def _octets(headers: dict[str, str]) -> int:
 
 
 def _lines_as_sent(frame: Frame) -> bytes | None:
-    """The header lines that came, where nothing in them needed an escape: they can go out again."""
+    """Return the received header lines if none contains an escape; they can be sent unchanged."""
     if frame.head is None or frame.repeated:
         return None
     _, _, lines = frame.head.partition(b"\n")
@@ -324,6 +325,6 @@ def _milliseconds(headers: dict[str, str], name: str) -> int:
 
 
 def _priority(value: str) -> int:
-    """The priority that a header asks for; anything but a number is the usual one, as in JMS."""
+    """Return the priority that a header asks for; the default if it is no number, as in JMS."""
     found = parse_number(value, _MOST_DIGITS)
     return _USUAL_PRIORITY if found is None else min(found, _HIGHEST_PRIORITY)

@@ -29,12 +29,12 @@ __all__ = [
 ]
 
 DEAD_LETTERS: Final = "/dlq/"
-#: The prefix of the queues of durable subscriptions; no client can name a destination like this.
+#: The prefix of the queues of durable subscriptions; clients cannot use it for a destination.
 DURABLES: Final = "/durable/"
 
 
 class Kind(Enum):
-    """The kinds of destinations, by the prefix of their names."""
+    """The kinds of destinations, with the prefix of their names."""
 
     QUEUE = "/queue/"
     TOPIC = "/topic/"
@@ -46,16 +46,16 @@ class Kind(Enum):
 
 _WILDCARDS: Final = frozenset("*>#")
 _PREFIXES: Final = tuple(kind.value for kind in Kind)
-#: What the names of dead-letter queues of durable subscriptions begin with, behind the prefix.
+#: Prefix of the dead-letter queues of durable subscriptions, after the common prefix.
 _DURABLE: Final = DURABLES[1:]
-#: All printable characters of ASCII but the wildcards and the percent sign.
+#: All printable characters of ASCII except the wildcards and the percent sign.
 _NOT_QUOTED: Final = "".join(
     chr(each) for each in range(33, 127) if chr(each) not in _WILDCARDS | {"%"}
 )
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of destination that a name stands for; raises :class:`Refused` for none."""
+    """Return the kind of a destination's name; raises :class:`Refused` if it has none."""
     for kind in Kind:
         prefix = kind.value
         if name.startswith(prefix) and len(name) > len(prefix):
@@ -69,14 +69,14 @@ def kind_of(name: str) -> Kind:
 def dead_letters_of(name: str) -> str:
     """Return the dead-letter queue of a queue or durable subscription; no two share one.
 
-    ``/dlq/durable/...`` belongs to durable subscriptions alone. Queues whose names would lead
-    there get a ``~`` in front, and so do those that begin with that already.
+    ``/dlq/durable/...`` is reserved for durable subscriptions. Queue names that would map to it get
+    a ``~`` in front, and so do names that already begin with ``~``.
     """
     own = name.removeprefix(DURABLES)
     if own != name:
         client, _, rest = own.partition("/")
         if is_pattern(DEAD_LETTERS + own):
-            # A colon is quoted in every client's part, so that this is nobody else's name.
+            # A colon is quoted in every part that clients choose, so that this name is unique.
             client, rest = f":{client}", quote(rest, safe=_NOT_QUOTED, errors="surrogateescape")
         return f"{DEAD_LETTERS}{_DURABLE}{client}/{rest}"
     own = name.removeprefix(Kind.QUEUE.value)
@@ -99,7 +99,7 @@ def _is_like_durable(name: str) -> bool:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name has a level that is a wildcard."""
+    """Return True if a name has a wildcard level."""
     if _WILDCARDS.isdisjoint(name):
         return False
     return not _WILDCARDS.isdisjoint(_levels(name))
@@ -113,16 +113,16 @@ def _levels(name: str) -> list[str]:
 class Pattern:
     """A name with wildcards.
 
-    ``*`` stands for one level; ``>`` as the last one for one level or more, ``#`` for any number
-    of them or none. The wildcards stand for nothing but whole levels.
+    ``*`` matches one level. As the last level, ``>`` matches one or more levels, and ``#`` any
+    number of them or none. A wildcard always replaces a whole level.
     """
 
     __slots__ = ("_begin", "_fixed", "_least", "_open", "kind", "text")
 
     def __init__(self, text: str, *, like_activemq: bool = False) -> None:
-        """Read a pattern; raises :class:`Refused` for ``>`` or ``#`` before the last level.
+        """Parse a pattern; raises :class:`Refused` for ``>`` or ``#`` before the last level.
 
-        With ``like_activemq``, ``>`` means what ``#`` does: ``a.>`` matches ``a`` as well.
+        With ``like_activemq``, ``>`` means the same as ``#``: ``a.>`` matches ``a`` as well.
         """
         self.text = text
         self.kind = kind_of(text)
@@ -131,21 +131,21 @@ class Pattern:
             raise Refused(
                 f"pattern {text[:100]!a}: > and # can be the last level only", "bad-destination"
             )
-        #: Whether further levels are taken after the fixed ones, and how many there must be.
+        #: True if more levels may follow the fixed ones; the minimum number of them follows.
         self._open = levels[-1] in (">", "#")
         self._least = 1 if levels[-1] == ">" and not like_activemq else 0
         self._fixed = levels[:-1] if self._open else levels
-        #: What every name that matches begins with: it tells most others apart at once.
+        #: Common prefix of all matching names: it excludes most other names at once.
         self._begin = self.kind.value + ".".join(takewhile(lambda level: level != "*", self._fixed))
 
     @property
     def levels(self) -> list[str]:
-        """Its levels, wildcards and all; ``#`` for a ``>`` that means the same."""
+        """The levels including wildcards; ``#`` replaces a ``>`` with the same meaning."""
         levels = _levels(self.text)
         return [*self._fixed, "#"] if self._open and not self._least else levels
 
     def matches(self, name: str) -> bool:
-        """Whether a destination's name, without wildcards, is one of those meant."""
+        """Return True if the pattern matches a name, which has no wildcards."""
         if not name.startswith(self._begin):
             return False
         levels = name[len(self.kind.value) :].split(".")
@@ -157,24 +157,24 @@ class Pattern:
         )
 
     def covers(self, other: Pattern) -> bool:
-        """Whether this pattern matches every name that the other one matches."""
+        """Return True if this pattern matches every name that *other* matches."""
         if self.kind is not other.kind:
             return False
         mine, theirs = self._fixed, other._fixed
         if other._open and not self._open:
             return False
-        # Names have a level at least, whatever a pattern says.
+        # Names have at least one level, whatever a pattern says.
         if max(1, len(theirs) + other._least) < len(mine) + self._least:
             return False
         if not self._open and len(mine) != len(theirs):
             return False
-        # Where the other one has no fixed level any more, anything can stand in its name.
+        # After the fixed levels of *other*, its names can contain anything.
         theirs = theirs + [">"] * (len(mine) - len(theirs))
         return all(wanted in ("*", level) for wanted, level in zip(mine, theirs, strict=False))
 
 
 def level_itself(name: str) -> str | None:
-    """Return what a pattern that ends in ``>`` matches in ActiveMQ's dialect only.
+    """Return the level that a pattern with ``>`` matches in ActiveMQ's dialect only.
 
     That is ``/queue/a`` for ``/queue/a.>``, and ``None`` for a name of another form.
     """
@@ -182,15 +182,15 @@ def level_itself(name: str) -> str | None:
 
 
 def below_level(name: str) -> str:
-    """Return a pattern for what one that ends in ``>`` matches in every dialect."""
+    """Return a pattern for the names that one with a final ``>`` matches in every dialect."""
     return name[:-1] + "*.#"
 
 
 def canonical(name: str, headers: Mapping[str, str], dialect: Dialect) -> str:
-    """Our name for a destination that is spelled as another broker's clients spell it.
+    """Return the broker's name for a destination in the dialect of another broker.
 
-    ``headers`` are those of the frame; Artemis's clients say the kind in one of them. A name
-    that is ours already stays as it is in every dialect.
+    ``headers`` are those of the frame; clients of Artemis give the kind in one of them. The
+    broker's own names stay unchanged in every dialect.
     """
     if dialect == "activemq":
         name = name.strip()
@@ -207,7 +207,7 @@ def canonical(name: str, headers: Mapping[str, str], dialect: Dialect) -> str:
     return name if name.startswith("/") or not name else Kind.QUEUE.value + name
 
 
-#: What ActiveMQ's clients write besides the prefixes that are ours as well.
+#: Further prefixes that ActiveMQ's clients use.
 _ACTIVEMQ: Final = {
     "queue://": Kind.QUEUE,
     "topic://": Kind.TOPIC,
@@ -243,5 +243,5 @@ def _rabbitmq(name: str) -> str:
         if exchange == "amq.topic" and key:
             levels = [key]
         return Kind.TOPIC.value + ".".join(levels)
-    # RabbitMQ knows no other name without a prefix than that of a queue, without any slash.
+    # In RabbitMQ only a queue has a name without prefix, and no slash in it.
     return name if "/" in name or not name else Kind.QUEUE.value + name

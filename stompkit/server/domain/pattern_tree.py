@@ -1,4 +1,4 @@
-"""Many patterns, and which of them match a name: by its levels, not one pattern after the other."""
+"""Find the patterns that match a name by its levels, without testing each pattern."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PatternTree"]
 
 _T = TypeVar("_T")
 
-#: The wildcard for one level, and those for the rest of a name if there is some, or anyway.
+#: The wildcard for one level, and those for one or more, or any number of remaining levels.
 _ONE: Final = "*"
 _SOME: Final = ">"
 _ANY: Final = "#"
@@ -18,39 +18,39 @@ _WILDCARDS: Final = frozenset((_ONE, _SOME, _ANY))
 
 
 class _Node(Generic[_T]):
-    """What patterns that begin alike go on with."""
+    """A node of the tree: the continuations of patterns with a common prefix."""
 
     __slots__ = ("below", "items")
 
     def __init__(self) -> None:
-        #: By the next level, which may be a wildcard.
+        #: Child nodes by the next level, which may be a wildcard.
         self.below: dict[str, _Node[_T]] = {}
-        #: What stands under the pattern that ends here, with the number that it was given.
+        #: Items of the pattern that ends here, with their serial numbers.
         self.items: dict[_T, int] = {}
 
 
 class PatternTree(Generic[_T]):
-    """Items that each stand under a pattern, found by names that the pattern matches.
+    """Items stored under patterns, found by names that the patterns match.
 
-    What finding takes depends on the levels of the name and on what is found, hardly on how many
-    patterns there are: at each level only the patterns go on that have the level or ``*`` there.
-    Nothing that was found is remembered, so nothing can be out of date.
+    The time of a look-up depends on the levels of the name and on the number of results, hardly on
+    the number of patterns. At each level only the patterns with that level or ``*`` are followed.
+    Results are not cached, so that they are never out of date.
     """
 
     __slots__ = ("_last", "_roots")
 
     def __init__(self) -> None:
-        """Begin with no pattern."""
+        """Start empty."""
         self._roots: dict[Kind, _Node[_T]] = {}
         self._last = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds nothing, of the levels of patterns that have gone either."""
+        """True if the tree holds no items; empty nodes are removed."""
         return not self._roots
 
     def add(self, pattern: Pattern, item: _T) -> None:
-        """Put an item under a pattern; there it stands once."""
+        """Add an item under a pattern, once."""
         node = self._roots.get(pattern.kind)
         if node is None:
             node = self._roots[pattern.kind] = _Node()
@@ -64,7 +64,7 @@ class PatternTree(Generic[_T]):
             node.items[item] = self._last
 
     def remove(self, pattern: Pattern, item: _T) -> None:
-        """Take an item away from a pattern, if it is there, with what nothing stands under now."""
+        """Remove an item from a pattern, if it exists, with nodes that become empty."""
         node = self._roots.get(pattern.kind)
         if node is None:
             return
@@ -83,14 +83,14 @@ class PatternTree(Generic[_T]):
             del node.below[level]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._roots.clear()
 
     def find(self, name: str) -> list[_T]:
-        """What stands under patterns that match a name, in the order in which it was added.
+        """Return the items of all patterns that match a name, in order of addition.
 
-        The name has no wildcards; levels that look like some match nothing but ``*`` and the
-        wildcards for the rest.
+        The name has no wildcards; levels that look like wildcards match only ``*`` and the final
+        wildcards.
         """
         for kind, root in self._roots.items():
             prefix = kind.value
@@ -122,5 +122,5 @@ class PatternTree(Generic[_T]):
             if _ANY in node.below:
                 ends.append(node.below[_ANY])
         found = [(number, item) for end in ends for item, number in end.items.items()]
-        # No two have the same number, so items are never compared.
+        # Serial numbers are unique, so items are never compared.
         return [item for _, item in sorted(found)]

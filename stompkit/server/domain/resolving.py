@@ -1,4 +1,4 @@
-"""What a client calls a destination, and whether it may do with it what it wants to."""
+"""Resolve a client's name for a destination, and check its rights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TEMPORARY", "ask_right", "resolve", "resolve_temporary", "with_right"]
 
-#: What the names of temporary destinations begin with.
+#: Prefixes of the names of temporary destinations.
 TEMPORARY: Final = (Kind.TEMP_QUEUE.value, Kind.TEMP_TOPIC.value)
 
 
 def resolve(connection: Connection, name: str, headers: dict[str, str]) -> str:
-    """The broker's name for what a client calls a destination."""
+    """Return the broker's name for a client's name of a destination."""
     name = canonical(name, headers, connection.broker.config.dialect)
     if name.startswith(TEMPORARY):
         return resolve_temporary(connection, name)
@@ -29,9 +29,9 @@ def resolve(connection: Connection, name: str, headers: dict[str, str]) -> str:
 
 
 def resolve_temporary(connection: Connection, name: str) -> str:
-    """A name of the client's own becomes one that nobody else has or can guess.
+    """Return a unique, unguessable name for a client's own temporary name.
 
-    Told from those that others were given in ``reply-to`` by having no slash.
+    A name without a slash is the client's own; those from ``reply-to`` headers contain one.
     """
     prefix = kind_of(name).value
     own = name[len(prefix) :]
@@ -57,13 +57,14 @@ def with_right(
     name: str,
     then: Callable[[bytes | None], None],
 ) -> None:
-    """Go on with a frame whose sender may do what it asks for.
+    """Continue with a frame whose sender has the required right.
 
-    ``then`` is given the body that the authoriser wants instead of the frame's, or ``None``.
+    ``then`` is called with the body that the authoriser substitutes, or ``None``.
     """
     authoriser = connection.broker.authoriser
     if authoriser is None or name.startswith(TEMPORARY):
-        # Temporary destinations are their owner's, and whoever knows the name may write to it.
+        # A temporary destination belongs to its owner, and everybody who knows its name may send to
+        # it.
         then(None)
         return
 
@@ -98,7 +99,7 @@ def with_right(
 def ask_right(
     connection: Connection, frame: Frame, action: Action, name: str, then: Callable[[bool], None]
 ) -> None:
-    """Go on with whether the sender of a frame may do something with a destination."""
+    """Call *then* with True if the sender of a frame has a right on a destination."""
     authoriser = connection.broker.authoriser
     if authoriser is None:
         then(True)

@@ -1,4 +1,4 @@
-"""Time that selectors may take in one iteration of the reactor."""
+"""Time limits for selectors in one reactor iteration."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ if TYPE_CHECKING:
 
 __all__ = ["SelectorTime"]
 
-#: Seconds that all selectors have in one iteration, and those of one connection.
+#: Maximum time in seconds of all selectors, and of those of one connection, in one iteration.
 _ALL_S: Final = 0.005
 _EACH_S: Final = 0.003
-#: Words of selectors that are evaluated before the clock is looked at.
+#: Number of words of selectors evaluated between two looks at the clock.
 _WORDS: Final = 50
 
 
 class SelectorTime:
-    """Bounds the time that selectors take before everybody else is served again.
+    """Limits the time that selectors take before other work is done.
 
-    Whoever has no time left goes on in the next iteration of the reactor, where it had stopped.
+    Work that has used its time resumes in the next reactor iteration.
     """
 
     def __init__(self, broker: Broker) -> None:
-        """Begin with all the time of an iteration."""
+        """Start with the full time of an iteration."""
         self._broker = broker
         self._left = _ALL_S
-        #: What was spent by each connection, and by those who are asked before a message is taken.
+        #: Time spent by each connection, and for durable subscriptions before a message is
+        #: accepted.
         self._spent: dict[object, float] = {}
         self._words = 0
         self._since = 0.0
         self._is_renewed = False
-        #: Destinations that have stopped for want of time: those that had some are the last.
+        #: Destinations that stopped for lack of time; those that had some are last.
         self._without: dict[Destination, None] = {}
         self._begun: dict[Destination, None] = {}
         self._calls: list[Callable[[], None]] = []
 
     @property
     def is_left(self) -> bool:
-        """Return whether there is time left for anybody."""
+        """Return True if time is left."""
         return self._left > 0
 
     def is_left_for(self, spender: object) -> bool:
-        """Return whether a selector of a connection, or for who else spends, may be evaluated."""
+        """Return True if a selector may be evaluated for a spender, such as a connection."""
         if self._left <= 0:
             return False
         return not self._spent or self._spent.get(spender, 0.0) < _EACH_S
 
     def begin(self) -> None:
-        """Note the time before selectors are evaluated."""
+        """Record the time before selectors are evaluated."""
         self._since = self._broker.clock.seconds()
 
     def charge(self, spender: object, words: int) -> None:
-        """Count the evaluation of a selector of so many words, of a spender unless that is None."""
+        """Charge the evaluation of a selector with *words* words to a spender, if any."""
         self._words += words
         if self._words < _WORDS:
             return
@@ -69,7 +70,7 @@ class SelectorTime:
             self._renew_later()
 
     def postpone(self, destination: Destination, *, has_begun: bool) -> None:
-        """Have a destination go on when there is time again, after those that had none."""
+        """Schedule a destination to continue when there is time, after those that had none."""
         if has_begun:
             self._without.pop(destination, None)
             self._begun[destination] = None
@@ -78,7 +79,7 @@ class SelectorTime:
         self._renew_later()
 
     def wait(self, call: Callable[[], None]) -> None:
-        """Call something when there is time again; it is the first to have some."""
+        """Call a function first when there is time again."""
         self._calls.append(call)
         self._renew_later()
 

@@ -1,4 +1,4 @@
-"""Deadlines of many items, in any order, and the timer for the next one."""
+"""Deadlines of many items, in any order."""
 
 from __future__ import annotations
 

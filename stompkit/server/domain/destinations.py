@@ -48,10 +48,10 @@ class Totals(NamedTuple):
 
 
 class Blocked(Refused):
-    """A message that a full destination has no room for now; its sender can wait for room."""
+    """A full destination has no room for a message now; the sender can wait for room."""
 
     def __init__(self, message: str, destination: Destination) -> None:
-        """Keep whom to wait for."""
+        """Keep the destination to wait for."""
         super().__init__(message, "queue-full")
         self.destination = destination
 

@@ -1,9 +1,9 @@
-"""A durable log between a broker and whoever reads by number.
+"""A durable log of messages between a broker and readers that read by ordinal.
 
-A queue forgets what was acknowledged, so nobody can read it twice. A spool keeps messages on disk
-under ordinals, which count the messages of a partition from 0: what has been appended is synced
-before it is acknowledged, readers come back to any ordinal for as long as it is kept, and what a
-broker delivers again is dropped. Files are described in the guide about spools.
+A queue forgets acknowledged messages, so they cannot be read again. A spool keeps messages on disk
+under ordinals, which number the messages of a partition from 0. Appended messages are synced before
+they are acknowledged. Readers can return to any ordinal that is still retained. Messages that a
+broker redelivers are dropped. The guide about spools describes the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocks as Arrow has them, without copying columns; needs pyarrow."""
+"""Conversion of blocks to and from Arrow without copying columns; requires pyarrow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA: Final = pa.schema(
 
 
 def batch_of(block: Block) -> pa.RecordBatch:
-    """A block's messages with the columns of :data:`SCHEMA`."""
+    """Return a block's messages as a batch with the columns of :data:`SCHEMA`."""
     count = block.count
     ordinals = array("q", range(block.first, block.end))
     names, values = block.headers.names, block.headers.values
@@ -46,7 +46,7 @@ def batch_of(block: Block) -> pa.RecordBatch:
 
 
 def block_of(batch: pa.RecordBatch, first: int) -> Block:
-    """The reverse of :func:`batch_of`."""
+    """Return the block of a batch; the reverse of :func:`batch_of`."""
     _, received, *texts, headers, body = batch.columns
     return Block(
         first,
@@ -60,7 +60,7 @@ def block_of(batch: pa.RecordBatch, first: int) -> Block:
 def combined(
     blocks: Iterable[Block], *, rows: int, octets: int = 16 << 20
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of blocks in batches of so many rows or octets, though no block is cut."""
+    """Yield the messages of blocks in batches of up to so many rows or bytes; no block is split."""
     some: list[Any] = []
     count = size = 0
     for block in blocks:
@@ -100,6 +100,6 @@ def _offsets(column: pa.Array) -> memoryview:
 
 
 def _fixed(column: pa.Array, buffer: pa.Buffer, width: int, count: int) -> memoryview:
-    """Those numbers of a buffer that are the column's."""
+    """Return the numbers of a buffer that belong to the column."""
     start = column.offset * width
     return memoryview(buffer).cast("B")[start : start + count * width]

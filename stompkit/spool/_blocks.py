@@ -1,7 +1,7 @@
 """Blocks: the messages of one partition that were appended together, by columns.
 
-Readers make arrays of a block without looking at single messages, so its parts are laid out as
-Arrow has them. All numbers are little-endian::
+Readers create arrays from a block without examining single messages, so its parts have the Arrow
+layout. All numbers are little-endian::
 
     magic "STB1", u32 length of the rest, u32 CRC-32 of the rest
     the rest: u32 count, u64 first ordinal, then each part as u64 length, octets, padding to 8:
@@ -28,25 +28,25 @@ __all__ = ["FIXED", "TEXTS", "Block", "Damaged", "Headers", "Heading", "Texts", 
 
 _MAGIC: Final = b"STB1"
 _HEADING: Final = struct.Struct("<4sIIIQ")
-#: What of the heading is not counted by its length.
+#: Number of bytes of the heading that its length field does not count.
 _OUTSIDE: Final = 12
 _LENGTH: Final = struct.Struct("<Q")
-#: The names of those parts that have one text for each message, in their order.
+#: Names of the parts that have one text for each message, in order.
 TEXTS: Final = ("destination", "message_id", "event_id", "content_type")
-#: Octets that show a block's heading and when its first message was received.
+#: Size in bytes of a block's heading and the reception time of its first message.
 FIXED: Final = _HEADING.size + _LENGTH.size + 8
-#: Offsets are 32 bits with a sign to those who read them.
+#: Maximum size in bytes of a text part: Arrow reads offsets as signed 32-bit numbers.
 _MOST_OCTETS: Final = 2**31 - 1
 
 
 class Damaged(ValueError):
-    """These octets are no block."""
+    """The bytes are not a valid block."""
 
 
 class Heading(NamedTuple):
-    """What a block says before its parts."""
+    """The heading of a block."""
 
-    #: Octets of the whole block.
+    #: Size of the whole block in bytes.
     length: int
     crc: int
     messages: int
@@ -54,32 +54,32 @@ class Heading(NamedTuple):
 
     @classmethod
     def read(cls, octets: bytes | memoryview) -> Heading:
-        """Read the beginning of a block; raises :class:`Damaged`."""
+        """Parse the heading of a block; raises :class:`Damaged`."""
         if len(octets) < _HEADING.size:
             raise Damaged("the heading of a block is cut off")
         magic, length, crc, count, first = _HEADING.unpack_from(octets)
         if magic != _MAGIC:
             raise Damaged("no block begins here")
-        # All times of reception are within it, which are looked at without the rest.
+        # The length covers all reception times, which are read without the rest.
         if count == 0 or length % 8 != 4 or length < FIXED - _OUTSIDE + 8 * (count - 1):
             raise Damaged("the heading of the block makes no sense")
         return cls(_OUTSIDE + length, crc, count, first)
 
 
 class Texts(NamedTuple):
-    """Texts, or octets: one is ``data[offsets[i]:offsets[i + 1]]``."""
+    """Texts or binary values: item ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
 
-    #: Of unsigned 32-bit numbers; one more than there are texts, and the first need not be 0.
+    #: Unsigned 32-bit numbers, one more than there are texts; the first need not be 0.
     offsets: memoryview
     data: memoryview
 
     def octets(self) -> list[bytes]:
-        """All of them, copied."""
+        """Return copies of all items as bytes."""
         offsets, data = self.offsets, self.data
         return [bytes(data[start:end]) for start, end in pairwise(offsets)]
 
     def strings(self) -> list[str]:
-        """All of them, decoded; raises :class:`Damaged` where they are no UTF-8."""
+        """Return all items decoded; raises :class:`Damaged` for invalid UTF-8."""
         offsets = self.offsets.tolist()
         first, last = offsets[0], offsets[-1]
         try:
@@ -92,7 +92,7 @@ class Texts(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """Headers: those of a message are ``rows[i]`` to ``rows[i + 1]`` of names and values."""
+    """Headers: those of message ``i`` are ``rows[i]`` to ``rows[i + 1]`` of names and values."""
 
     rows: memoryview
     names: Texts
@@ -100,7 +100,7 @@ class Headers(NamedTuple):
 
 
 class Block:
-    """Messages of one partition that follow each other, by columns, which are not copied."""
+    """Consecutive messages of one partition as columns, which are not copied."""
 
     __slots__ = ("_texts", "body", "count", "first", "headers", "received")
 
@@ -112,10 +112,10 @@ class Block:
         headers: Headers,
         body: Texts,
     ) -> None:
-        """Take columns; ``texts`` in the order of :data:`TEXTS`."""
+        """Create a block from columns; ``texts`` are in the order of :data:`TEXTS`."""
         self.first: Final = first
         self.count: Final = len(received)
-        #: Microseconds since 1970, as 64-bit numbers.
+        #: Reception times in microseconds since 1970, as 64-bit numbers.
         self.received: Final = received
         self._texts: Final = texts
         self.headers: Final = headers
@@ -123,27 +123,27 @@ class Block:
 
     @property
     def end(self) -> int:
-        """The ordinal after the last one."""
+        """The ordinal after the last message."""
         return self.first + self.count
 
     def text(self, name: str) -> Texts:
-        """A column of those in :data:`TEXTS`; raises ValueError for any other name."""
+        """Return the column of a name in :data:`TEXTS`; raises ValueError for any other name."""
         return self._texts[TEXTS.index(name)]
 
     @property
     def octets(self) -> int:
-        """About how many octets it has, headings and padding apart."""
+        """Approximate size in bytes, without headings and padding."""
         return sum(column.nbytes for column in self._columns())
 
     def checksum(self) -> int:
-        """The CRC-32 of its columns."""
+        """Return the CRC-32 of the columns."""
         crc = 0
         for column in self._columns():
             crc = crc32(column, crc)
         return crc
 
     def slice(self, start: int, end: int) -> Block:
-        """What of it has ordinals from ``start`` on and before ``end``."""
+        """Return the messages with ordinals from ``start`` up to but not including ``end``."""
         low = min(max(start - self.first, 0), self.count)
         high = max(min(end - self.first, self.count), low)
         if (low, high) == (0, self.count):
@@ -158,7 +158,7 @@ class Block:
         )
 
     def moved(self, first: int) -> Block:
-        """The same messages with ordinals from ``first`` on."""
+        """Return the same messages with ordinals that start at ``first``."""
         return Block(first, self.received, self._texts, self.headers, self.body)
 
     def _columns(self) -> Iterator[memoryview]:
@@ -169,7 +169,7 @@ class Block:
             yield texts.data
 
     def records(self) -> Iterator[Record]:
-        """The messages one by one, which is slow."""
+        """Yield the messages one by one, which is slow."""
         rows = self.headers.rows
         pairs = tuple(zip(self.headers.names.strings(), self.headers.values.strings(), strict=True))
         headers = (pairs[start:end] for start, end in pairwise(rows))
@@ -179,7 +179,7 @@ class Block:
 
 
 def encode(first: int, records: Sequence[Record]) -> bytes:
-    """The octets of a block; raises ValueError where there is too much for one, or no message."""
+    """Return the encoded block; raises ValueError for no message or an excessive size."""
     if not records:
         raise ValueError("a block has at least one message")
     received, *texts, headers, bodies = zip(*records, strict=True)
@@ -202,7 +202,7 @@ def encode(first: int, records: Sequence[Record]) -> bytes:
 
 
 def decode(octets: bytes | memoryview) -> Block:
-    """The block that octets are; raises :class:`Damaged` for anything else."""
+    """Return the decoded block; raises :class:`Damaged` for invalid bytes."""
     view = memoryview(octets)
     heading = Heading.read(view)
     if heading.length != len(view):
@@ -212,7 +212,7 @@ def decode(octets: bytes | memoryview) -> Block:
     try:
         return _block(view, heading)
     except (struct.error, StopIteration, IndexError, TypeError, ValueError):
-        # No writer has made that, since the checksum is right.
+        # The checksum is correct, so no writer of this format produced the block.
         raise Damaged("the parts of the block do not fit together") from None
 
 

@@ -1,4 +1,4 @@
-"""Changesets in several messages: where a partition can be cut without parting one."""
+"""Changesets in several messages: the points where a partition can be cut without splitting one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PART: Final = "stompkit-part"
 _SEQUENCE: Final = "stompkit-sequence"
 _ID: Final = "stompkit-changeset"
 _MOST_DIGITS: Final = 9
-#: So many segments are remembered: those that are kept are looked at each time.
+#: Number of cached segments: retained segments are examined each time.
 _REMEMBERED: Final = 4096
 
-#: Changeset, origin and number, as the headers have them.
+#: Changeset, origin and number, as in the headers.
 _Name = tuple[str, str, str]
 
 
@@ -36,11 +36,11 @@ class _Part(NamedTuple):
 
 
 def uncut(reader: SpoolReader, partition: int, bounds: Sequence[int]) -> int:
-    """Return how many segments can be removed so that no changeset loses some of its parts.
+    """Return how many segments can be removed without splitting a changeset.
 
-    ``bounds`` are the first ordinals of segments that follow each other from the floor on, and the
-    ordinal behind the last one. A changeset whose parts are not all there is kept as well. One
-    whose first part is nowhere in the partition has lost it already, and keeps nothing.
+    ``bounds`` are the first ordinals of consecutive segments from the floor on, and the ordinal
+    after the last one. An incomplete changeset is kept as well. A changeset without its first part
+    in the partition is already split, and keeps no segment.
     """
     found: dict[_Name, set[int]] = {}
     begins: dict[_Name, int] = {}
@@ -56,7 +56,7 @@ def uncut(reader: SpoolReader, partition: int, bounds: Sequence[int]) -> int:
     count = len(bounds) - 1
     torn = {name for name, have in found.items() if 1 not in have} if bounds[0] else set()
     if torn:
-        # Perhaps the first part has come behind the others.
+        # The first part may have arrived after the others.
         torn -= {
             part.name
             for part in _read(reader, partition, bounds[-1], reader.head()[partition])
@@ -70,7 +70,7 @@ def uncut(reader: SpoolReader, partition: int, bounds: Sequence[int]) -> int:
 
 @lru_cache(_REMEMBERED)
 def _parts(folder: Path, spool: str, partition: int, start: int, end: int) -> tuple[_Part, ...]:
-    """What a segment has that is not written to any more; of a damaged one as far as it goes."""
+    """Return the changeset parts in a closed segment; of a damaged one, the readable parts."""
     found: list[_Part] = []
     with suppress(BrokenSpool):
         found.extend(_read(SpoolReader(folder, expect_id=spool), partition, start, end))
@@ -90,14 +90,14 @@ def _read(reader: SpoolReader, partition: int, start: int, end: int) -> Iterator
 
 
 def _rows(block: Block) -> Iterator[int]:
-    """The messages of a block that are one of several parts."""
+    """Yield the rows of a block that are one of several parts."""
     rows, names, values = block.headers
     wanted = _PARTS.encode()
     data = bytes(names.data)
     at = data.find(wanted)
     last = -1
     while at >= 0:
-        # Whole names only: what is found may be a piece of one, or of two.
+        # Match whole names only: a match may be part of one name, or span two.
         place = bisect_right(names.offsets, at) - 1
         if names.offsets[place : place + 2].tolist() == [at, at + len(wanted)]:
             row = bisect_right(rows, place) - 1
@@ -108,7 +108,7 @@ def _rows(block: Block) -> Iterator[int]:
 
 
 def _headers(block: Block, row: int) -> dict[str, str]:
-    """The headers of one message; of several with one name the first."""
+    """Return the headers of one message; for a repeated name, the first value."""
     rows, names, values = block.headers
     found: dict[str, str] = {}
     for place in range(rows[row], rows[row + 1]):

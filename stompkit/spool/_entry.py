@@ -1,4 +1,4 @@
-"""An entry of a segment's index."""
+"""Entries of a segment's index."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ __all__ = ["Entry"]
 
 
 class Entry(NamedTuple):
-    """A block, or what corresponds to one in a sealed segment."""
+    """Index entry of a block, or of a batch in a sealed segment."""
 
     first: int
     offset: int
     messages: int
-    #: In octets.
+    #: Size in bytes.
     length: int
-    #: When its first and its last message were received, in microseconds since 1970.
+    #: Reception times of its first and its last message, in microseconds since 1970.
     since_us: int
     until_us: int
 
     @property
     def end(self) -> int:
-        """The ordinal after its last one."""
+        """The ordinal after the last message."""
         return self.first + self.messages

@@ -1,4 +1,4 @@
-"""What is imported only where there are sealed segments, since it needs an extra."""
+"""Import of the module for sealed segments, which needs an optional dependency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["sealed_files"]
 
 
 def sealed_files() -> ModuleType:
-    """The module that reads sealed segments; raises :class:`SpoolProblem` without pyarrow."""
+    """Return the module for sealed segments; raises :class:`SpoolProblem` without pyarrow."""
     try:
         from stompkit.spool import _sealed
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Files and folders of a spool, whatever is in them."""
+"""Files and folders of a spool, regardless of their content."""
 
 from __future__ import annotations
 
@@ -29,45 +29,45 @@ __all__ = [
     "write_whole",
 ]
 
-#: File in the folder of a spool that the process which writes to it has locked.
+#: Name of the lock file, which the writing process holds locked.
 LOCK: Final = "lock"
 _IS_SEGMENT: Final = re.compile(r"([0-9]{20})\.(log|arrow|parquet)").fullmatch
-#: Of two forms of one segment the first is read: it is there until the other has been verified.
+#: Precedence if one segment exists in two forms: the first is kept until the other is verified.
 _FORMS: Final = ("log", "arrow", "parquet")
 
-#: Makes what a descriptor has written last; without the time of change, where that can be left out.
+#: Syncs the data of a file descriptor, without the modification time if the platform allows it.
 sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 
 
 class Segment(NamedTuple):
-    """A file with messages."""
+    """A file of messages."""
 
     first: int
     path: Path
 
     @property
     def is_log(self) -> bool:
-        """Whether it has blocks, as they were appended."""
+        """True if the file contains blocks as they were appended."""
         return self.path.suffix == ".log"
 
     @property
     def index_path(self) -> Path:
-        """The file that says what is where."""
+        """Path of the index file."""
         return self.path.with_name(self.path.name + ".idx")
 
 
 def part_folder(folder: Path, partition: int) -> Path:
-    """Where the segments of a partition are."""
+    """Return the folder of a partition's segments."""
     return folder / f"p{partition}"
 
 
 def segment_path(folder: Path, first: int) -> Path:
-    """Where a segment that begins with an ordinal is appended to, in its partition's folder."""
+    """Return the log file of the segment that begins at ordinal *first*."""
     return folder / f"{first:020}.log"
 
 
 def segments(folder: Path) -> list[Segment]:
-    """All in the folder of a partition, the oldest first."""
+    """Return all segments in the folder of a partition, oldest first."""
     found: dict[int, tuple[int, Segment]] = {}
     for name in os.listdir(folder):
         if (match := _IS_SEGMENT(name)) is not None:
@@ -78,17 +78,17 @@ def segments(folder: Path) -> list[Segment]:
 
 
 def replace(path: Path, content: object, *, sync: bool = True, mark: str = "") -> None:
-    """Write a file as a whole, as JSON; others see what was there before, or all of this."""
+    """Write a file atomically as JSON; readers see the former content or the new one."""
     replace_octets(path, msgspec.json.encode(content), sync=sync, mark=mark)
 
 
 def replace_octets(path: Path, octets: bytes, *, sync: bool = True, mark: str = "") -> None:
-    """Write a file as a whole; a ``mark`` tells those apart who may do so at the same time."""
+    """Write a file atomically; ``mark`` separates the temporary files of concurrent writers."""
     write_atomically(path, octets, durable=sync, partial=Path(f"{path}{mark}.tmp"))
 
 
 def write_at(descriptor: int, octets: bytes, offset: int) -> None:
-    """Write all of it, which a system call need not."""
+    """Write all bytes at *offset*; a single system call may write fewer."""
     view = memoryview(octets)
     while view:
         done = os.pwrite(descriptor, view, offset)
@@ -97,14 +97,14 @@ def write_at(descriptor: int, octets: bytes, offset: int) -> None:
 
 
 def write_whole(descriptor: int, octets: bytes) -> None:
-    """Write all of it where the descriptor is."""
+    """Write all bytes at the current position of the descriptor."""
     view = memoryview(octets)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def read_at(descriptor: int, length: int, offset: int) -> bytes:
-    """Read so many octets; fewer only at the end of the file."""
+    """Read *length* bytes; fewer only at the end of the file."""
     octets = os.pread(descriptor, length, offset)
     while len(octets) < length:
         more = os.pread(descriptor, length - len(octets), offset + len(octets))
@@ -124,5 +124,5 @@ def locked(folder: Path) -> FileLock:
 
 
 def read_json(path: Path) -> Any:
-    """What a file has; raises ValueError where that is no JSON."""
+    """Return the content of a JSON file; raises ValueError for invalid JSON."""
     return msgspec.json.decode(path.read_bytes())

@@ -1,7 +1,7 @@
-"""Where the partitions of a spool end, as its writer tells readers.
+"""The head file: the end of each partition, published by the writer to readers.
 
-The file is written in place, as replacing one costs nearly as much as syncing it on some file
-systems. Who reads half of what is being written knows by the checksum, and reads again.
+The file is written in place, since on some file systems a replacement costs nearly as much as a
+sync. A reader detects a partial write by the checksum, and reads again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stompkit.spool._problems import BrokenSpool
 __all__ = ["Head", "new_head", "read_head"]
 
 _NAME: Final = "head.json"
-#: How often it is read again: for much longer than it takes to write it.
+#: Number of attempts to read the file: far more than a write lasts.
 _TRIES: Final = 10_000
 _REPAIR: Final = "whoever opens the spool for writing makes it anew"
 
@@ -27,7 +27,7 @@ _REPAIR: Final = "whoever opens the spool for writing makes it anew"
 class _Content(msgspec.Struct):
     #: The next ordinal of each partition.
     p: tuple[int, ...]
-    #: Of these, as :func:`_checksum` has it.
+    #: Checksum of the ordinals, see :func:`_checksum`.
     crc: str
 
 
@@ -35,16 +35,17 @@ _CONTENT: Final = msgspec.json.Decoder(_Content)
 
 
 class Head:
-    """What is told to readers; a power failure may bring an older one back, never a newer one."""
+    """The head file; after a power failure it may be older than the data, never newer."""
 
     def __init__(self, folder: Path, ordinals: tuple[int, ...], *, sync: bool) -> None:
-        """Begin with these; raises OSError."""
+        """Create the file with initial ordinals; raises OSError."""
         new_head(folder, ordinals, sync=sync)
         self._descriptor = os.open(folder / _NAME, os.O_WRONLY)
 
     def publish(self, ordinals: tuple[int, ...]) -> None:
-        """Tell of ordinals that are not below the former ones; raises OSError."""
-        # So it never gets shorter, and nothing is left of the former ones.
+        """Publish ordinals that are not below the former ones; raises OSError."""
+        # Ordinals never decrease, so the content never becomes shorter and overwrites all of the
+        # former.
         write_at(self._descriptor, _encoded(ordinals), 0)
 
     def close(self, *, sync: bool) -> None:
@@ -57,14 +58,14 @@ class Head:
 
 
 def new_head(folder: Path, ordinals: tuple[int, ...], *, sync: bool = True) -> None:
-    """Write the file as a whole; raises OSError."""
+    """Write the file atomically; raises OSError."""
     replace_octets(folder / _NAME, _encoded(ordinals), sync=sync)
 
 
 def read_head(folder: Path) -> tuple[int, ...]:
-    """The next ordinal of each partition, up to which all is synced.
+    """Return the next ordinal of each partition, up to which all messages are synced.
 
-    Raises :class:`BrokenSpool` where the file does not say so.
+    Raises :class:`BrokenSpool` if the file is invalid.
     """
     path = folder / _NAME
     for _ in range(_TRIES):

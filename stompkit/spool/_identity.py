@@ -1,4 +1,4 @@
-"""Which spool is in a folder."""
+"""The identity of a spool."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _FORMAT: Final = 1
 
 
 class Identity(NamedTuple):
-    """Which spool it is; this never changes."""
+    """The identity of a spool, which never changes."""
 
     id: str
     partitions: int
 
 
 def is_spool(folder: Path) -> bool:
-    """Whether a spool has been made in a folder."""
+    """Return True if the folder contains a spool."""
     return (folder / _IDENTITY).exists()
 
 
 def identity_of(folder: Path) -> Identity:
-    """Which spool is in a folder; raises :class:`SpoolProblem` where there is none."""
+    """Return the identity of the spool in a folder; raises :class:`SpoolProblem` if none."""
     path = folder / _IDENTITY
     if sys.byteorder != "little":
         raise SpoolProblem("spools are read in place, which needs a little-endian processor")
@@ -61,7 +61,7 @@ def identity_of(folder: Path) -> Identity:
 
 
 def create(folder: Path, partitions: int, now_s: float) -> Identity:
-    """Make a spool in a folder that has none; raises :class:`BrokenSpool` where it had one."""
+    """Create a spool in a folder; raises :class:`BrokenSpool` if that contains old segments."""
     for number in range(partitions):
         part = part_folder(folder, number)
         part.mkdir(mode=0o700, exist_ok=True)
@@ -73,7 +73,7 @@ def create(folder: Path, partitions: int, now_s: float) -> Identity:
     new_head(folder, (0,) * partitions)
     identity = Identity(uuid.uuid4().hex, partitions)
     created = datetime.fromtimestamp(now_s, UTC).isoformat()
-    # The last one: with it a reader relies on everything else.
+    # Written last: readers rely on it as proof that all other files exist.
     replace(
         folder / _IDENTITY,
         {"format": _FORMAT, "id": identity.id, "partitions": partitions, "created": created},

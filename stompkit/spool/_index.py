@@ -1,7 +1,7 @@
-"""Where the blocks of a segment are.
+"""Indexes of segments: the positions of their blocks.
 
-A file beside the segment has an entry of fixed length for each block. It is only ever a help: it
-is not synced, and what of it does not fit together is found again from the segment itself.
+A file beside the segment has an entry of fixed length for each block. The file is optional: it is
+not synced, and inconsistent entries are rebuilt from the segment itself.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _first_of: Final = attrgetter("first")
 
 
 def pack(entry: Entry) -> bytes:
-    """An entry as it is in a file."""
+    """Return the encoded form of an entry."""
     return _ENTRY.pack(*entry)
 
 
 def unpack(octets: bytes, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
-    """The entries of a file, as far as they follow each other."""
+    """Yield the entries of an index file, up to the first inconsistency."""
     first, offset = (
         (segment.first, 0) if after is None else (after.end, after.offset + after.length)
     )
@@ -46,9 +46,9 @@ def unpack(octets: bytes, segment: Segment, after: Entry | None = None) -> Itera
 
 
 def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Iterator[Entry]:
-    """The blocks of a log after one of them, by their headings alone.
+    """Yield the blocks of a log after an entry, by their headings alone.
 
-    Raises :class:`BrokenSpool` where the next one should begin and does not.
+    Raises :class:`BrokenSpool` if a valid block does not follow.
     """
     first, offset = (
         (segment.first, 0) if after is None else (after.end, after.offset + after.length)
@@ -70,23 +70,23 @@ def walk(descriptor: int, segment: Segment, after: Entry | None = None) -> Itera
 
 
 def _after(entry: Entry | None, segment: Segment) -> tuple[int, int]:
-    """The ordinal and the offset that follow."""
+    """Return the ordinal and the file offset after an entry."""
     return (segment.first, 0) if entry is None else (entry.end, entry.offset + entry.length)
 
 
 class Index:
-    """What is known of a segment's blocks: more, as more is asked for."""
+    """Index of a segment, loaded on demand."""
 
     def __init__(self, segment: Segment) -> None:
-        """Know nothing yet."""
+        """Start with no entries loaded."""
         self.segment: Final = segment
         self._entries: list[Entry] = []
 
     def upto(self, end: int) -> list[Entry]:
-        """All blocks up to an ordinal, maybe more.
+        """Return all blocks up to an ordinal, possibly more.
 
-        Raises :class:`BrokenSpool` where the segment has not so many, FileNotFoundError where it is
-        not there any more.
+        Raises :class:`BrokenSpool` if the segment ends earlier, and FileNotFoundError if it was
+        removed.
         """
         entries = self._entries
         if self._lacks(end):
@@ -105,7 +105,7 @@ class Index:
         return entries
 
     def between(self, start: int, end: int) -> list[Entry]:
-        """The blocks that have anything of a range; raises as :meth:`upto` does."""
+        """Return the blocks that overlap a range; raises the errors of :meth:`upto`."""
         entries = self.upto(end)
         low = bisect_right(entries, start, key=_first_of) - 1
         high = bisect_left(entries, end, key=_first_of)

@@ -1,4 +1,4 @@
-"""What was received lately, so that what a broker delivers again is not kept again."""
+"""Deduplication of messages that a broker redelivers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Memory"]
 
 
 class Memory:
-    """The last so many messages, by destination and event id, or message id where it has none.
+    """Keys of the last *most* messages: destination and event id, or message id without event id.
 
-    A message that has neither is always new.
+    A message without either id is always new.
     """
 
     def __init__(self, most: int) -> None:
-        """Remember nothing; raises ValueError for a number below 0."""
+        """Start empty; raises ValueError for a number below 0."""
         if most < 0:
             raise ValueError(f"{most} messages can't be remembered")
         self._most = most
         self._keys: OrderedDict[str, None] = OrderedDict()
 
     def fresh(self, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
-        """Those that are not remembered and not the same as an earlier one, and their keys."""
+        """Return the messages that are not remembered, without duplicates, and their keys."""
         known = self._keys
         fresh: list[Record] = []
         keys: dict[str, None] = {}
@@ -42,14 +42,14 @@ class Memory:
         return fresh, list(keys)
 
     def add(self, keys: Iterable[str]) -> None:
-        """Remember, and forget what is over the number."""
+        """Remember keys, and evict the oldest beyond the limit."""
         known = self._keys
         known.update(zip(keys, repeat(None), strict=False))
         for _ in range(len(known) - self._most):
             known.popitem(last=False)
 
     def rebuild(self, partitions: Iterable[Iterable[Block]]) -> None:
-        """Remember what is in these blocks of each partition."""
+        """Remember the messages in these blocks of each partition."""
         timed = merge(*map(_timed_keys, partitions), key=itemgetter(0))
         self.add(key for _, key in timed if key)
 

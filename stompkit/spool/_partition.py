@@ -1,4 +1,4 @@
-"""What readers see of a partition."""
+"""The partitions of a spool, as readers see them."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from stompkit.spool._problems import BrokenSpool, DataLost
 __all__ = ["Partition"]
 
 _T = TypeVar("_T")
-#: Gives the blocks of a segment for entries, and how many octets each has.
+#: Yields the blocks of a segment for index entries, with the size in bytes of each.
 _Blocks = Callable[[list[Entry]], Iterator[tuple[Block, int]]]
 
-#: Blocks next to each other are read together up to so many octets.
+#: Maximum size in bytes of consecutive blocks that are read together.
 _READ_OCTETS: Final = 1 << 20
 
 
 class Partition:
-    """The segments of a partition, and what is where in them."""
+    """The segments of a partition and their indexes."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        """Describe it; nothing is read yet."""
+        """Create the description without reading files."""
         self._folder = part_folder(folder, number)
         self._number = number
-        #: Those that were there some time ago.
+        #: Segments found by the last listing of the folder.
         self._listed: list[Segment] = []
         self._indexes: dict[Path, Index] = {}
 
     def floor(self) -> int:
-        """The first ordinal that is still there."""
+        """Return the first ordinal that is still retained."""
         self._list()
         return self._listed[0].first
 
     def entries(self, start: int, end: int) -> Iterator[Entry]:
-        """What has anything of a range whose end is below the head, beginning at the floor."""
+        """Yield the entries that overlap a range; the range starts at the floor or later."""
         start = max(start, self.floor())
         while start < end:
             _, found = self._run(start, end, lambda segment: None)
@@ -54,16 +54,16 @@ class Partition:
             start = found[-1].end
 
     def blocks(self, start: int, end: int) -> Iterator[tuple[Block, int]]:
-        """The blocks of a range, whole, and how many octets each has; raises :class:`DataLost`."""
+        """Yield the whole blocks of a range, with their sizes in bytes; raises DataLost."""
         while start < end:
             reader, found = self._run(start, end, _opened)
             yield from reader(found)
             start = found[-1].end
 
     def _run(self, start: int, end: int, use: Callable[[Segment], _T]) -> tuple[_T, list[Entry]]:
-        """What one segment has of a range, and what ``use`` makes of the segment."""
+        """Return the result of ``use`` for one segment of a range, and its entries in the range."""
         if self._listed:
-            # It is looked for what is there now only where these do not have it.
+            # The folder is listed again only if the known segments do not cover the range.
             with suppress(BrokenSpool, DataLost, FileNotFoundError):
                 return self._within(start, end, use)
         self._list()
@@ -71,7 +71,7 @@ class Partition:
             try:
                 return self._within(start, end, use)
             except FileNotFoundError:
-                self._list()  # it has been sealed or removed since it was listed
+                self._list()  # sealed or removed since the last listing
 
     def _within(self, start: int, end: int, use: Callable[[Segment], _T]) -> tuple[_T, list[Entry]]:
         listed = self._listed
@@ -85,9 +85,9 @@ class Partition:
         return use(segment), found
 
     def _list(self) -> None:
-        """See which segments there are now."""
+        """List the current segments."""
         listed = segments(self._folder)
-        # One that is sealed meanwhile can be missed in both forms, but not twice.
+        # A segment that is sealed during the listing can be missed in both forms, but not twice.
         while (again := segments(self._folder)) != listed:
             listed = again
         if not listed:
@@ -119,7 +119,7 @@ class Partition:
 
 
 def _opened(segment: Segment) -> _Blocks:
-    """What gives the blocks of a segment; raises FileNotFoundError where it is gone."""
+    """Return the block reader of a segment; raises FileNotFoundError if the segment was removed."""
     if not segment.is_log:
         reader: _Blocks = sealed_files().opened(segment.path)
         return reader

@@ -1,4 +1,4 @@
-"""What can be wrong with a spool."""
+"""Errors of a spool."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ __all__ = ["BrokenSpool", "DataLost", "OtherSpool", "SpoolInUse", "SpoolProblem"
 
 
 class SpoolProblem(Exception):
-    """Something about a spool that its user has to know; the text says what can be done."""
+    """Base class of spool errors; the text says how to resolve the error."""
 
 
 class SpoolInUse(SpoolProblem):
-    """Another process writes to the spool; the text says which."""
+    """Another process writes to the spool; the text names it."""
 
 
 class OtherSpool(SpoolProblem):
-    """The folder has another spool than the one that was expected."""
+    """The folder contains a different spool than the expected one."""
 
 
 class DataLost(SpoolProblem):
-    """Messages that are asked for are not there any more, or never were."""
+    """Requested messages are no longer retained, or never existed."""
 
     def __init__(self, text: str, *, partition: int, asked: int, there: int) -> None:
-        """``there`` is the nearest ordinal that can be asked for instead of ``asked``."""
+        """Store the range error; ``there`` is the available ordinal nearest to ``asked``."""
         super().__init__(text)
         self.partition: Final = partition
         self.asked: Final = asked
@@ -35,10 +35,10 @@ class DataLost(SpoolProblem):
 
 
 class BrokenSpool(SpoolProblem):
-    """A file is damaged, in a way that no crash of a writer explains."""
+    """A file is damaged in a way that a crash of a writer does not explain."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
-        """``offset`` is the octet where the damaged part of the file begins."""
+        """Store the position; the damaged part of the file begins at byte ``offset``."""
         super().__init__(f"{path} is damaged at octet {offset}: {reason}")
         self.path: Final = path
         self.offset: Final = offset

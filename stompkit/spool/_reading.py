@@ -1,4 +1,4 @@
-"""Reading a spool: by any number of processes, while one writes to it."""
+"""Reading a spool: any number of processes, concurrently with one writer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["SpoolReader"]
 
 
 class SpoolReader:
-    """What is in a spool, by ordinals, which count the messages of a partition from 0.
+    """The messages of a spool, by ordinals, which number the messages of a partition from 0.
 
-    It takes no lock and holds no file open; a pickled one opens the same folder. Use one in one
-    thread at a time. All methods raise :class:`~stompkit.spool.BrokenSpool` where files are
-    damaged, and OSError.
+    A reader takes no lock and holds no file open; a pickled one opens the same folder. Use a reader
+    in one thread at a time. All methods raise :class:`~stompkit.spool.BrokenSpool` for damaged
+    files, and OSError.
     """
 
     def __init__(self, folder: str | PathLike[str], *, expect_id: str = "") -> None:
         """Open a folder.
 
-        Raises :class:`~stompkit.spool.SpoolProblem` where it has no spool, and
-        :class:`~stompkit.spool.OtherSpool` where it is not the one with ``expect_id``.
+        Raises :class:`~stompkit.spool.SpoolProblem` if it contains no spool, and
+        :class:`~stompkit.spool.OtherSpool` if the spool does not have the id ``expect_id``.
         """
         self.folder: Final = Path(folder)
         identity = identity_of(self.folder)
@@ -48,21 +48,21 @@ class SpoolReader:
         return _reopened, (str(self.folder), self.id)
 
     def head(self) -> tuple[int, ...]:
-        """The ordinal after the last one of each partition; cheap enough to be asked often."""
+        """Return the ordinal after the last message of each partition; cheap to call often."""
         return read_head(self.folder)
 
     def floor(self) -> tuple[int, ...]:
-        """The first ordinal of each partition that is still there."""
+        """Return the first retained ordinal of each partition."""
         return tuple(partition.floor() for partition in self._partitions)
 
     def blocks(
         self, partition: int, start: int, end: int, *, most_bytes: int | None = None
     ) -> Iterator[Block]:
-        """The messages with ordinals from ``start`` on and before ``end``, in order.
+        """Yield the messages with ordinals from ``start`` up to ``end``, exclusive, in order.
 
-        With ``most_bytes`` it ends before there are more octets than that, but gives at least one
-        block. Raises :class:`~stompkit.spool.DataLost` where any is not there, before it gives the
-        first of those that retention has removed.
+        With ``most_bytes`` it stops before it exceeds that size in bytes, but yields at least one
+        block. Raises :class:`~stompkit.spool.DataLost` if a message is missing, before it yields
+        the first of those that retention has removed.
         """
         head = self.head()[partition]
         if end > head:
@@ -81,10 +81,10 @@ class SpoolReader:
             yield block.slice(start, end)
 
     def position_at(self, time_s: float) -> tuple[int, ...]:
-        """The first ordinal of each partition that was received at or after a time.
+        """Return the first ordinal of each partition that was received at or after a time.
 
-        ``time_s`` is in seconds since 1970. Where the receiver's clock was set back, this is by the
-        first and the last message of each block.
+        ``time_s`` is in seconds since 1970. If the receiver's clock was set back, the first and the
+        last message of each block decide.
         """
         time_us = round(time_s * 1e6)
         return tuple(
@@ -92,16 +92,16 @@ class SpoolReader:
         )
 
     def size(self, partition: int, start: int, end: int) -> int:
-        """About how many octets a range has: those of all blocks that have any of it."""
+        """Return the approximate size in bytes of a range: that of all blocks that overlap it."""
         return sum(entry.length for entry in self._partitions[partition].entries(start, end))
 
     def split(
         self, start: Sequence[int], end: Sequence[int], parts: int
     ) -> list[tuple[int, int, int]]:
-        """At most ``parts`` ranges of about equal size for all partitions together.
+        """Return at most ``parts`` ranges of similar size for all partitions together.
 
-        Each is a partition, start and end, and they are cut between blocks. Only where more
-        partitions than that have messages are there more ranges.
+        Each range is a partition, a start and an end; ranges are cut between blocks. There are more
+        ranges only if more than ``parts`` partitions have messages.
         """
         found = [
             list(partition.entries(first, last))
@@ -113,7 +113,7 @@ class SpoolReader:
         for number, entries in enumerate(found):
             first, own = start[number], 0
             for entry in entries:
-                # A block is where its middle is.
+                # A block belongs to the part that contains its middle.
                 part = (2 * done + entry.length) * parts // (2 * octets)
                 if entry.first <= first:
                     own = part
@@ -126,9 +126,9 @@ class SpoolReader:
         return ranges
 
     def bytes_limit(self, start: Sequence[int], most_bytes: int) -> tuple[int, ...]:
-        """The farthest end with at most so many octets after ``start``, in order of reception.
+        """Return the end with at most ``most_bytes`` bytes after ``start``, in order of reception.
 
-        It is beyond ``start`` by one block at least, if there is any.
+        The end is at least one block after ``start``, if there is any.
         """
         timed = map(self._timed, range(self.partitions), start, self.head())
         end = list(start)

@@ -1,4 +1,4 @@
-"""How a receiver is doing."""
+"""The status of a receiver."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ __all__ = ["ReceiverStatus"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceiverStatus:
-    """How a receiver is doing."""
+    """Status of a receiver."""
 
     connected: bool = False
-    """Whether a broker is there; what waits with it is known to no client."""
+    """True if a broker is connected; messages waiting at the broker are not counted anywhere."""
     received: int = 0
-    """Messages that were new, and are in the spool."""
+    """Number of new messages written to the spool."""
     duplicates: int = 0
-    """Messages that were there already, and were acknowledged only."""
+    """Number of messages already in the spool, which were only acknowledged."""
     waiting: int = 0
-    """Messages that have come, and are not in the spool yet."""
+    """Number of messages received but not written to the spool yet."""
     groups: int = 0
-    """How many times messages were written together."""
+    """Number of groups of messages written together."""
     last_group_messages: int = 0
     last_group_s: float = 0.0
-    """Seconds that it took to write the last group, until it was on the disk."""
+    """Time in seconds to write and sync the last group."""
     problem: str = ""
-    """What it waits for: the broker's return, or room on the disk."""
+    """Reason for which the receiver waits: a lost broker, or a disk that cannot be written."""
     failure: Exception | None = None
-    """What has ended it."""
+    """Error that ended the receiver."""

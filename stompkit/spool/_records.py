@@ -1,4 +1,4 @@
-"""What a spool keeps of a message."""
+"""The records of messages in a spool."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from zlib import crc32
 
 __all__ = ["ORIGIN", "Record", "partition_of"]
 
-#: The header that names whose changes a message has, which have an order among themselves.
+#: Header with the origin of a message's changes; changes of one origin are ordered.
 ORIGIN: Final = "stompkit-origin"
 
 
 class Record(NamedTuple):
     """A message as it was received."""
 
-    #: Microseconds since 1970, by the receiver's clock.
+    #: Reception time in microseconds since 1970, by the receiver's clock.
     received_us: int
     destination: str
-    #: Given by the broker; empty where it gave none.
+    #: Message id from the broker; empty if the broker set none.
     message_id: str
-    #: Given by whoever made the event: the same when it is sent again. Empty where there is none.
+    #: Event id from the producer, which is the same when the event is sent again; empty if none.
     event_id: str
     content_type: str
-    #: All headers of the MESSAGE frame in their order, decoded.
+    #: All headers of the MESSAGE frame in order, decoded.
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
 
 def partition_of(record: Record, partitions: int) -> int:
-    """The partition that a message belongs to.
+    """Return the partition of a message.
 
-    Messages that name their origin keep their order, as all of one origin are in one partition;
-    all others are spread by destination and event id, so that those of one destination which have
-    no event id are together.
+    Messages with an origin keep their order, since one origin maps to one partition. Other messages
+    are distributed by destination and event id. Those of one destination without event id share one
+    partition.
     """
     if partitions == 1:
         return 0

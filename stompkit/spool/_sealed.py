@@ -1,4 +1,4 @@
-"""Files of sealed segments; needs pyarrow, and is imported only where there are any."""
+"""Files of sealed segments; requires pyarrow, and is imported only if there are any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CRC: Final = b"crc32"
 
 
 def write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a file in the form that its name ends with, and sync it; raises OSError."""
+    """Write a file in the format of its suffix, and sync it; raises OSError."""
     with path.open("wb") as file:
         if path.suffix == ".arrow":
             with pa.ipc.new_file(file, SCHEMA) as arrow:
@@ -43,9 +43,9 @@ def write(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def verified(path: Path, first: int, batches: Iterable[pa.RecordBatch]) -> list[Entry]:
-    """The index of a file, once it was compared with what should be in it.
+    """Return the index of a file after comparing it with the expected batches.
 
-    Raises :class:`BrokenSpool` where it has anything else, and OSError.
+    Raises :class:`BrokenSpool` if the content differs, and OSError.
     """
     with _problems(path):
         file = _opened(path, first)
@@ -59,35 +59,36 @@ def verified(path: Path, first: int, batches: Iterable[pa.RecordBatch]) -> list[
 
 
 def entries(path: Path) -> list[Entry]:
-    """The index of a sealed segment; raises :class:`BrokenSpool`, and OSError."""
+    """Return the index of a sealed segment; raises :class:`BrokenSpool`, and OSError."""
     with _problems(path):
         return _opened(path, int(path.stem)).entries()
 
 
 def opened(path: Path) -> Callable[[list[Entry]], Iterator[tuple[Block, int]]]:
-    """What gives the blocks of a sealed segment for its entries, and how many octets they have.
+    """Return a reader of a sealed segment's blocks, which takes entries and also yields sizes.
 
-    Raises FileNotFoundError where it has been removed, and else as :func:`entries` does.
+    Raises FileNotFoundError if the segment was removed, and otherwise the errors of
+    :func:`entries`.
     """
     with _problems(path):
         return partial(_blocks, _opened(path, int(path.stem)))
 
 
 class _File:
-    """A sealed segment that is open."""
+    """An open sealed segment."""
 
     def __init__(self, path: Path, first: int, counts: list[int]) -> None:
         self.path: Final = path
-        #: The number of rows of each batch, and their first ordinals.
+        #: Number of rows of each batch.
         self.counts: Final = counts
         self.firsts: Final = list(accumulate(counts, initial=first))
 
     def batch(self, number: int) -> pa.RecordBatch:
-        """One of the batches."""
+        """Return one of the batches."""
         raise NotImplementedError
 
     def entries(self) -> list[Entry]:
-        """What the index has of it."""
+        """Return the index entries of the segment."""
         found: list[Entry] = []
         offset = 0
         for number, (first, count) in enumerate(zip(self.firsts, self.counts, strict=False)):
@@ -99,7 +100,7 @@ class _File:
 
 
 class _Arrow(_File):
-    """An Arrow IPC file, whose columns are used where they are."""
+    """An Arrow IPC file, whose columns are used in place."""
 
     def __init__(self, path: Path, first: int) -> None:
         self._file = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -115,7 +116,7 @@ class _Arrow(_File):
 
 
 class _Parquet(_File):
-    """A Parquet file, which has checksums of its own."""
+    """A Parquet file, which contains its own checksums."""
 
     def __init__(self, path: Path, first: int) -> None:
         self._file = pq.ParquetFile(path, page_checksum_verification=True)
@@ -144,7 +145,7 @@ def _blocks(file: _File, wanted: list[Entry]) -> Iterator[tuple[Block, int]]:
 
 @contextmanager
 def _problems(path: Path) -> Iterator[None]:
-    """Tell what is wrong with a file from what is wrong with reading it."""
+    """Convert read errors of a file to :class:`BrokenSpool`."""
     try:
         yield
     except FileNotFoundError:

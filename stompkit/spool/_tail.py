@@ -1,4 +1,4 @@
-"""The end of a partition, where messages are appended."""
+"""The end of a partition, to which messages are appended."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _log: Final = logging.getLogger(__name__)
 class Tail:
     """The newest segment of a partition.
 
-    Blocks are written, then synced, and then either kept or dropped, all of them.
+    Blocks are written, then synced, and then all of them are either kept or dropped.
     """
 
     def __init__(self, folder: Path, published: int, *, sync: bool) -> None:
-        """Open a partition's folder, and cut off what a crash has left unfinished.
+        """Open a partition's folder, and truncate an incomplete write after a crash.
 
-        Raises :class:`~stompkit.spool.BrokenSpool` where anything is missing of what had been
-        published, which is up to that ordinal.
+        Raises :class:`~stompkit.spool.BrokenSpool` if a message before the ordinal *published* is
+        missing.
         """
         self._folder = folder
         self._syncs = sync
-        #: What is written and not kept yet.
+        #: Entries that are written but not kept yet.
         self._pending: list[Entry] = []
         self._has_rest = False
         self._end, self._size, self._since_us = 0, 0, 0
@@ -64,21 +64,21 @@ class Tail:
 
     @property
     def end(self) -> int:
-        """The ordinal after the last one that is kept."""
+        """The ordinal after the last kept message."""
         return self._end
 
     @property
     def pending_end(self) -> int:
-        """The ordinal after the last one that is written."""
+        """The ordinal after the last written message."""
         return self._pending[-1].end if self._pending else self._end
 
     def is_full(self, most_bytes: int, oldest_us: float) -> bool:
-        """Whether the segment has reached a size, or has anything from before a time."""
+        """Return True if the segment has reached a size, or has a message from before a time."""
         return self._size >= most_bytes or (self._size > 0 and self._since_us < oldest_us)
 
     def roll(self) -> None:
-        """Begin the next segment; raises OSError, and then nothing has changed."""
-        assert not self._pending  # they would be in two segments
+        """Start the next segment; after OSError nothing has changed."""
+        assert not self._pending  # they would span two segments
         former = self._descriptor, self._index
         self._start(self._end)
         for descriptor in former:
@@ -86,7 +86,7 @@ class Tail:
                 os.close(descriptor)
 
     def write(self, records: Sequence[Record]) -> None:
-        """Append a block; raises OSError, and ValueError where that is too much for one."""
+        """Append a block; raises OSError, and ValueError if the block is too large."""
         last = self._pending[-1] if self._pending else None
         first, offset = (self._end, self._size) if last is None else (last.end, _after(last))
         octets = encode(first, records)
@@ -105,12 +105,12 @@ class Tail:
         write_at(self._descriptor, octets, offset)
 
     def sync(self) -> None:
-        """Make sure that what is written lasts; raises OSError."""
+        """Sync written blocks to disk; raises OSError."""
         if self._syncs:
             sync_data(self._descriptor)
 
     def keep(self) -> None:
-        """Have what is written stay."""
+        """Keep the written blocks."""
         entries, self._pending = self._pending, []
         if not entries:
             return
@@ -121,12 +121,12 @@ class Tail:
             try:
                 write_whole(self._index, b"".join(map(pack, entries)))
             except OSError:
-                # It is a help only; what follows a gap in it would be one no more.
+                # The index is optional; entries after a gap would be useless.
                 os.close(self._index)
                 self._index = None
 
     def drop(self) -> None:
-        """Undo what is written and not kept."""
+        """Discard the blocks that are written but not kept."""
         if self._pending:
             self._pending.clear()
             self._has_rest = True
@@ -135,7 +135,7 @@ class Tail:
                 self._has_rest = False
 
     def close(self) -> None:
-        """Close its files."""
+        """Close the files."""
         os.close(self._descriptor)
         if self._index is not None:
             os.close(self._index)
@@ -157,7 +157,7 @@ class Tail:
         self._index = self._new_index([])
 
     def _recover(self, published: int) -> None:
-        """Find the end, by reading all of the segment."""
+        """Find the end of the partition by reading the whole segment."""
         entries: list[Entry] = []
         problem: BrokenSpool | None = None
         try:
@@ -181,7 +181,7 @@ class Tail:
             rest = os.fstat(self._descriptor).st_size - self._size
             _log.warning("%s; these last %d octets were never acknowledged", problem, rest)
             os.ftruncate(self._descriptor, self._size)
-        # A crash may have come between writing and syncing.
+        # The crash may have happened between writing and syncing.
         if self._syncs:
             sync_data(self._descriptor)
             sync_path(self._folder)

@@ -1,4 +1,4 @@
-"""Who may remove or replace files of a spool: the process that writes to it, if there is one."""
+"""The right to remove or replace files of a spool: that of the writing process, if there is one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stompkit.spool.log import SpoolWriter
 
 __all__ = ["Where", "is_in_use", "right_to"]
 
-#: A spool that this process writes to, or the folder of one that nobody does.
+#: A spool that this process writes to, or the folder of a spool without a writer.
 Where = SpoolWriter | str | PathLike[str]
 
 
 @contextmanager
 def right_to(where: Where) -> Iterator[Path]:
-    """The spool's folder, with the lock held; raises :class:`~stompkit.spool.SpoolInUse`."""
+    """Yield the spool's folder with the lock held; raises :class:`~stompkit.spool.SpoolInUse`."""
     if isinstance(where, SpoolWriter):
         yield where.folder
         return

@@ -24,13 +24,13 @@ __all__ = ["SpoolWriter"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: A block of bodies is about that long at most, so that readers need not hold more at once.
+#: Approximate maximum size in bytes of a block's bodies, which limits the memory of readers.
 _BLOCK_OCTETS: Final = 16 << 20
 _BLOCK_MESSAGES: Final = 1 << 16
 
 
 class SpoolWriter:
-    """Appends to a spool, as the only one that does, for as long as it is open.
+    """The exclusive writer of a spool, for as long as it is open.
 
     Use it in one thread at a time.
     """
@@ -46,16 +46,17 @@ class SpoolWriter:
         sync: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open a folder's spool, or make one.
+        """Open the spool in a folder, or create one.
 
-        A segment ends once it has ``segment_bytes``, or a message that is ``segment_s`` older than
-        the next; only then can retention remove it. ``remembered`` is how many of the last messages
-        are known again when they come once more. Without ``sync`` a power failure may take messages
-        away that have been acknowledged. ``partitions`` is 1 for a new spool, and never changes.
+        A segment ends at ``segment_bytes``, or when its oldest message is ``segment_s`` seconds
+        older than the next one. Retention can only remove ended segments. ``remembered`` is the
+        number of recent messages that are recognised when they are redelivered. Without ``sync`` a
+        power failure can lose acknowledged messages. ``partitions`` defaults to 1 for a new spool,
+        and never changes.
 
-        Raises :class:`~stompkit.spool.SpoolInUse` where another has it open,
-        :class:`~stompkit.spool.BrokenSpool` where it is damaged, ValueError where ``partitions``
-        is not what it has, and OSError.
+        Raises :class:`~stompkit.spool.SpoolInUse` if another writer has the spool open,
+        :class:`~stompkit.spool.BrokenSpool` if it is damaged, ValueError if ``partitions`` differs
+        from the existing number, and OSError.
         """
         if partitions is not None and partitions < 1:
             raise ValueError(f"a spool has one partition at least, not {partitions}")
@@ -92,16 +93,16 @@ class SpoolWriter:
 
     @property
     def head(self) -> tuple[int, ...]:
-        """The ordinal after the last one of each partition."""
+        """Return the ordinal after the last message of each partition."""
         return tuple(tail.end for tail in self._tails)
 
     def append(self, records: Sequence[Record]) -> int:
-        """Keep messages, and say how many of them were new; when it returns, these are on disk.
+        """Append messages, and return the number of new ones; these are on disk on return.
 
-        A message is not new if one of the same destination and event id, or message id where it
-        has none, was among the last ones or comes earlier in this call. Raises OSError, and
-        ValueError where a message is too large; then none of them is kept, and it can be tried
-        again.
+        A message is a duplicate if another one with the same destination and event id is among the
+        remembered ones or earlier in this call. Without event id the message id is compared. Raises
+        OSError, and ValueError for a message that is too large; then no message is kept, and the
+        call can be repeated.
         """
         if self._head is None or not self._is_open:
             raise SpoolProblem(f"{self.folder} is closed")
@@ -122,13 +123,14 @@ class SpoolWriter:
                 tail.drop()
             raise
         except BaseException:
-            # It can't be told whether that was published; the next one who opens it finds out.
+            # It is unknown whether the head was published; the next writer to open the spool
+            # determines it.
             self._release()
             raise
         return len(fresh)
 
     def close(self) -> None:
-        """Close it, so that another can open it; harmless when it is closed."""
+        """Close the spool for the next writer; a second call does nothing."""
         if self._is_open:
             self._release(sync=self._sync)
 
@@ -163,7 +165,7 @@ class SpoolWriter:
             raise BrokenSpool(self.folder, 0, str(error)) from None
 
     def _write(self, records: list[Record]) -> list[Tail]:
-        """Write what belongs to each partition, and say which have got anything."""
+        """Write the messages of each partition, and return the partitions that received any."""
         groups: dict[int, list[Record]] = {0: records}
         if self.partitions > 1:
             groups = {}
@@ -192,7 +194,7 @@ class SpoolWriter:
 
 
 def _blocks_of(records: list[Record]) -> Iterator[list[Record]]:
-    """The messages in blocks that are not too long."""
+    """Yield the messages in blocks of limited size."""
     if len(records) <= _BLOCK_MESSAGES and sum(len(r.body) for r in records) <= _BLOCK_OCTETS:
         yield records
         return

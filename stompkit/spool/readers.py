@@ -1,7 +1,7 @@
-"""Who reads a spool: retention removes nothing that a registered reader still needs.
+"""Registered readers of a spool: retention removes no segment that one of them still needs.
 
-Reading needs no registration. A reader that registers says from time to time how far it is, and
-one that has not done so for long can be left out of account.
+Reading does not require registration. A registered reader reports its progress from time to time.
+Retention can ignore a reader that has not reported for long.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _IS_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}").fullmatch
 
 
 class Reader(NamedTuple):
-    """How far a reader is."""
+    """Progress of a reader."""
 
-    #: The ordinal of each partition before which it has everything.
+    #: Ordinal of each partition before which the reader has read everything.
     positions: tuple[int, ...]
-    #: When it has last said so, in seconds since 1970.
+    #: Time of the last report, in seconds since 1970.
     updated_s: float
 
 
@@ -42,10 +42,11 @@ def register(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Reader:
-    """Have a spool keep what a reader needs; one that is registered stays where it is.
+    """Register a reader, for which the spool keeps messages; a registered one keeps its positions.
 
-    Raises ValueError for a name that is not 1 to 100 ASCII letters, digits and any of ``._-``, and
-    for another number of positions than the spool has partitions; and as :func:`listed` does.
+    Raises ValueError for a name that is not 1 to 100 ASCII letters, digits and any of ``._-``. Also
+    raises ValueError if the number of positions is not the number of partitions, and the errors of
+    :func:`listed`.
     """
     known = listed(folder).get(name)
     return progress(folder, name, positions, clock=clock) if known is None else known
@@ -58,7 +59,7 @@ def progress(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Reader:
-    """Note how far a reader is, registered before or not; raises as :func:`register` does."""
+    """Record the progress of a reader, registered or not; raises the errors of :func:`register`."""
     path = _path(folder, name)
     partitions = identity_of(Path(folder)).partitions
     if len(positions) != partitions:
@@ -70,7 +71,7 @@ def progress(
 
 
 def forget(folder: str | PathLike[str], name: str) -> bool:
-    """Keep nothing for a reader any more; says whether it was registered. Raises ValueError."""
+    """Unregister a reader; return True if it was registered. Raises ValueError."""
     path = _path(folder, name)
     try:
         path.unlink()
@@ -81,10 +82,10 @@ def forget(folder: str | PathLike[str], name: str) -> bool:
 
 
 def listed(folder: str | PathLike[str]) -> dict[str, Reader]:
-    """All registered readers by their names.
+    """Return all registered readers by name.
 
-    Raises :class:`~stompkit.spool.BrokenSpool` for one whose file can't be read: whoever knows that
-    it is needed no more removes it.
+    Raises :class:`~stompkit.spool.BrokenSpool` for a reader file that cannot be read. Remove the
+    file if the reader is no longer needed.
     """
     found: dict[str, Reader] = {}
     for path in sorted((Path(folder) / _FOLDER).glob(f"*{_SUFFIX}")):
@@ -93,7 +94,7 @@ def listed(folder: str | PathLike[str]) -> dict[str, Reader]:
             positions = tuple(map(int, content["p"]))
             found[path.name.removesuffix(_SUFFIX)] = Reader(positions, float(content["updated"]))
         except FileNotFoundError:
-            continue  # it was forgotten meanwhile
+            continue  # unregistered meanwhile
         except (KeyError, TypeError, ValueError):
             raise BrokenSpool(path, 0, "it does not say how far a reader is") from None
     return found

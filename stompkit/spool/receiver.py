@@ -1,9 +1,9 @@
-"""Takes messages from a broker into a spool: first they are on the disk, then acknowledged.
+"""Receiving messages from a broker into a spool: written to disk first, then acknowledged.
 
-What a broker delivers again, because the acknowledgement was lost or the process was killed before
-it, is known by the header ``event-id`` where the producer has set one, else by the broker's
-``message-id``, and is not written twice. So a message is in the spool once whatever is killed when,
-as far as the broker keeps it and its identity stays the same.
+A broker redelivers a message if the acknowledgement was lost, or the process was killed before it.
+The receiver recognises such a message by the header ``event-id`` if the producer has set one,
+otherwise by the broker's ``message-id``, and does not write it twice. So a message is in the spool
+exactly once, as long as the broker keeps it and its id stays the same.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from stompkit.spool._records import Record
 __all__ = ["Appending", "Receiver", "ReceiverStatus", "subscription_name"]
 
 _log: Final = logging.getLogger(__name__)
-#: How often a wait looks whether it is to end, in seconds.
+#: Time in seconds between two checks of a wait's stop condition.
 _LOOK_S: Final = 0.1
-#: How often it is looked whether a group is complete, as a share of its time.
+#: Number of checks for a complete group within the time of a group.
 _SLICES: Final = 4
-#: How many groups a broker sends ahead of their acknowledgements, unless that is said.
+#: Default number of groups that a broker sends ahead of their acknowledgements.
 _GROUPS_AHEAD: Final = 4
-#: How long is waited before a disk that has failed is tried again, at first and at the most.
+#: Back-off in seconds after a disk error: initial and maximum.
 _BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 5.0
 _ACK_MODES: Final = get_args(AckMode)
 
-#: What is written together.
+#: Messages that are written together.
 _Group = dict[Inbox, list[Delivery]]
 
 
 class Appending(Protocol):
-    """What is used of :class:`stompkit.spool.SpoolWriter`."""
+    """The interface that the receiver needs from :class:`stompkit.spool.SpoolWriter`."""
 
     def append(self, records: Sequence[Record]) -> int:
-        """Write messages so that they survive a crash; gives how many were new."""
+        """Write messages durably; return the number of new ones."""
 
 
 class Receiver:
-    """Takes messages of some destinations into a spool, in a thread of the caller's or of its own.
+    """Receives messages of some destinations into a spool, in the caller's thread or its own.
 
-    It lives through lost connections, and goes on with the next of several brokers. While the disk
-    refuses to be written it acknowledges nothing, and tries again; the broker keeps the messages
-    meanwhile, and sends no more than ``prefetch`` ahead.
+    It reconnects after a lost connection, to the next of several brokers. While the disk cannot be
+    written it acknowledges no message, and retries. The broker keeps the messages meanwhile, and
+    sends at most ``prefetch`` ahead.
     """
 
     def __init__(
@@ -72,24 +72,24 @@ class Receiver:
         on_group: Callable[[int, int], object] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Connect to nothing yet.
+        """Create a receiver that is not connected yet.
 
-        ``source`` is where the brokers are, its destination does not count; ``destinations`` are
-        spelled as the broker wants them, wildcards included. Messages are written, and then
-        acknowledged, ``group_messages`` at a time, or those that have come in ``group_s`` seconds.
+        ``source`` names the brokers; its destination is ignored. ``destinations`` are spelled as
+        the broker requires, wildcards included. Messages are written and then acknowledged in
+        groups of ``group_messages``, or of the messages received within ``group_s`` seconds.
 
-        In the mode ``client`` one acknowledgement is for a whole group, which costs less than one
-        each: for brokers that do so, as STOMP wants it. In the mode ``auto``, for brokers that know
-        no acknowledgements, what has come and is not written yet is lost when the process is
-        killed. Without ``receipts``, for brokers that have none, nobody waits for the answer to
-        SUBSCRIBE.
+        In the mode ``client`` one acknowledgement covers a whole group, as STOMP specifies, which
+        costs less than one per message. The mode ``auto`` is for brokers without acknowledgements:
+        received messages that are not written yet are lost if the process is killed. Without
+        ``receipts``, for brokers that do not support them, the receiver does not wait for the
+        answer to SUBSCRIBE.
 
-        ``selector`` says which messages are wanted. ``durable`` has brokers keep what topics get
-        while the receiver is away: see :func:`subscription_name`. ``prefetch`` bounds what has
-        come and is not acknowledged, in messages of one destination; by default it is four groups.
-        ``headers`` are further ones of SUBSCRIBE. ``on_group`` is told of each group that is on the
-        disk, in the thread that receives: how many messages it has, and how many of them were new.
-        ``clock`` gives seconds since 1970. Raises ``ValueError`` for what doesn't fit.
+        ``selector`` filters messages. ``durable`` makes brokers keep the messages of topics while
+        the receiver is disconnected: see :func:`subscription_name`. ``prefetch`` is the maximum
+        number of received, unacknowledged messages of one destination; by default four groups.
+        ``headers`` are additional headers of SUBSCRIBE. ``on_group`` is called for each group on
+        disk, in the receiving thread, with the number of messages and the number of new ones.
+        ``clock`` returns seconds since 1970. Raises ``ValueError`` for invalid arguments.
         """
         if ack not in _ACK_MODES:
             raise ValueError(f"ack is one of {', '.join(_ACK_MODES)}, not {ack!a}")
@@ -108,7 +108,7 @@ class Receiver:
         self._selector = selector
         self._headers = dict(headers or {})
         self._prefetch = prefetch or group_messages * _GROUPS_AHEAD
-        # A group that the broker never sends as a whole would be waited for in vain.
+        # The receiver would wait in vain for a group that the broker never sends as a whole.
         self._most = min(group_messages, max(1, self._prefetch // 2))
         self._group_s = group_s
         self._on_group = on_group
@@ -124,10 +124,10 @@ class Receiver:
         self._disk_problem = self._link_problem = ""
         self._failure: Exception | None = None
 
-    # What users call.
+    # Public methods.
 
     def status(self) -> ReceiverStatus:
-        """How it is doing; from any thread."""
+        """Return the status of the receiver; from any thread."""
         link = self._link
         messages, seconds = self._last
         return ReceiverStatus(
@@ -145,9 +145,9 @@ class Receiver:
     def run(self, stop: threading.Event | None = None) -> None:
         """Receive until ``stop`` is set or :meth:`stop` is called.
 
-        Raises :class:`stompkit.link.LinkClosed` where the login is refused or a subscription ends,
-        :class:`stompkit.client.BrokerError` where one is refused, and the writer's errors other
-        than OSError; the status has them, too.
+        Raises :class:`stompkit.link.LinkClosed` if the login is refused or a subscription ends,
+        :class:`stompkit.client.BrokerError` if a subscription is refused, and the writer's errors
+        other than OSError. The status contains these errors, too.
         """
         try:
             self._run(lambda: self._stop.is_set() or (stop is not None and stop.is_set()))
@@ -156,17 +156,17 @@ class Receiver:
             raise
 
     def start(self) -> None:
-        """Receive in a thread of its own, which does not keep the process alive."""
+        """Receive in a new daemon thread."""
         self._thread = threading.Thread(target=self._main, name="stompkit-receiver", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Have it end after the group that is being written; from any thread, at once."""
+        """Stop after the group that is being written; returns at once, from any thread."""
         self._stop.set()
         self._arrived.set()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait for the end of the thread; raises what has ended it, and TimeoutError."""
+        """Wait for the thread to end; raises the error that ended it, and TimeoutError."""
         if self._thread is not None:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -174,7 +174,7 @@ class Receiver:
         if self._failure is not None:
             raise self._failure
 
-    # Inside.
+    # Internal.
 
     def _main(self) -> None:
         try:
@@ -185,7 +185,7 @@ class Receiver:
     def _run(self, is_over: Callable[[], bool]) -> None:
         with self._source.link(
             receipts=self._receipts,
-            # ActiveMQ and Artemis know a durable subscriber by this.
+            # ActiveMQ and Artemis identify a durable subscriber by its client id.
             connect_headers={"client-id": self._durable} if self._durable else None,
             on_connected=self._connected,
             on_disconnected=self._disconnected,
@@ -197,7 +197,8 @@ class Receiver:
                 return  # it was told to stop
             self._inboxes = tuple(inboxes)
             while not is_over():
-                # Each in its turn is the first, so that a busy one does not keep out others.
+                # The inboxes take turns as the first, so that a busy one does not starve the
+                # others.
                 inboxes.append(inboxes.pop(0))
                 if group := self._collect(inboxes, is_over):
                     self._store(group, is_over)
@@ -226,7 +227,7 @@ class Receiver:
         )
 
     def _collect(self, inboxes: Sequence[Inbox], is_over: Callable[[], bool]) -> _Group:
-        """What is to be written together; nothing where nothing has come for a while."""
+        """Return the messages to write together; empty if none arrive for a while."""
         group: _Group = {}
         count = 0
         deadline = 0.0
@@ -250,14 +251,15 @@ class Receiver:
             deadline = deadline or now + self._group_s
             if count >= self._most or now >= deadline or is_over():
                 return group
-            # Not until the next message: two threads that take turns get little done.
+            # Do not wake up for the next message: two alternating threads have a low throughput.
             time.sleep(min(self._group_s / _SLICES, deadline - now, _LOOK_S))
 
     def _store(self, group: _Group, is_over: Callable[[], bool]) -> None:
-        """Write messages and acknowledge them; try again until it is told to stop."""
+        """Write messages and acknowledge them; retry until the receiver is stopped."""
         backoff = Backoff(_BACKOFF_S, _MAX_BACKOFF_S)
         while True:
-            # What can't be acknowledged any more comes again, from some brokers by another name.
+            # The broker redelivers messages that can no longer be acknowledged, some with another
+            # id.
             live = {
                 inbox: [each for each in deliveries if not each.is_stale]
                 for inbox, deliveries in group.items()
@@ -305,7 +307,7 @@ class Receiver:
             self._on_group(messages, new)
 
     def _has_ended(self, is_over: Callable[[], bool], until: float) -> bool:
-        """Wait until a monotonic time; true where it is told to stop before."""
+        """Wait until a monotonic time; return True if the receiver is stopped before."""
         while not is_over():
             left = until - time.monotonic()
             if left <= 0:
@@ -314,7 +316,7 @@ class Receiver:
         return True
 
     def _take_rest(self, inboxes: Sequence[Inbox]) -> None:
-        """What has come already, and would come to nobody again, once there will be no more."""
+        """Store the messages that have already arrived and would not be redelivered."""
         for inbox in inboxes:
             inbox.close()
             with suppress(LinkClosed):
@@ -323,5 +325,5 @@ class Receiver:
 
 
 def subscription_name(durable: str, destination: str) -> str:
-    """What a durable subscription to a destination is called at the broker: each has its own."""
+    """Return the name of a durable subscription at the broker, one for each destination."""
     return f"{durable}-{re.sub(r'[^A-Za-z0-9_.]+', '-', destination).strip('-')}"

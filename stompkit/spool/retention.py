@@ -1,4 +1,4 @@
-"""Removing what is old, in whole segments, and never what a registered reader needs."""
+"""Retention: removing old segments that no registered reader needs."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ __all__ = ["Removed", "retain"]
 
 
 class Removed(NamedTuple):
-    """What has been removed."""
+    """Result of a retention run."""
 
     segments: int
-    #: Octets of these.
+    #: Total size of the removed segments in bytes.
     octets: int
-    #: How many segments that are old enough were kept, by the names of readers who need them.
+    #: Number of segments old enough to remove but kept, by the names of the readers that need them.
     kept_for: dict[str, int]
-    #: How many segments that nobody else needs were kept because changesets in several messages
-    #: begin in them and end behind them.
+    #: Number of segments kept only because a changeset in several messages begins in them and ends
+    #: after them.
     kept_whole: int = 0
 
 
 class _Old(NamedTuple):
-    """A segment that is not written to any more."""
+    """A segment that is no longer written to."""
 
     partition: int
     segment: Segment
-    #: The ordinal after its last one.
+    #: The ordinal after its last message.
     end: int
     octets: int
-    #: When its first and its last message were received, in microseconds since 1970.
+    #: Reception times of its first and its last message, in microseconds since 1970.
     since_us: int
     until_us: int
 
@@ -59,18 +59,19 @@ def retain(
     whole_changesets: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> Removed:
-    """Remove segments, the oldest first.
+    """Remove segments, oldest first.
 
-    With ``max_age_s`` those go whose messages were all received before that; with ``max_bytes`` as
-    many as need be for the spool to have no more octets. The newest segment of each partition
-    stays. Readers who have not said anything for ``readers_expire_s`` are left out of account.
+    With ``max_age_s`` it removes segments whose messages are all older than that, in seconds. With
+    ``max_bytes`` it removes segments until the spool has at most that many bytes. The newest
+    segment of each partition stays. Readers that have not reported for ``readers_expire_s`` seconds
+    are ignored.
 
-    A changeset in several messages is kept from its first part on until all of it can go, however
-    old or large it is, and also while parts of it have not come; without ``whole_changesets`` that
-    is left out of account.
+    A changeset in several messages is kept from its first part on until all of it can be removed,
+    regardless of age and size. It is also kept while it is incomplete. ``whole_changesets=False``
+    disables this.
 
-    ``where`` is the writer of this process, which may append meanwhile in another thread, or else a
-    folder. Raises :class:`~stompkit.spool.SpoolInUse` where another process writes to that,
+    ``where`` is the writer of this process, which may append concurrently in another thread, or a
+    folder. Raises :class:`~stompkit.spool.SpoolInUse` if another process writes to the folder,
     :class:`~stompkit.spool.BrokenSpool`, and OSError.
     """
     now_s = clock()
@@ -116,7 +117,7 @@ def _octets(folder: Path, partitions: int) -> int:
 
 
 def _aged(part: list[_Old], max_age_s: float | None, now_s: float) -> int:
-    """How many from the oldest on have only messages that are too old."""
+    """Return the number of oldest segments whose messages are all too old."""
     if max_age_s is None:
         return 0
     oldest_us = (now_s - max_age_s) * 1e6
@@ -124,7 +125,7 @@ def _aged(part: list[_Old], max_age_s: float | None, now_s: float) -> int:
 
 
 def _add_excess(wanted: list[int], parts: list[list[_Old]], excess: int) -> None:
-    """Have more of them removed, in order of reception, until so many octets are."""
+    """Increase the numbers of segments to remove, by reception time, until *excess* is removed."""
     for part, count in zip(parts, wanted, strict=True):
         excess -= sum(old.octets for old in part[:count])
     left = (
@@ -141,7 +142,7 @@ def _add_excess(wanted: list[int], parts: list[list[_Old]], excess: int) -> None
 def _unneeded(
     part: list[_Old], needed: dict[str, tuple[int, ...]], kept_for: dict[str, int]
 ) -> list[_Old]:
-    """Those that no reader needs; counts the others."""
+    """Return the segments that no reader needs; count the others."""
     free = []
     for old in part:
         holding = [name for name, at in needed.items() if at[old.partition] < old.end]
@@ -153,7 +154,7 @@ def _unneeded(
 
 
 def _whole(folder: Path, part: list[_Old]) -> list[_Old]:
-    """As many from the oldest on as can go without parting a changeset."""
+    """Return the oldest segments that can be removed without splitting a changeset."""
     if not part:
         return part
     bounds = [part[0].segment.first, *(old.end for old in part)]
@@ -168,7 +169,7 @@ def _remove(parts: list[list[_Old]], kept: Removed) -> Removed:
 
 
 def _unlink(segment: Segment) -> None:
-    # What is left by a crash in between is a segment without index, which is read all the same.
+    # A crash in between leaves a segment without index, which can still be read.
     with suppress(FileNotFoundError):
         os.unlink(segment.index_path)
     os.unlink(segment.path)

@@ -1,6 +1,6 @@
-"""Sealing segments: rewriting them once as Arrow IPC or Parquet, which other programs read, too.
+"""Sealing segments: rewriting them once as Arrow IPC or Parquet, which other programs can read.
 
-Needs the extra ``spark``, as does reading what has been sealed.
+Requires the extra ``spark``, as does reading sealed segments.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from stompkit.spool._write_access import Where, right_to
 
 __all__ = ["SCHEMA", "Form", "arrow_batches", "batch_of", "seal", "unsealed"]
 
-#: What a sealed segment can be.
+#: File format of a sealed segment.
 Form = Literal["arrow", "parquet"]
 
-#: Rows of a batch, which is what is read at once.
+#: Number of rows of a batch, which is read as a whole.
 _ROWS: Final = 1 << 14
 
 
 def arrow_batches(
     reader: SpoolReader, partition: int, start: int, end: int, *, rows: int = _ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a range in batches with the columns of :data:`SCHEMA`.
+    """Yield the messages of a range in batches with the columns of :data:`SCHEMA`.
 
-    Small blocks are put together until there are so many rows; a batch that comes of a single block
-    has its memory. Raises as :meth:`~stompkit.spool.SpoolReader.blocks` does.
+    Small blocks are combined until there are *rows* rows; a batch from a single block shares its
+    memory. Raises the errors of :meth:`~stompkit.spool.SpoolReader.blocks`.
     """
     return combined(reader.blocks(partition, start, end), rows=rows)
 
 
 def unsealed(folder: str | os.PathLike[str]) -> list[tuple[int, int]]:
-    """The segments that can be sealed, as partition and first ordinal, the oldest first.
+    """Return the segments that can be sealed, as partition and first ordinal, oldest first.
 
-    Raises :class:`~stompkit.spool.SpoolProblem` where the folder has no spool, and OSError.
+    Raises :class:`~stompkit.spool.SpoolProblem` if the folder contains no spool, and OSError.
     """
     path = Path(folder)
     return [
@@ -59,14 +59,14 @@ def unsealed(folder: str | os.PathLike[str]) -> list[tuple[int, int]]:
 
 
 def seal(where: Where, partition: int, segment: int, *, form: Form = "arrow") -> Path:
-    """Rewrite the segment that begins with an ordinal, and give its new file.
+    """Rewrite the segment that begins with an ordinal, and return the path of the new file.
 
-    What was written is read again and compared with the segment before that is removed. One that is
-    sealed already is left as it is. ``where`` is the writer of this process, which may append
-    meanwhile in another thread, though nobody else may seal or retain then; or else a folder.
+    The new file is compared with the segment before the segment is removed. A sealed segment is
+    left unchanged. ``where`` is the writer of this process, which may append concurrently in
+    another thread, or a folder. No other caller may seal or retain at the same time.
 
-    Raises ValueError where there is no such segment or it is still written to,
-    :class:`~stompkit.spool.SpoolInUse` where another process writes to the folder,
+    Raises ValueError if there is no such segment or it is still written to,
+    :class:`~stompkit.spool.SpoolInUse` if another process writes to the folder,
     :class:`~stompkit.spool.BrokenSpool`, and OSError.
     """
     with right_to(where) as folder:

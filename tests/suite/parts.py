@@ -21,7 +21,7 @@ _UNKNOWN_S: Final = 5.0
 _INTENDED_S: Final = 280.0
 #: Folders of a shorter duration, in seconds, share a part.
 _SMALL_S: Final = 170.0
-#: Folders whose tests share an expensive fixture, the JVM of Spark, are one part each.
+#: Folders whose tests share an expensive fixture, the JVM of Spark: fewer parts.
 _TOGETHER: Final = ("tests/spark",)
 #: Projects of their own, which tests run.
 _PROJECTS: Final = ("tests/integration/neighbours/", "tests/integration/stranger/")
@@ -83,7 +83,8 @@ def divide(files: Iterable[SuiteFile]) -> Iterator[tuple[str, list[SuiteFile]]]:
         if total < _SMALL_S:
             small += group
         else:
-            count = 1 if folder in _TOGETHER else max(1, round(total / _INTENDED_S))
+            intended_s = _INTENDED_S * (2 if folder in _TOGETHER else 1)
+            count = max(1, round(total / intended_s))
             yield from _numbered(folder.removeprefix("tests").strip("/") or "top", group, count)
     if small:
         yield from _numbered("small", small, max(1, round(_duration(small) / _INTENDED_S)))

@@ -1,4 +1,4 @@
-"""Virtual hosts: each has destinations of its own, and routes messages between them."""
+"""Virtual hosts: each has its own destinations, and routes messages between them."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualHost"]
 
-#: Seconds between two looks for durable subscriptions that nobody uses.
+#: Interval in seconds between two checks for expired durable subscriptions.
 _EXPIRY_CHECK_S: Final = 60.0
-#: The broker makes no destination for itself that would be among the last tenth.
+#: The last tenth (1/10) of the destinations is reserved; the broker creates none there for itself.
 _RESERVED: Final = 10
-#: Seconds between two looks for destinations that could make room for another.
+#: Minimum interval in seconds between two searches for disposable destinations.
 _EVICTION_PAUSE_S: Final = 1.0
-#: Destinations that a transaction makes in one turn.
+#: Number of destinations that a transaction creates in one cycle.
 _FEW_MADE: Final = 32
 _NO_CHOICES: Final[Mapping[Message, Choice]] = {}
-#: Settings of destinations that are remembered.
+#: Maximum number of cached destination policies.
 _MOST_POLICIES: Final = 10_000
 
 _TEMPORARY: Final = (Kind.TEMP_QUEUE, Kind.TEMP_TOPIC)
@@ -71,20 +71,20 @@ _TEMPORARY_PREFIXES: Final = tuple(kind.value for kind in _TEMPORARY)
 
 
 class _Demand:
-    """What a transaction needs of a destination, less what it frees there."""
+    """Room that a transaction needs in a destination, minus the room that it frees there."""
 
     __slots__ = ("delayed", "delayed_octets", "messages", "octets")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with zero."""
         self.messages = 0
         self.octets = 0
-        #: What has to wait for its time is among these messages.
+        #: Delayed messages, which are also counted in the messages.
         self.delayed = 0
         self.delayed_octets = 0
 
     def add(self, size: int, *, is_delayed: bool) -> None:
-        """Count a message."""
+        """Add a message."""
         self.messages += 1
         self.octets += size
         if is_delayed:
@@ -92,54 +92,54 @@ class _Demand:
             self.delayed_octets += size
 
     def free(self, octets: int, messages: int = 1) -> None:
-        """Count messages that leave the destination."""
+        """Subtract messages that leave the destination."""
         self.messages -= messages
         self.octets -= octets
 
 
 class VirtualHost:
-    """The destinations that the clients of one ``host`` share."""
+    """The destinations shared by the clients of one ``host``."""
 
     def __init__(self, name: str, broker: Broker) -> None:
-        """Make a host with the destinations that the configuration names."""
+        """Create a host with the destinations that the configuration names."""
         self.name = name
         self.broker = broker
         self.destinations: dict[str, Destination] = {}
-        #: While something takes effect as a whole: what it puts into queues in memory.
+        #: During an atomic operation: the messages that it puts into queues in memory.
         self.arriving: list[tuple[Queue, MessageReference]] | None = None
-        #: Subscriptions to patterns, which get destinations that are made later as well.
+        #: Pattern subscriptions, which also receive from destinations created later.
         self._patterns: PatternTree[Subscription] = PatternTree()
         self.durables: dict[str, DurableQueue] = {}
-        #: How often one has begun to collect, or has begun to collect something else.
+        #: Incremented when a durable subscription is added or changes what it collects.
         self.durable_changes = 0
-        #: What their names stood for before, until the store has the change.
+        #: Replaced durable subscriptions with the same names, until the store has the change.
         self._replaced: set[DurableQueue] = set()
-        #: Those of them that are subscribed to patterns.
+        #: Durable subscriptions to patterns.
         self._durable_patterns: PatternTree[DurableQueue] = PatternTree()
-        #: Destinations by the users for whom they were made, and those with dead letters that
-        #: the broker has made for itself.
+        #: Number of destinations by the user charged for them, including dead-letter queues that
+        #: the broker has created.
         self._charges: Counter[str] = Counter()
         self._letters = 0
-        #: Destinations whose users the store knows.
+        #: Destinations whose users are recorded in the store.
         self._noted: set[str] = set()
-        #: What has happened at destinations that are gone.
+        #: Totals of removed destinations.
         self.past = Totals()
-        #: Who waits for messages of queues that could not be made, by their names.
+        #: Pullers that wait for queues that could not be created, by queue name.
         self._expected: dict[str, dict[Puller, None]] = {}
         self._evicted_at = float("-inf")
         self._pattern_work = PatternWork(self)
         self.commit_work = CommitWork(self)
         self.choice_work = ChoiceWork(self)
-        #: Settings that several destinations have, by the tables from which they come.
+        #: Shared policies, by the configuration tables that apply.
         self._policies: dict[tuple[int, ...], Policy] = {}
-        #: Destinations that still go by the settings before.
+        #: Destinations that still use the previous settings.
         self._unconfigured: Slices[Destination] = Slices(broker, self._configure_one)
         self._rules: list[tuple[int, Pattern | None, DestinationConfig]] = []
         self._is_checking = False
         self.configure()
 
     def configure(self) -> None:
-        """Take the broker's settings, the first time or changed ones."""
+        """Apply the broker's settings, initially or after a change."""
         settings = self.broker.config.destinations
         self._rules = [
             (index, self.pattern(each.name) if is_pattern(each.name) else None, each)
@@ -164,7 +164,7 @@ class VirtualHost:
                     self._take_in(Fanout(each.name, policy, self, list(each.children)))
 
     def _configure_one(self, destination: Destination) -> None:
-        """Have a destination go by other settings, if it is still there."""
+        """Apply new settings to a destination, if it still exists."""
         if isinstance(destination, DurableQueue):
             is_there = self.durables.get(destination.record.key) is destination
         else:
@@ -173,7 +173,7 @@ class VirtualHost:
             destination.configure(self.policy(destination.settings_name))
 
     def reset(self) -> None:
-        """Forget everything but what the configuration makes; the store is not told.
+        """Remove everything that the configuration does not create; the store is not changed.
 
         Subscriptions have ended with their connections.
         """
@@ -193,17 +193,17 @@ class VirtualHost:
         self.configure()
 
     def stored_name(self, name: str) -> str:
-        """What the store calls a queue."""
+        """Return the name of a queue in the store."""
         return f"{self.name}\n{name}"
 
     def pattern(self, text: str) -> Pattern:
-        """Read a pattern as the dialect means it; raises :class:`Refused` for none."""
+        """Parse a pattern by the rules of the dialect; raises :class:`Refused` if it is invalid."""
         return Pattern(text, like_activemq=self.broker.config.dialect == "activemq")
 
     # Destinations.
 
     def policy(self, name: str) -> Policy:
-        """The settings of a destination."""
+        """Return the policy of a destination."""
         is_for_letters = name.startswith(DEAD_LETTERS)
         key = (-1 if is_for_letters else -2, *(index for index, _ in self._tables(name)))
         found = self._policies.get(key)
@@ -216,7 +216,7 @@ class VirtualHost:
         return found
 
     def _tables(self, name: str) -> list[tuple[int, DestinationConfig]]:
-        """Return the tables of the configuration that are about a destination."""
+        """Return the configuration tables that apply to a destination."""
         return [
             (index, each)
             for index, pattern, each in self._rules
@@ -224,20 +224,20 @@ class VirtualHost:
         ]
 
     def own_ttl_s(self, name: str) -> float:
-        """Return how long messages live there if that is set for some destinations only, or 0."""
+        """Return the time-to-live in seconds set for this destination in particular, or 0."""
         if "message_ttl_s" not in self._own_settings(name):
             return 0.0
         return self.policy(name).message_ttl_s
 
     def _own_settings(self, name: str) -> dict[str, object]:
-        """Return what the configuration says of a destination and not of all of them."""
+        """Return the settings that apply to a destination in particular."""
         own: dict[str, object] = {}
         for _, each in self._tables(name):
             own.update(each.overrides())
         return own
 
     def is_configured(self, name: str) -> bool:
-        """Whether the configuration speaks of a destination, or of the queue of dead letters."""
+        """Return True if the configuration names a destination or its dead-letter source."""
         names = [name]
         if name.startswith(DEAD_LETTERS):
             names.append(dead_letter_source(name))
@@ -247,10 +247,10 @@ class VirtualHost:
         )
 
     def destination(self, name: str, maker: Connection | None = None) -> Destination:
-        """The destination of that name, made if it is not there yet.
+        """Return the destination with a name, created if it does not exist.
 
-        ``maker`` is the client that asks for it, if one does. Raises :class:`Refused` for a name
-        that says no kind, where the client may not make it, and where there are too many.
+        ``maker`` is the client that asks for it, if any. Raises :class:`Refused` for a name without
+        a valid kind, if the client may not create it, or if there are too many destinations.
         """
         destination = self.destinations.get(name)
         if destination is not None:
@@ -283,7 +283,7 @@ class VirtualHost:
         raise Refused(f"destination {name[:100]!a} does not exist", "unknown-destination")
 
     def temporary(self, name: str, owner: Connection) -> Destination:
-        """Make a temporary destination, which ends with its owner."""
+        """Create a temporary destination, which ends with its owner."""
         policy = self.policy(name)
         made: Destination
         if kind_of(name) is Kind.TEMP_QUEUE:
@@ -294,9 +294,9 @@ class VirtualHost:
         return self.include(made, owner.user.name)
 
     def include(self, destination: Destination, user: str = "") -> Destination:
-        """Take a new destination in, which is made for a user.
+        """Add a new destination, charged to a user.
 
-        Raises :class:`Refused` where there are too many, in all or of that user.
+        Raises :class:`Refused` if there are too many, in total or of that user.
         """
         destination.charge(user)
         refusal = self._refusal(destination)
@@ -308,14 +308,14 @@ class VirtualHost:
         return self._take_in(destination)
 
     def _refusal(self, destination: Destination) -> Refused | None:
-        """Return why there is no room for a new destination, if there is none."""
+        """Return the reason if there is no room for a new destination, or None."""
         config = self.broker.config
         limit, count = config.max_destinations, len(self.destinations)
         code = "too-many-destinations"
         if count >= limit:
             return Refused(f"too many destinations: at most {limit}", code)
         if destination.is_for_letters:
-            # The last places are for those who may make destinations.
+            # The last places are reserved for clients that may create destinations.
             most = max(1, limit // 2)
             if self._letters >= most or count >= limit - max(1, limit // _RESERVED):
                 return Refused(f"too many dead-letter queues: at most {most}", code)
@@ -325,7 +325,7 @@ class VirtualHost:
         return None
 
     def _take_in(self, destination: Destination) -> Destination:
-        """Take a new destination in; those who subscribed to patterns of its name get it."""
+        """Add a new destination, and subscribe those whose patterns match its name."""
         name = destination.name
         self._charges[destination.charged_to] += 1
         self._letters += destination.is_for_letters
@@ -337,16 +337,16 @@ class VirtualHost:
             destination.pullers.update(expected)
             self.broker.touch(destination)
         if isinstance(destination, Topic):
-            # A durable subscription of one topic is its topic's from the beginning, and keeps it.
+            # A durable subscription of one topic is attached to it from the start, and keeps it.
             destination.durables.update(dict.fromkeys(self._durable_patterns.find(name)))
         return destination
 
     def expect(self, name: str, puller: Puller) -> None:
-        """Have somebody wait for the messages of a queue that can't be made now."""
+        """Register a puller for a queue that cannot be created now."""
         self._expected.setdefault(name, {})[puller] = None
 
     def expect_no_more(self, name: str, puller: Puller) -> None:
-        """Have somebody not wait for a queue that was never made."""
+        """Unregister a puller for a queue that was never created."""
         expected = self._expected.get(name)
         if expected is not None:
             expected.pop(puller, None)
@@ -354,20 +354,20 @@ class VirtualHost:
                 del self._expected[name]
 
     def check_name(self, name: str) -> Kind:
-        """The kind of destination that a name stands for; raises :class:`Refused` for none."""
+        """Return the kind of a destination name; raises :class:`Refused` if it is invalid."""
         most = self.broker.config.max_destination_bytes
         if len(name) * 4 > most and len(name.encode("utf-8", "surrogateescape")) > most:
             raise Refused(f"destination name too long: at most {most} octets", "bad-destination")
         return kind_of(name)
 
     def _evict(self) -> None:
-        """Make room by forgetting destinations that can be made again as they are."""
+        """Make room by removing destinations that can be created again as they are."""
         now = self.broker.clock.seconds()
         if now < self._evicted_at + _EVICTION_PAUSE_S:
             return
         before = len(self.destinations)
         for destination in list(self.destinations.values()):
-            # What this turn has touched may be about to be used.
+            # Destinations used in this cycle may be about to be used again.
             if (
                 destination.owner is None
                 and destination.is_disposable
@@ -378,7 +378,7 @@ class VirtualHost:
             self._evicted_at = now
 
     def discard(self, destination: Destination) -> None:
-        """Remove a destination, with what is in it."""
+        """Remove a destination with its content."""
         if self.destinations.get(destination.name) is not destination:
             return
         del self.destinations[destination.name]
@@ -394,7 +394,7 @@ class VirtualHost:
             self._note_maker(destination.name, None)
 
     def note_maker(self, queue: Queue) -> None:
-        """Have the store know for whom a queue was made, for as long as it has messages."""
+        """Record in the store for which user a queue was created, as long as it has messages."""
         user, name = queue.charged_to, queue.name
         if user and name not in self._noted and self.destinations.get(name) is queue:
             self._note_maker(name, MakerRecord(self.name, name, user, queue.is_for_letters))
@@ -410,34 +410,34 @@ class VirtualHost:
             journal.apart(SetRecord(MAKER_RECORDS + self.stored_name(name), value))
 
     def forget_if_idle(self, destination: Destination) -> None:
-        """Remove a destination of which nothing would be lost."""
+        """Remove a destination if nothing would be lost."""
         if destination.owner is None and destination.is_idle:
             self.discard(destination)
 
     def is_gone(self, name: str) -> bool:
-        """Whether a name is that of a temporary destination that is not there any more.
+        """Return True if a name belongs to a temporary destination that no longer exists.
 
-        Who sends to it can't know, and is not to suffer for it: there is nobody to get it.
+        A sender cannot know this, so that the message is dropped without an error.
         """
         return name.startswith(_TEMPORARY_PREFIXES) and name not in self.destinations
 
     # Subscriptions.
 
     def subscribe_pattern(self, subscription: Subscription, done: Callable[[None], None]) -> None:
-        """Subscribe to all destinations that match, now and later.
+        """Subscribe to all matching destinations, existing and future ones.
 
-        ``done`` is called, at once or later, when that is so for all that there are.
+        ``done`` is called, at once or later, when all existing ones are subscribed to.
         """
         pattern = subscription.pattern
         assert pattern is not None  # what the method is for
         self._patterns.add(pattern, subscription)
-        # Very many queues may wait, and they are taken out from the front: a plain dict would have
-        # to look further for its first one each time.
+        # Many queues may wait, and they are removed from the front. A plain dict would scan more
+        # removed entries for each next one.
         subscription.waiting = OrderedDict()
         self._pattern_work.begin(subscription, done)
 
     def unsubscribe_pattern(self, subscription: Subscription) -> None:
-        """Have a subscription to a pattern get nothing more."""
+        """Stop deliveries to a pattern subscription."""
         if subscription.pattern is not None:
             self._patterns.remove(subscription.pattern, subscription)
             self._pattern_work.end(subscription)
@@ -445,11 +445,11 @@ class VirtualHost:
     def durable(
         self, key: str, topic: str, selector: str, user: str | None, *, is_shared: bool
     ) -> DurableQueue:
-        """The durable subscription of that name; made, or made again if it was another one.
+        """Return the durable subscription with a key, creating or replacing it as needed.
 
-        It belongs to ``user``, unless that is ``None``. Raises :class:`Refused` where it is
-        another's, or somebody uses it already and it is not to be shared. One that was another one
-        is there again, as it was, if the store can't keep the change.
+        It belongs to ``user``, unless that is ``None``. Raises :class:`Refused` if it belongs to
+        another user, or is in use and not shared. A replaced subscription is restored if the store
+        cannot record the change.
         """
         found = self.durables.get(key)
         if found is not None:
@@ -475,7 +475,8 @@ class VirtualHost:
                 )
             generation = found.record.generation
             if not same:
-                # Whatever is left in the store of others of the name has another number.
+                # Lanes left in the store by earlier subscriptions of the name have another
+                # generation.
                 generation = max(generation + 1, self.broker.new_lane())
             record = msgspec.structs.replace(record, generation=generation)
             if same:
@@ -491,7 +492,7 @@ class VirtualHost:
         if found is None and user:
             self._check_durables_of(user)
         if not is_pattern(topic):
-            # Where there can be no such topic, nothing has changed.
+            # If the topic cannot be created, nothing has changed.
             self.destination(topic)
         made = DurableQueue(record, self.policy(topic), self)
         if found is not None:
@@ -511,14 +512,14 @@ class VirtualHost:
             )
 
     def _adapt(self, queue: DurableQueue, topic: str) -> None:
-        """Have a durable subscription collect the level itself, too, or no more.
+        """Start or stop collecting the level itself for a durable pattern subscription.
 
-        Whether its user may read that can have changed, and what was collected stays.
+        The rights of its user may have changed; messages already collected stay.
         """
         before = queue.record.topic
         if not (_is_below(before, topic) or _is_below(topic, before)):
             return
-        assert queue.pattern is not None  # only patterns have a level of their own
+        assert queue.pattern is not None  # only patterns can include the level itself
         self._durable_patterns.remove(queue.pattern, queue)
         self._save(queue, msgspec.structs.replace(queue.record, topic=topic))
         queue.pattern = self.pattern(topic)
@@ -533,11 +534,11 @@ class VirtualHost:
                 destination.durables.pop(queue, None)
 
     def hand_over(self, queue: DurableQueue, user: str | None) -> None:
-        """Have a durable subscription belong to another user, ``None`` for who uses it next."""
+        """Assign a durable subscription to another user; ``None`` leaves it to its next user."""
         self._save(queue, msgspec.structs.replace(queue.record, owner=user))
 
     def _await_change(self, queue: DurableQueue, undo: Callable[[], None]) -> None:
-        """Have what the name stood for before end once the store has the change."""
+        """End the replaced subscription of the same name once the store has the change."""
         journal = self.broker.journal
         if journal is None:
             self._end_replaced(queue)
@@ -545,26 +546,26 @@ class VirtualHost:
             journal.undo_with(undo, lambda: self._end_replaced(queue))
 
     def _end_replaced(self, queue: DurableQueue) -> None:
-        """Drop what a durable subscription has taken the place of."""
+        """Remove the subscriptions that a durable subscription has replaced."""
         while queue.replaced is not None:
             ended = queue.replaced
             queue.replaced, ended.replaced = ended.replaced, None
             self._end_durable(ended)
 
     def _forget_unkept(self, queue: DurableQueue) -> None:
-        """Remove one that a client was refused to share, unless the store has it for another."""
+        """Remove a subscription refused to a client, unless the store has it for another client."""
         if queue.replaced is not None:
             self._forget_refused(queue)
 
     def _forget_refused(self, queue: DurableQueue) -> None:
-        """Remove a durable subscription that its client was refused, unless others share it now.
+        """Remove a durable subscription that was refused, unless others share it now.
 
-        What its name stood for before is there again.
+        The subscription that it replaced is restored.
         """
         key = queue.record.key
         now = self.durables.get(key)
         if now is not queue:
-            # Yet another one may have taken its place meanwhile, and can be refused, too.
+            # Another subscription may have replaced it meanwhile, and may be refused, too.
             while now is not None and now.replaced is not queue:
                 now = now.replaced
             if now is not None:
@@ -582,7 +583,7 @@ class VirtualHost:
             self._save(replaced, replaced.record)
 
     def take_durable(self, queue: DurableQueue) -> None:
-        """Have a durable subscription collect what is sent from now on."""
+        """Start collecting messages for a durable subscription."""
         self.durables[queue.record.key] = queue
         self.durable_changes += 1
         if not self._is_checking:
@@ -592,7 +593,7 @@ class VirtualHost:
         if queue.pattern is None:
             found = self.destinations.get(topic)
             if found is None:
-                # There was room for it, or the store has it: that it is there is no question.
+                # It existed before, or is in the store: the limits do not apply to it.
                 found = self._take_in(self._made(Kind.TOPIC, topic))
             assert isinstance(found, Topic)  # only topics can be subscribed to durably
             found.durables[queue] = None
@@ -603,14 +604,14 @@ class VirtualHost:
                 destination.durables[queue] = None
 
     def durables_of(self, name: str) -> Iterable[DurableQueue]:
-        """Return the durable subscriptions that collect what is sent to a name."""
+        """Return the durable subscriptions that collect messages sent to a name."""
         found = self.destinations.get(name)
         if found is None:
             return self._durable_patterns.find(name) if self.durables else ()
         return found.durables if isinstance(found, Topic) else ()
 
     def choice(self, message: Message) -> Choice | None:
-        """Return what is to be asked before a message is taken; None if no selector is."""
+        """Return the selectors to evaluate before a message is accepted; None without selectors."""
         if message.due:
             return None
         durables = self.durables_of(message.destination)
@@ -619,13 +620,13 @@ class VirtualHost:
         return Choice(message)
 
     def durable_named(self, name: str) -> DurableQueue | None:
-        """The durable subscription whose queue has a name, if there is one."""
+        """Return the durable subscription whose queue has a name, if there is one."""
         key = named_durable_key(name)
         found = None if key is None else self.durables.get(key)
         return found if found is not None and found.name == name else None
 
     def touch_durable(self, queue: DurableQueue) -> None:
-        """Note that a durable subscription has been used."""
+        """Record that a durable subscription has been used."""
         self._save(queue, msgspec.structs.replace(queue.record, used_at=self.broker.now))
 
     def _save(self, queue: DurableQueue, record: DurableRecord) -> None:
@@ -636,7 +637,7 @@ class VirtualHost:
             journal.record(SetRecord(key, packed(record)))
 
     def remove_durable(self, queue: DurableQueue) -> None:
-        """Remove a durable subscription with what it has collected."""
+        """Remove a durable subscription with its messages."""
         del self.durables[queue.record.key]
         self._end_replaced(queue)
         self._end_durable(queue)
@@ -646,7 +647,7 @@ class VirtualHost:
             journal.record(SetRecord(key, None))
 
     def _end_durable(self, queue: DurableQueue) -> None:
-        """Have a durable subscription collect nothing more, and drop what it has."""
+        """Stop collecting for a durable subscription, and drop its messages."""
         self._replaced.discard(queue)
         self.past = self.past.plus(queue.totals)
         if queue.pattern is not None:
@@ -678,9 +679,10 @@ class VirtualHost:
         records: Iterable[DurableRecord],
         makers: dict[str, MakerRecord],
     ) -> None:
-        """Make what the store knows, however much that is.
+        """Restore everything that the store has, regardless of limits.
 
-        ``queues`` are lanes, and ``makers`` for whom queues were made, both by their names.
+        ``queues`` maps names to lanes, and ``makers`` maps names to the users for whom queues were
+        created.
         """
         self._noted.update(makers)
         for record in records:
@@ -711,18 +713,18 @@ class VirtualHost:
         self._keep_limits(queue)
 
     def _keep_limits(self, queue: Queue) -> None:
-        """Have a queue drop what is over its limits: the broker may have died just before that."""
+        """Schedule a queue to drop its excess messages, as the broker may have died before."""
         if queue.is_over:
             self.broker.touch(queue)
 
-    # What frames do.
+    # Effects of frames.
 
     def send(
         self, message: Message, maker: Connection | None = None, choice: Choice | None = None
     ) -> None:
-        """Put a message into its destination; raises :class:`Refused` if it can't be taken.
+        """Put a message into its destination; raises :class:`Refused` if it cannot be accepted.
 
-        ``choice`` is what was asked about it before, if anything was.
+        ``choice`` has the results of selectors evaluated before, if any.
         """
         destination = self.destinations.get(message.destination)
         if destination is None:
@@ -742,14 +744,14 @@ class VirtualHost:
             destination.put(message)
 
     def put_back(self, message: Message, name: str) -> None:
-        """Put a message into a queue whatever its header calls that; may raise :class:`Refused`."""
+        """Put a message into a queue, regardless of its header; may raise :class:`Refused`."""
         destination = self.destination(name)
         destination.check_room(1, message.size)
         destination.put(message)
         self.broker.touch(destination)
 
     def names_to_make(self, messages: Sequence[Message]) -> Iterable[str]:
-        """The destinations of messages, where so many are to be made that it takes a while."""
+        """Return the destinations of messages if creating them may take long, or none."""
         if len(messages) <= _FEW_MADE:
             return ()
         names = dict.fromkeys(each.destination for each in messages)
@@ -763,10 +765,10 @@ class VirtualHost:
         choices: Mapping[Message, Choice] = _NO_CHOICES,
         acknowledged: Acknowledged | None = None,
     ) -> None:
-        """Apply a transaction; where one message can't be taken, :class:`Refused` and nothing.
+        """Apply a transaction atomically; raises :class:`Refused` if one message is not accepted.
 
-        ``choices`` is what was asked about messages before, ``acknowledged`` what was reckoned up,
-        and is not among the ``settlements``.
+        ``choices`` has the results of selectors evaluated before. ``acknowledged`` has
+        acknowledgements summed up before, which are not among the ``settlements``.
         """
         messages = [each for each in messages if not self.is_gone(each.destination)]
         self._check_unit(messages, settlements, acknowledged, maker)
@@ -778,7 +780,8 @@ class VirtualHost:
             for message in messages:
                 destination = self.destinations[message.destination]
                 if isinstance(destination, Topic):
-                    # Subscribers may be able to take their copies only once others are settled.
+                    # Subscribers may have capacity for their copies only after other messages are
+                    # settled.
                     copied.append((destination, message))
                 else:
                     destination.put(message)
@@ -791,7 +794,7 @@ class VirtualHost:
                 if entry is not None:
                     copies.append((topic, entry))
 
-        # Room is reckoned after all that the unit frees, and ahead of dead letters.
+        # Room is checked after everything that the transaction frees, and before dead letters.
         self.together(apply)
         journal = self.broker.journal
         for topic, entry in copies:
@@ -803,13 +806,13 @@ class VirtualHost:
             journal.take(gone)
 
     def together(self, apply: Callable[[], None]) -> None:
-        """Do what takes effect as a whole, or, where the store can't keep its part, not at all.
+        """Run an operation atomically: if the store cannot record its part, nothing takes effect.
 
-        Each message that is put counts at once. One in memory is in its queue only at the end, and
-        waits for the store if it has to keep others.
+        Each message counts at once. A message in memory enters its queue only at the end. It waits
+        for the store if other messages have to be stored.
         """
         if self.arriving is not None:
-            # It is a part of something larger.
+            # It is part of a larger operation.
             apply()
             return
         self.begin_together()
@@ -819,11 +822,11 @@ class VirtualHost:
             self.end_together()
 
     def begin_together(self) -> None:
-        """Begin what :meth:`end_together` ends; see :meth:`together`."""
+        """Begin an atomic operation that :meth:`end_together` ends; see :meth:`together`."""
         self.arriving = []
 
     def end_together(self) -> None:
-        """Have messages in memory come into their queues now, or with what the store keeps."""
+        """Enqueue messages in memory now, or together with those being stored."""
         arriving, self.arriving = self.arriving or [], None
         journal = self.broker.journal
         if journal is not None and (
@@ -845,7 +848,7 @@ class VirtualHost:
         acknowledged: Acknowledged | None,
         maker: Connection | None,
     ) -> None:
-        """Raise :class:`Refused` unless all destinations have room for what a transaction sends."""
+        """Raise :class:`Refused` unless all destinations have room for a transaction's messages."""
         wanted: dict[Destination, _Demand] = defaultdict(_Demand)
         for message in messages:
             destination = self.destination(message.destination, maker)
@@ -866,14 +869,14 @@ class VirtualHost:
                 destination.check_delays(demand.delayed, demand.delayed_octets)
             destination.check_room(max(0, demand.messages), max(0, demand.octets))
 
-    # Messages that nobody wanted.
+    # Rejected and expired messages.
 
     def reject(
         self, entries: Iterable[MessageReference], *, requeue: bool, reason: str
     ) -> list[MessageReference]:
-        """Do with delivered messages what their queue does with those that are not taken.
+        """Requeue, dead-letter or drop rejected messages, as their queue's policy says.
 
-        Returns those that are dropped, and would not come back if the store can't do it.
+        Return those that are dropped, which would not return if the store failed.
         """
         back: dict[Destination, list[MessageReference]] = defaultdict(list)
         dropped: list[MessageReference] = []
@@ -909,7 +912,7 @@ class VirtualHost:
         home.settled(entry)
 
     def await_dead_letters(self, queue: Queue) -> None:
-        """Have a queue try again what its dead letters had no room for, once they have some."""
+        """Register a queue to retry dead-lettering once its dead-letter queue has room."""
         letters = self.destinations.get(dead_letters_of(queue.name))
         if isinstance(letters, Queue):
             letters.overdue_of[queue] = None
@@ -917,10 +920,10 @@ class VirtualHost:
     def dead_letter(
         self, entry: MessageReference, reason: str, more: dict[str, str] | None = None
     ) -> None:
-        """Put a message among the dead letters of its queue as well.
+        """Add a copy of a message to the dead letters of its queue.
 
-        *more* are headers that the letter has over those of the message. Raises
-        :class:`Refused` where there is no room.
+        *more* are additional headers of the dead letter. Raises :class:`Refused` if there is no
+        room.
         """
         message, home = entry.message, entry.home
         expires = sent_expiry(message, home.policy)
@@ -931,7 +934,7 @@ class VirtualHost:
         self.send(letter)
 
     def _make_letters(self, name: str, user: str) -> None:
-        """Make the queue for the dead letters of what is a user's."""
+        """Create the dead-letter queue of a destination, charged to the same user."""
         made = self._made(self.check_name(name), name)
         made.is_for_letters = True
         self.include(made, user)
@@ -939,7 +942,7 @@ class VirtualHost:
     def bury(self, entry: MessageReference, reason: str) -> bool:
         """Move a message to the dead letters of its queue; dead letters themselves are dropped.
 
-        Says whether it could: where there is no room for it the message is still its queue's.
+        Return False if there is no room for it; the message then stays in its queue.
         """
         home = entry.home
         if not self._keeps_letters(home):
@@ -958,23 +961,23 @@ class VirtualHost:
             else:
                 self.together(apply)
         except Refused:
-            # Full dead letters must not fail the client that said NACK, and what they can't take
-            # must not be lost.
+            # A full dead-letter queue must not fail the client that sent NACK, and the message must
+            # not be lost.
             return False
         journal = self.broker.journal
         if journal is not None and not is_expired:
-            # Where the store can't take the letter, the message goes on waiting in its queue. One
-            # that has expired would be tried again at once, and so comes back with a restart.
+            # If the store cannot record the dead letter, the message stays in its queue. An expired
+            # one would be retried at once, and so returns with a restart.
             journal.take([entry])
         return True
 
     @staticmethod
     def _keeps_letters(home: Destination) -> bool:
-        """Return whether what dies in a queue becomes a dead letter."""
+        """Return True if rejected messages of a queue become dead letters."""
         is_of_letters = home.name.startswith(DEAD_LETTERS)
         return home.policy.dead_letters and not is_of_letters and not home.owner
 
 
 def _is_below(pattern: str, other: str) -> bool:
-    """Return whether another pattern is the same without the level itself."""
+    """Return True if *other* is the same pattern without the level itself."""
     return level_itself(pattern) is not None and other == below_level(pattern)

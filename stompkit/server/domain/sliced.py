@@ -1,4 +1,4 @@
-"""Work on very many things is done a part at a time, and others are served in between."""
+"""Do large amounts of work in slices, serving others in between."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ __all__ = ["CommitWork", "PatternWork", "Prepared", "Slices"]
 
 _T = TypeVar("_T")
 
-#: Seconds that this may take before others are served, and destinations between two looks at the
-#: clock.
+#: Maximum time in seconds of a slice, and number of destinations between two looks at the clock.
 _TURN_S: Final = 0.003
 _STEP: Final = 32
 
 
 class _Turns:
-    """Takes one step after the other: now, as far as there is time for it, and then later."""
+    """Runs steps within a time limit now, and the remaining ones later."""
 
     def __init__(self, broker: Broker, take_step: Callable[[], bool], *, steps: int) -> None:
-        """Do nothing yet; *take_step* returns True if there is more to do.
+        """Start idle; *take_step* returns True if there is more to do.
 
-        The clock is looked at after so many *steps*.
+        The clock is checked after every *steps* steps.
         """
         self._broker = broker
         self._take_step = take_step
@@ -39,7 +38,7 @@ class _Turns:
         self._is_busy = False
 
     def go_on(self) -> None:
-        """Take steps, unless that is going on already: a step may lead to others."""
+        """Run steps, unless they are already running: a step may add others."""
         if not self._is_busy:
             self._is_busy = True
             self._work()
@@ -58,26 +57,26 @@ class _Turns:
 
 
 class Slices(Generic[_T]):
-    """Does one thing with each of many, in their order: now, as far as there is time for it."""
+    """Applies a function to each of many items, in order, within a time limit now and later."""
 
     def __init__(self, broker: Broker, act: Callable[[_T], None], *, step: int = _STEP) -> None:
-        """Begin with nothing to do; the clock is looked at after each *step* things."""
+        """Start without items; the clock is checked after each *step* items."""
         self._act = act
         self._left: deque[_T] = deque()
         self._turns = _Turns(broker, self._take_step, steps=step)
 
     def add(self, things: Iterable[_T]) -> None:
-        """Have it done with these as well."""
+        """Add items to process."""
         self._left.extend(things)
         self._turns.go_on()
 
     def finish(self) -> None:
-        """Do all that is left, however long it takes."""
+        """Process all remaining items, however long it takes."""
         while self._left:
             self._act(self._left.popleft())
 
     def clear(self) -> None:
-        """Do nothing of what is left."""
+        """Discard all remaining items."""
         self._left.clear()
 
     def _take_step(self) -> bool:
@@ -87,22 +86,22 @@ class Slices(Generic[_T]):
 
 
 class PatternWork:
-    """Adds subscriptions to all destinations that their patterns match, and removes them.
+    """Adds subscriptions to all destinations that match their patterns, and removes them.
 
-    A subscription that has ended gets nothing more at once, wherever it still stands.
+    An ended subscription receives nothing more at once, even where it is not removed yet.
     """
 
     def __init__(self, host: VirtualHost) -> None:
-        """Begin with nothing to do."""
+        """Start without work."""
         self._host = host
         self._beginning: deque[tuple[Subscription, Callable[[None], None]]] = deque()
         self._ending: deque[Subscription] = deque()
-        #: What the first that begins has not been added to.
+        #: Destinations to which the first pending subscription has yet to be added.
         self._left: list[Destination] | None = None
         self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
 
     def begin(self, subscription: Subscription, done: Callable[[None], None]) -> None:
-        """Add a subscription to all destinations that there are; ``done`` is called at the end."""
+        """Add a subscription to all existing destinations; ``done`` is called at the end."""
         self._beginning.append((subscription, done))
         self._turns.go_on()
 
@@ -153,14 +152,14 @@ class PatternWork:
 
 
 class _Commit:
-    """A transaction that waits for the destinations that it sends to."""
+    """A transaction that waits for its destinations to be created."""
 
     __slots__ = ("done", "kept", "maker", "names")
 
     def __init__(
         self, names: deque[str], maker: Connection, done: Callable[[Prepared], None]
     ) -> None:
-        """Begin with none of them."""
+        """Start without destinations."""
         self.names = names
         self.maker = maker
         self.done = done
@@ -168,20 +167,20 @@ class _Commit:
 
 
 class Prepared(NamedTuple):
-    """Destinations that stay until :meth:`CommitWork.let_go`, and what kept others from it."""
+    """Destinations kept until :meth:`CommitWork.let_go`, and any error in creating others."""
 
     kept: list[Destination]
     refused: Refused | None
 
 
 class CommitWork:
-    """Makes the destinations that transactions send to, and keeps them until these are over.
+    """Creates the destinations of transactions, and keeps them until the commits are done.
 
-    Transactions take turns, so that a small one does not wait for a large one.
+    Transactions are served in rotation, so that a small one does not wait for a large one.
     """
 
     def __init__(self, host: VirtualHost) -> None:
-        """Begin with nothing to do."""
+        """Start without work."""
         self._host = host
         self._left: deque[_Commit] = deque()
         self._turns = _Turns(host.broker, self._take_step, steps=_STEP)
@@ -190,12 +189,12 @@ class CommitWork:
     def begin(
         self, names: Iterable[str], maker: Connection, done: Callable[[Prepared], None]
     ) -> None:
-        """Have destinations there for a client; ``done`` is not called if that ends meanwhile."""
+        """Create destinations for a client; ``done`` is not called if the client ends meanwhile."""
         self._left.append(_Commit(deque(names), maker, done))
         self._turns.go_on()
 
     def let_go(self, kept: Iterable[Destination]) -> None:
-        """Keep destinations no longer: those that nobody needs are forgotten."""
+        """Release destinations; those not in use are removed."""
         self._over.add(kept)
 
     def _let_go_one(self, destination: Destination) -> None:
@@ -220,7 +219,7 @@ class CommitWork:
         return bool(self._left)
 
     def _keep(self, work: _Commit, name: str) -> None:
-        # What is sent to a temporary destination that is gone is dropped later.
+        # Messages to a temporary destination that no longer exists are dropped later.
         if not self._host.is_gone(name):
             destination = self._host.destination(name, work.maker)
             destination.holds += 1

@@ -1,4 +1,4 @@
-"""Topics, and fan-out destinations: everybody who listens gets a copy."""
+"""Topics and fan-out destinations: each subscriber or child queue gets a copy."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Fanout", "Topic"]
 
-#: The header that says what a copy was sent to.
+#: Header of a copy with the destination that the original was sent to.
 _WHENCE: Final = "original-destination"
 
 
 class _Rest:
-    """A message of a topic, and who was offered it so far."""
+    """A message of a topic whose offering to subscribers is not complete."""
 
     __slots__ = (
         "choice",
@@ -48,9 +48,9 @@ class _Rest:
     def __init__(
         self, message: Message, place: int, last_serial: int, choice: Choice | None
     ) -> None:
-        """Begin with nobody; ``last_serial`` is that of the last subscription that gets it."""
+        """Start without subscribers; ``last_serial`` is that of the last entitled subscription."""
         self.message = message
-        #: Whether durable subscriptions were asked before the message came.
+        #: True if the selectors of durable subscriptions were evaluated before the message arrived.
         self.was_asked = choice is not None
         self.choice = Choice(message) if choice is None else choice
         self.place = place
@@ -58,61 +58,61 @@ class _Rest:
         self.takers: list[Subscription] | None = None
         self.index = 0
         self.durables: list[DurableQueue] | None = None
-        #: Whether all durable subscriptions that take it have it.
+        #: True if all durable subscriptions that take the message have it.
         self.has_durables = False
-        #: Whether it was not offered to everybody in the turn in which it came.
+        #: True if it was not offered to all subscribers in the cycle of its arrival.
         self.is_late = False
-        #: Whether the store has yet to keep what else its transaction does.
+        #: True until the store has recorded the rest of its transaction.
         self.is_reserved = False
-        #: Whether the store could not do that: nobody gets it.
+        #: True if the store could not record the transaction: nobody gets the message.
         self.is_gone = False
 
 
 class Topic(Destination):
-    """Each subscriber gets a copy of what is sent while it is subscribed."""
+    """A topic: each subscriber gets a copy of messages sent while it is subscribed."""
 
     def __init__(self, name: str, policy: Policy, host: VirtualHost) -> None:
-        """Make a topic without subscribers."""
+        """Create a topic without subscribers."""
         super().__init__(name, policy, host)
         self.subscriptions: dict[Subscription, None] = {}
         #: The queues of durable subscriptions.
         self.durables: dict[DurableQueue, None] = {}
         self._delays = Delays(self)
         self._last_place = 0
-        #: Subscriptions with selectors.
+        #: Number of subscriptions with selectors.
         self._selectors = 0
-        #: Messages that were not yet offered to everybody, since selectors have no time left.
-        #: An empty deque takes as much as all else that a topic without messages has.
+        #: Messages not yet offered to all subscribers, since the time for selectors was used up.
+        #: None if empty: a deque would double the size of an idle topic.
         self._rest: deque[_Rest] | None = None
-        #: Those of them that the store has yet to keep the rest of a transaction for, by place.
+        #: Those of them whose transaction is not stored yet, by place.
         self._reserved: dict[int, _Rest] | None = None
-        #: Connections that wait for the end of that, in the order in which they are let in.
+        #: Connections that wait for these messages, in order of arrival.
         self.blocked: list[Connection] = []
 
     @property
     def ready(self) -> int:
-        """Copies that are kept for subscribers who could not take them at once."""
+        """Number of copies kept for subscribers that could not receive them at once."""
         return sum(each.home is self for taker in self.subscriptions for each in taker.backlog)
 
     @property
     def delayed(self) -> int:
-        """Messages whose time has not come."""
+        """Number of messages that are not due yet."""
         return len(self._delays)
 
     @property
     def consumers(self) -> int:
-        """Subscriptions; each durable one is a queue of its own."""
+        """Number of subscriptions; each durable one has a separate queue."""
         return len(self.subscriptions)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody listens and nothing waits for its time."""
+        """True if there are no subscribers and no delayed messages."""
         is_used = self.subscriptions or self.durables or self._rest or self.blocked or self.holds
         return not is_used and self._delays.is_empty
 
     @property
     def is_disposable(self) -> bool:
-        """Whether nobody listens but by patterns."""
+        """True if all subscribers use patterns, and nothing is pending."""
         return (
             self._delays.is_empty
             and not (self._rest or self.blocked or self.holds)
@@ -121,14 +121,14 @@ class Topic(Destination):
         )
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message that would have to wait for too long."""
+        """Raise :class:`Refused` for a message with too long a delay."""
         if message.due:
             self._delays.check(message)
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if that many more messages can't wait for their time.
+        """Raise :class:`Refused` if there is no room for that many more delayed messages.
 
-        They do so in memory, and have the limit of a queue there.
+        Delayed messages of a topic are in memory, and have the limits of a queue.
         """
         self._delays.check_room(messages)
         most = min(self.policy.max_queue_bytes, self.policy.max_memory_queue_bytes)
@@ -140,16 +140,16 @@ class Topic(Destination):
             )
 
     def put(self, message: Message, choice: Choice | None = None) -> None:
-        """Hand a message to everybody, or when its time has come.
+        """Deliver a message to all subscribers, now or when it is due.
 
-        That is now, or, if the store has to keep it for durable subscriptions, when it does.
-        ``choice`` is what these were asked before, if they were.
+        If it must be stored for durable subscriptions, it is delivered once it is stored.
+        ``choice`` has the results of selectors evaluated before, if any.
         """
         journal = self.host.broker.journal
         if self.durables and journal is not None:
             was_busy = self.is_busy
             entry = self.reserve(message, choice)
-            # Who sends more need not wait for the store: that comes after this one.
+            # The sender can continue without waiting for the store: later messages follow this one.
             self.is_busy = was_busy or bool(self._rest and not self._rest[-1].has_durables)
             if entry is not None and journal.is_recording:
                 journal.follow(entry)
@@ -167,10 +167,10 @@ class Topic(Destination):
             self.enqueue(message, choice)
 
     def reserve(self, message: Message, choice: Choice | None = None) -> MessageReference | None:
-        """Take a message of a transaction, which :meth:`put_done` hands to everybody.
+        """Accept a message of a transaction, which :meth:`put_done` delivers to all subscribers.
 
-        What comes after it waits until then. Durable subscriptions get their copies at once, as
-        part of the transaction. Returns ``None`` for a message that has expired.
+        Later messages wait until then. Durable subscriptions get their copies at once, as part of
+        the transaction. Return ``None`` for a message that has expired.
         """
         self.received += 1
         ttl_s = self.policy.message_ttl_s
@@ -184,7 +184,7 @@ class Topic(Destination):
         self._last_place += 1
         rest = _Rest(message, self._last_place, broker.last_subscription, choice)
         rest.is_late = rest.is_reserved = True
-        # The store is to have all copies together, whatever waits for its turn.
+        # All copies are stored together, even if other messages are still waiting.
         self._offer_to_durables(rest)
         if self._rest is None:
             self._rest = deque()
@@ -196,7 +196,7 @@ class Topic(Destination):
         return MessageReference(message, self, rest.place)
 
     def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
-        """Hand a message that :meth:`reserve` has taken to everybody, or forget it."""
+        """Deliver a message accepted by :meth:`reserve` to all subscribers, or drop it."""
         if entry.lane is not None:
             self._delays.arrived(entry.message.size)
             if error is None:
@@ -213,7 +213,7 @@ class Topic(Destination):
         self.host.broker.touch(self)
 
     def enqueue(self, message: Message, choice: Choice | None = None) -> None:
-        """Hand a message to every subscriber, or keep it for those that can't take it now."""
+        """Deliver a message to all subscribers, or hold it for those that cannot receive it now."""
         if message.is_expired(self.host.broker.now):
             return
         self._last_place += 1
@@ -231,7 +231,7 @@ class Topic(Destination):
         self.delivered += delivered
 
     def _offer_in_turn(self, message: Message, choice: Choice | None) -> None:
-        """Hand a message to everybody now, or after others that selectors had no time for."""
+        """Deliver a message to all subscribers now, or after earlier messages still pending."""
         rest = _Rest(message, self._last_place, self.host.broker.last_subscription, choice)
         if self._rest:
             rest.is_late = True
@@ -243,7 +243,7 @@ class Topic(Destination):
         self.is_busy = True
 
     def pump(self) -> None:
-        """Go on with what selectors had no time for."""
+        """Continue with messages for which selectors had no time."""
         while self._rest:
             first = self._rest[0]
             if first.is_reserved:
@@ -257,12 +257,12 @@ class Topic(Destination):
             self.host.broker.has_room(self)
 
     def let_in(self) -> None:
-        """Have those go on, in their order, who wait for the end of what was sent before."""
+        """Resume the senders that wait for earlier messages, in order."""
         while self.blocked and not self.is_busy:
             self.blocked.pop(0).try_again()
 
     def _offer(self, rest: _Rest) -> bool:
-        """Hand a message to those who have not got it; says whether these were all."""
+        """Offer a message to subscribers that have not got it; return True if none is left."""
         message = rest.message
         takers = rest.takers
         if takers is None:
@@ -295,7 +295,7 @@ class Topic(Destination):
         return self._offer_to_durables(rest)
 
     def _is_for(self, rest: _Rest, subscription: Subscription) -> bool:
-        """Return whether somebody was subscribed when a message came, and still is."""
+        """Return True if a subscription existed when a message arrived, and still does."""
         return subscription.serial <= rest.last_serial and subscription in self.subscriptions
 
     def _give(self, subscription: Subscription, entry: MessageReference) -> None:
@@ -306,7 +306,7 @@ class Topic(Destination):
             self._hold(subscription, entry)
 
     def _offer_to_durables(self, rest: _Rest) -> bool:
-        """Hand a message to all durable subscriptions that take it, once all have been asked."""
+        """Deliver a message to the durable subscriptions that take it, once all are evaluated."""
         if rest.has_durables:
             return True
         durables = rest.durables
@@ -323,10 +323,10 @@ class Topic(Destination):
         return True
 
     def _ask(self, rest: _Rest, durables: Iterable[DurableQueue]) -> bool:
-        """Ask durable subscriptions which were not asked; says whether there was time for all.
+        """Evaluate selectors not evaluated before; return False if time ran out.
 
-        Where they were asked before the message came, the few that were made since then are asked
-        at once: its sender is told that it is kept.
+        If some were evaluated before the message arrived, the few added since are evaluated without
+        a time limit. Its sender must get a definite receipt.
         """
         time = self.host.broker.selector_time
         choice = rest.choice
@@ -349,7 +349,7 @@ class Topic(Destination):
             subscription.enqueue(entry)
 
     def _is_full_for(self, subscription: Subscription, size: int) -> bool:
-        """Whether one more message of that size is too much for what waits for a subscriber."""
+        """Return True if one more message of that size exceeds the backlog of a subscriber."""
         policy = self.policy
         return (
             len(subscription.backlog) >= policy.max_topic_backlog
@@ -358,9 +358,9 @@ class Topic(Destination):
         )
 
     def _hold_if_possible(self, subscription: Subscription, entry: MessageReference) -> None:
-        """Hold a message for a subscriber for whom too much waits, as the policy says."""
+        """Hold a message for a subscriber with a full backlog, according to the policy."""
         size = entry.message.size
-        # It may take some of that by now, and what has expired does not count.
+        # It may accept some of the backlog by now, and expired messages do not count.
         subscription.catch_up(self.host.broker.now)
         if not subscription.backlog and subscription.wants_copy():
             subscription.deliver(entry)
@@ -371,12 +371,12 @@ class Topic(Destination):
             while subscription.backlog and self._is_full_for(subscription, size):
                 subscription.drop_oldest()
             if self._is_full_for(subscription, size):
-                # It is the connection for which too much waits.
+                # The backlog of the whole connection is too large.
                 subscription.connection.drop_from_longest_backlog()
         if not self._is_full_for(subscription, size):
             subscription.enqueue(entry)
             return
-        # No other message is lost for one that can't be held.
+        # No other message is dropped for one that cannot be held.
         subscription.lose(entry)
         if policy.slow_reader == "disconnect":
             self.host.broker.disconnect(
@@ -386,20 +386,20 @@ class Topic(Destination):
             )
 
     def add(self, subscription: Subscription) -> None:
-        """Begin to deliver to a subscription."""
+        """Start deliveries to a subscription."""
         subscription.homes[self] = None
         self.subscriptions[subscription] = None
         self._selectors += subscription.selector is not None
 
     def remove(self, subscription: Subscription) -> None:
-        """Deliver no more to a subscription."""
+        """Stop deliveries to a subscription."""
         subscription.homes.pop(self, None)
         if subscription in self.subscriptions:
             del self.subscriptions[subscription]
             self._selectors -= subscription.selector is not None
 
     def clear(self) -> None:
-        """Let go of who is subscribed, and forget what waits for its time."""
+        """Remove all subscribers and all delayed messages."""
         for subscription in list(self.subscriptions):
             self.remove(subscription)
         self.durables.clear()
@@ -411,22 +411,23 @@ class Topic(Destination):
 
 
 class Fanout(Destination):
-    """Copies what it gets to its child queues, and keeps nothing itself."""
+    """Copies messages to its child queues, and keeps none itself."""
 
     def __init__(self, name: str, policy: Policy, host: VirtualHost, children: list[str]) -> None:
-        """Make a destination with the children that the configuration names."""
+        """Create a destination with the children that the configuration names."""
         super().__init__(name, policy, host)
         self.children = dict.fromkeys(children)
-        #: Seconds that copies live in the children that one was made for, 0 for as they say.
+        #: Time-to-live in seconds of the copies in each child used so far; 0 for the child's own
+        #: setting.
         self._ttls: dict[str, float] = {}
 
     def configure(self, policy: Policy) -> None:
-        """Go by other settings from now on."""
+        """Apply new settings."""
         super().configure(policy)
         self._ttls.clear()
 
     def _ttl_s(self, child: str) -> float:
-        """The shorter of what is set for the fan-out and for a child; 0 if the fan-out has none."""
+        """Return the shorter time-to-live of fan-out and child; 0 if the fan-out has none."""
         found = self._ttls.get(child)
         if found is None:
             own = self.host.own_ttl_s(self.name)
@@ -435,16 +436,16 @@ class Fanout(Destination):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no children that it would have to remember."""
+        """True if it has no configured children."""
         return not self.children
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message that is not for one of the children."""
+        """Raise :class:`Refused` for a message that one of the children does not accept."""
         for queue in self._queues():
             queue.check(message)
 
     def shares(self, message: Message) -> Iterable[tuple[Destination, int]]:
-        """The children, each with a copy that says whence it comes."""
+        """Return the children, each with the size of a copy including its origin header."""
         more = len(_WHENCE) + len(self.name)
         return [(queue, message.size + more + len(queue.name)) for queue in self._queues()]
 
@@ -455,12 +456,12 @@ class Fanout(Destination):
             queue.check_room(messages, size + messages * (more + len(queue.name)))
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if they can't wait for their time in one of the children."""
+        """Raise :class:`Refused` if one of the children has no room for delayed messages."""
         for queue in self._queues():
             queue.check_delays(messages, size)
 
     def put(self, message: Message) -> None:
-        """Put a copy into each child, or, where the store can't keep one, into none."""
+        """Put a copy into each child, or into none if the store cannot keep one."""
         self.received += 1
         self.host.together(lambda: self._put_copies(message))
 
@@ -478,7 +479,7 @@ class Fanout(Destination):
         queues = []
         for child in self.children:
             queue = self.host.destination(child)
-            # So that it is neither forgotten meanwhile nor left behind empty.
+            # The hold keeps it from being removed meanwhile, or from staying behind empty.
             self.host.broker.touch(queue)
             queues.append(queue)
         return queues

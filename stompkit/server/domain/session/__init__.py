@@ -1,1 +1,1 @@
-"""Sessions of clients, and what their frames do."""
+"""Client sessions, and the handlers of their frames."""

@@ -1,4 +1,4 @@
-"""The deliveries of a connection that wait for ACK or NACK."""
+"""Deliveries of a connection that wait for ACK or NACK."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingAcks"]
 
-#: Deliveries that were taken from a client, of which its acknowledgement is still expected.
+#: Maximum number of withdrawn deliveries whose late acknowledgement is ignored.
 _MOST_LAPSED: Final = 10_000
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PendingAcks:
-    """Finds a delivery by what ACK names it with, which differs between the versions.
+    """Finds a delivery by the key that ACK gives, which differs between the versions.
 
     ====  ==========================================  ==============
     1.2   ``id``: the MESSAGE's ``ack`` header        any mode
@@ -32,9 +32,9 @@ class PendingAcks:
     1.0   ``message-id``
     ====  ==========================================  ==============
 
-    On 1.0 two subscriptions of one topic have nothing but that to tell their deliveries of a
-    message apart, so the second gets an id of its own; on 1.1, too, where one subscription gets
-    several copies of a message, out of the children of a fan-out destination.
+    On 1.0, two subscriptions of one topic share the key of a message, so that the second delivery
+    gets a separate id. The same applies on 1.1 if one subscription gets several copies of a message
+    from the children of a fan-out destination.
 
     An entry outlives its subscription: after UNSUBSCRIBE it can still be acknowledged.
     """
@@ -42,28 +42,28 @@ class PendingAcks:
     def __init__(
         self, version: Version, most: int = sys.maxsize, most_octets: int = sys.maxsize
     ) -> None:
-        """Make an empty ledger for a session of ``version``, with its limits."""
+        """Start empty, for a session of ``version``, with its limits."""
         self._version = version
         self._most = most
         self._most_octets = most_octets
         self._octets = 0
-        #: Whether nothing more is to be delivered before something is settled.
+        #: True if nothing more may be delivered before something is settled.
         self.is_full = False
         self._entries: dict[str, MessageReference] = {}
         self._last_key = 0
-        #: How often each was taken away; before 1.2 a new delivery can have the same key.
+        #: Number of withdrawals by key; before 1.2 a new delivery can have the same key.
         self._lapsed: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many deliveries wait."""
+        """Return the number of pending deliveries."""
         return len(self._entries)
 
     def __iter__(self) -> Iterator[MessageReference]:
-        """The deliveries that wait, oldest first."""
+        """Yield the pending deliveries, oldest first."""
         return iter(self._entries.values())
 
     def add(self, entry: MessageReference, subscription: Subscription) -> str:
-        """Enter a delivery; gives the header lines that tell the client how to name it."""
+        """Add a delivery; return the header lines with which the client can acknowledge it."""
         message_id = entry.message.id
         lines = f"message-id:{message_id}\n"
         if self._version == "1.2":
@@ -93,12 +93,12 @@ class PendingAcks:
         return message_id
 
     def find(self, frame: Frame) -> list[MessageReference]:
-        """The entries that an ACK or NACK frame speaks of, oldest first.
+        """Return the entries that an ACK or NACK frame settles, oldest first.
 
-        In the mode ``client`` these are all that the subscription delivered up to the one named
-        (1.2, "SUBSCRIBE ack Header"). Those that an open transaction has acknowledged are left
-        out, and nothing is found of what was taken from the client meanwhile. Raises
-        :class:`Refused` if the one named was never waiting, or has been settled.
+        In the mode ``client`` these are all that the subscription delivered up to the given one
+        (1.2, "SUBSCRIBE ack Header"). Entries that an open transaction has acknowledged are left
+        out. The list is empty if the delivery was withdrawn meanwhile. Raises :class:`Refused` if
+        it never existed, or has been settled.
         """
         headers = frame.headers
         if self._version == "1.2":
@@ -120,8 +120,8 @@ class PendingAcks:
             )
         subscription = entry.subscription
         assert subscription is not None  # add() has set it
-        # Before 1.2 a late answer to a delivery that was taken away names the next one of the same
-        # message, and says nothing of what was delivered between the two.
+        # Before 1.2 a late acknowledgement of a withdrawn delivery matches the next one of the same
+        # message. It then says nothing about the deliveries in between.
         if subscription.mode is not AckMode.CLIENT or key in self._lapsed:
             return [entry]
         entries = []
@@ -133,7 +133,7 @@ class PendingAcks:
         return entries
 
     def discard(self, entry: MessageReference) -> None:
-        """Take a settled entry out."""
+        """Remove a settled entry."""
         del self._entries[entry.key]
         self._octets -= entry.message.size
         if self.is_full:
@@ -143,19 +143,19 @@ class PendingAcks:
         entry.key = ""
 
     def lapse(self, entry: MessageReference) -> None:
-        """Take an entry out whose acknowledgement, should it come, is to be ignored."""
+        """Withdraw an entry; a late acknowledgement of it is ignored."""
         self._lapsed[entry.key] = self._lapsed.pop(entry.key, 0) + 1
         if len(self._lapsed) > _MOST_LAPSED:
             del self._lapsed[next(iter(self._lapsed))]
         self.discard(entry)
 
     def clear(self) -> list[MessageReference]:
-        """Take everything out: the connection has ended."""
+        """Remove and return all entries, since the connection has ended."""
         entries = list(self._entries.values())
         self._entries.clear()
         self._octets = 0
         self.is_full = False
-        # They may be very many, and few subscriptions.
+        # There may be many entries, and few subscriptions.
         for subscription in {entry.subscription for entry in entries}:
             assert subscription is not None  # add() has set it
             subscription.unsettled.clear()

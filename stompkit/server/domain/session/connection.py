@@ -1,4 +1,4 @@
-"""One client of the broker: octets in and out, and the life of its session."""
+"""One client of the broker: its input, its output and its session state."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ __all__ = ["Connection"]
 _T = TypeVar("_T")
 
 _NO_RECEIPT = ("CONNECT", "STOMP")
-#: The number of pieces in which a frame is emitted.
+#: Number of pieces in which a frame is emitted.
 _PIECES = 3
-#: Seconds that the frames of one client may take before others are served; the clock is looked at
-#: after so many frames.
+#: Maximum time in seconds for the frames of one client before others are served, and number of
+#: frames between two looks at the clock.
 _TURN_S: Final = 0.01
 _CHEAP_FRAMES: Final = 32
-#: Frames that can take long themselves, and the seconds after which none of them is begun: a long
-#: selector takes about 10 ms to be read.
+#: Expensive frames, and the time in seconds after which no further one is started. A long selector
+#: takes about 10 ms to parse.
 _COSTLY_TURN_S: Final = 0.005
 _COSTLY: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "COMMIT"})
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection:
-    """Turns what one client sends into calls of the broker, and answers it.
+    """Translates frames of one client into calls of the broker, and replies to it.
 
-    It knows neither transport nor clock: octets come in by :meth:`receive` with the time, and go
-    out through the ``outlet``. Its owner calls :meth:`Broker.flush` after each call. What each
-    frame does is in :mod:`stompkit.server.domain.session.handlers`.
+    It is independent of transport and clock: bytes enter by :meth:`receive` with the time, and
+    leave through the ``outlet``. Its owner calls :meth:`Broker.flush` after each call. The effects
+    of frames are in :mod:`stompkit.server.domain.session.handlers`.
     """
 
-    #: What the frame of each command does. A subclass can have a table of its own, for
-    #: :class:`BrokerFactory` to use in place of this class.
+    #: Handlers by command. A subclass can define its own table, for :class:`BrokerFactory` to use
+    #: in place of this class.
     handlers: ClassVar[Mapping[str, Handler]] = HANDLERS
 
     def __init__(self, broker: Broker, outlet: Outlet, now: float) -> None:
-        """Begin with nothing received."""
+        """Start before any input."""
         config = broker.config
         self.broker = broker
         self.outlet = outlet
@@ -78,7 +78,8 @@ class Connection:
             tolerance=config.effective_tolerance,
             eol=config.eol_after_frames,
         )
-        #: Whether a line feed follows the NUL of each frame, and what ends a frame without a body.
+        #: True if a line feed follows the NUL of each frame; the end of a frame without body
+        #: follows.
         self.has_eol = config.eol_after_frames
         self.end_of_frame = b"\n\0\n" if self.has_eol else b"\n\0"
         self.version: Version = "1.0"
@@ -88,33 +89,33 @@ class Connection:
         self.client_id: str | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.transactions: dict[str, Transaction] = {}
-        #: Messages of topics that wait for its subscriptions, a copy for each.
+        #: Number of topic messages held for its subscriptions, counting each copy.
         self.backlog = 0
         #: Temporary destinations that end with the connection.
         self.temporaries: list[Destination] = []
-        #: Why the connection was closed with an ERROR, once it has been.
+        #: The error for which the connection was closed, if any.
         self.failure: RemoteProtocolError | None = None
-        #: Whether messages can be written now; replies always can.
+        #: True if messages can be written now; replies always can.
         self.has_room = True
-        #: How many messages of queues may be delivered before one is acknowledged.
+        #: True if the number of unacknowledged messages from queues is limited.
         self.is_limited = config.flow == "one-in-flight"
         self.slots = config.max_in_flight if self.is_limited else sys.maxsize
-        #: Whether what an open transaction has acknowledged makes room for more.
+        #: True if acknowledgements in an open transaction free slots.
         self.frees_in_transactions = True
         self.is_logged = broker.frame_log is not None or broker.frame_watch is not None
         self._does = self.handlers
         self._turns = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
-        #: The largest write of several frames, in bytes; 0 without a limit.
+        #: Maximum size in bytes of a write with several frames; 0 for no limit.
         self._largest_write_bytes = 0
-        #: What is written at once has at least so many bytes, unless it is the rest of a turn.
+        #: Minimum size in bytes of a write, except for the last one of a cycle.
         self._write_from_bytes = config.write_batch_bytes
         self._closing = False
-        #: Units of the store that replies wait for, and the reply to DISCONNECT, if it does too.
+        #: Number of write batches that replies wait for; the pending DISCONNECT follows, if any.
         self._uncommitted = 0
         self._leaving: Frame | None = None
-        #: While input is suspended: what has been read already, and the frame to be tried again.
+        #: True while input is suspended; the frames already read and the blocked frame follow.
         self._suspended = False
         self._held: list[Frame] = []
         self._unread: list[bytes] = []
@@ -125,14 +126,14 @@ class Connection:
     # Input.
 
     def opened(self) -> None:
-        """Begin; a client too many is told so and closed."""
+        """Register the connection; if there are too many, send an ERROR and close."""
         try:
             self.broker.connected(self)
         except Refused as refused:
             self.fail(refused.message, refused.code)
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take octets from the client."""
+        """Process bytes from the client."""
         self.broker.now = now
         if self._suspended:
             self.session.heart_beat.last_received = now
@@ -151,7 +152,7 @@ class Connection:
             self.refuse(error)
 
     def _work(self) -> bool:
-        """Handle the frames that have been read; says whether more can be."""
+        """Handle the frames that have been read; return True if more can be read."""
         held, self._held = self._held, []
         for start in range(0, len(held), _CHEAP_FRAMES):
             if start:
@@ -181,7 +182,7 @@ class Connection:
             self._handled(frame)
 
     def _handled(self, frame: Frame) -> None:
-        """Answer a frame, once its effect is safe."""
+        """Reply to a frame, once its effect is stored."""
         receipt = frame.headers.get("receipt")
         if receipt is not None and frame.command in _NO_RECEIPT:
             receipt = None
@@ -196,13 +197,13 @@ class Connection:
             self._send_receipt(receipt)
 
     def did_part(self) -> None:
-        """Have the answer to a frame wait until the store has kept this part of its effect, too."""
+        """Delay the reply to a frame until this part of its effect is stored, too."""
         journal = self.broker.journal
         if journal is not None and journal.cut(self):
             self._uncommitted += 1
 
     def committed(self, receipt: str | None, error: StoreError | None) -> None:
-        """Answer a frame whose effect the store has kept, or has not."""
+        """Reply to a frame whose write batch has succeeded or failed."""
         self._uncommitted -= 1
         if error is not None:
             code = "store-full" if isinstance(error, StoreFull) else "store-failed"
@@ -218,7 +219,7 @@ class Connection:
             self._log(">", Frame("RECEIPT", {"receipt-id": receipt}))
 
     def leave(self, frame: Frame) -> None:
-        """End the session in good order; a receipt, if asked for, is the last frame."""
+        """End the session normally; a requested receipt is the last frame."""
         if self._closing:
             return
         self._leaving = frame
@@ -238,10 +239,10 @@ class Connection:
         start: Callable[[Callable[[_T], None]], None],
         then: Callable[[_T], None],
     ) -> None:
-        """Go on with what a question is answered by, at once or later.
+        """Suspend input until a question is answered, and continue with the answer.
 
-        ``start`` is given the function to answer with. Until it is called, nothing else of what
-        the client sends is looked at. ``then`` may raise :class:`Refused`.
+        ``start`` is called with the function that takes the answer, at once or later. Until then no
+        other input is processed. ``then`` may raise :class:`Refused`.
         """
         answers: list[_T] = []
 
@@ -282,7 +283,7 @@ class Connection:
         self._suspend()
 
     def try_again(self) -> bool:
-        """Handle the frame that has waited for room; says whether there was some."""
+        """Handle the frame that has waited for room; return False if there is still none."""
         frame = self._unblocked()
         if frame is None or self._closing:
             return True
@@ -294,12 +295,12 @@ class Connection:
         return True
 
     def _unblocked(self) -> Frame | None:
-        """The frame that waits for room, which it does no more."""
+        """Return the blocked frame, and stop its wait."""
         frame, self._blocked, self._blocked_by = self._blocked, None, None
         return frame
 
     def _take_turns(self, most_s: float) -> None:
-        """Have the rest wait until others were served, if all this has taken so many seconds."""
+        """Suspend input until others are served, if this cycle took more than *most_s* seconds."""
         if self._suspended or self._closing:
             return
         broker = self.broker
@@ -313,13 +314,13 @@ class Connection:
             self.outlet.pause()
 
     def go_on(self) -> None:
-        """Go on after having waited for the store."""
+        """Resume after a wait for the store."""
         if self._suspended and not self._closing:
             self._suspended = False
             self._go_on()
 
     def _go_on(self) -> None:
-        """Look at what was read meanwhile, and read on."""
+        """Process the frames read meanwhile, and resume reading."""
         if not self._work():
             return
         self._feed(b"")
@@ -334,20 +335,20 @@ class Connection:
 
     @property
     def has_input_waiting(self) -> bool:
-        """Return whether something that the client has sent waits to be handled."""
+        """Return True if input of the client waits to be processed."""
         return bool(self._held or self._unread or self._blocked is not None or self._has_unread)
 
     @property
     def _has_unread(self) -> bool:
-        # An outlet without this attribute hands over everything at once.
+        # An outlet without this attribute passes on everything at once.
         return bool(getattr(self.outlet, "has_unread", False))
 
     def on_deadline(self, now: float) -> None:
-        """Send a heart-beat that is due, or give up a client that has been silent too long."""
+        """Send a heart-beat that is due, or close the connection of a silent client."""
         self.broker.now = now
         beat = self.session.heart_beat
         if not self.outlet.is_reading or self._has_unread:
-            # Either nobody knows whether it has been silent, or it has not.
+            # Either it is unknown if the client was silent, or it was not.
             beat.last_received = now
         if beat.is_dead(now):
             seconds = beat.receive_s * beat.tolerance
@@ -357,18 +358,18 @@ class Connection:
             self.outlet.write(b"\n")
 
     def next_deadline(self) -> float | None:
-        """The time at which :meth:`on_deadline` has to be called next, if at all."""
+        """Return the time of the next call of :meth:`on_deadline`, or None."""
         return None if self._closing else self.session.heart_beat.next_deadline()
 
     # The end.
 
     def ended(self, now: float) -> None:
-        """Note that the client sends no more; what it has sent is still answered."""
+        """Record that the client sends no more; frames already received are still answered."""
         self.broker.now = now
         if self._closing or self._leaving is not None:
             return
         if self._suspended:
-            # It can wait: what it has sent is not done yet.
+            # It can wait: frames already received are not processed yet.
             self._at_end = True
             return
         state = self.session.state
@@ -378,14 +379,14 @@ class Connection:
             self.session.state = state
             self.refuse(error)
             return
-        # Only one direction is closed: the other one has room for an ERROR, of what it has sent.
+        # Only one direction is closed: the other one can still carry an ERROR for those frames.
         self.session.state = state
-        # As if it had said DISCONNECT, without a receipt.
+        # Treated as a DISCONNECT without a receipt.
         self.release()
         self.leave(Frame("DISCONNECT"))
 
     def lost(self) -> None:
-        """Note the end of the stream: what was not settled goes back to its destination."""
+        """Record the end of the stream, and return unsettled messages to their destinations."""
         self.broker.now = self.broker.clock.seconds()
         self._closing = True
         self.release()
@@ -393,18 +394,18 @@ class Connection:
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether CONNECT has been answered by CONNECTED."""
+        """True if CONNECT has been answered with CONNECTED."""
         return self.session.state not in (State.OPENING, State.CONNECTING)
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing that the client sends is looked at any more."""
+        """True if no more input is processed."""
         return self._closing
 
     # Output.
 
     def set_writable(self, writable: bool, now: float) -> None:  # noqa: FBT001 (a state, not a choice)
-        """Note whether the transport takes more octets; messages wait while it does not."""
+        """Record if the transport accepts more bytes; messages wait while it does not."""
         self.broker.now = now
         self.has_room = writable and not self._closing
         if not self.has_room or not self.subscriptions:
@@ -412,9 +413,9 @@ class Connection:
         self.feed()
 
     def pull(self) -> None:
-        """Take what the free slots allow, from one queue after the other."""
+        """Fill the free slots, from one queue after the other."""
         while self.slots > 0 and self.has_room:
-            # Those in the mode auto take no slots; they get theirs like everybody's.
+            # Subscriptions in the mode auto use no slots; they receive messages like all others.
             waiting = [
                 each for each in self.subscriptions.values() if each.waiting and not each.is_auto
             ]
@@ -429,19 +430,19 @@ class Connection:
             queue = next(iter(waiting), None)
             if queue is None:
                 break
-            # It comes back as the last one if there is more in it.
+            # It is re-added as the last one if it has more messages.
             del waiting[queue]
             if queue.serve(subscription):
                 return True
         return False
 
     def served(self, subscription: Subscription) -> None:
-        """Note that a subscription has had its turn."""
+        """Record that a subscription has been served."""
         self._turns += 1
         subscription.turn = self._turns
 
     def emit(self, head: bytes, lines: bytes = b"", tail: bytes = b"") -> None:
-        """Write octets at the end of the turn, or as soon as there are enough for a write."""
+        """Write bytes at the end of the cycle, or as soon as there are enough for one write."""
         out = self._out
         if not out:
             self.broker.wrote(self)
@@ -456,12 +457,12 @@ class Connection:
                 self.write_out()
 
     def limit_writes(self, limit_bytes: int) -> None:
-        """Write several frames at once only if they have at most this many bytes together."""
+        """Limit the size in bytes of a write that contains several frames."""
         self._largest_write_bytes = limit_bytes
         self._write_from_bytes = limit_bytes or self.broker.config.write_batch_bytes
 
     def _write_without_last(self) -> None:
-        """Write what was emitted, the last frame apart from the others."""
+        """Write the output, with the last frame in a separate write."""
         last = self._out[-_PIECES:]
         del self._out[-_PIECES:]
         self.write_out()
@@ -471,7 +472,7 @@ class Connection:
             self.write_out()
 
     def write_out(self) -> None:
-        """Write what was emitted."""
+        """Write the output."""
         if self._out:
             data = b"".join(self._out)
             self._out.clear()
@@ -484,7 +485,7 @@ class Connection:
         self.refuse(refusal(message, code, receipt=receipt))
 
     def refuse(self, error: RemoteProtocolError) -> None:
-        """Close, with the ERROR frame that is the error's reply, if it has one."""
+        """Close, with the ERROR frame of the error, if it has one."""
         if self._closing:
             return
         self._closing = True
@@ -495,19 +496,19 @@ class Connection:
             try:
                 self.emit(self.session.send(error.reply, self.broker.now))
             except LocalProtocolError:
-                # What the client sent can't be repeated to it: say less.
+                # The input cannot be quoted in the reply: use a shorter message.
                 headers = {"message": "malformed frame", "stompkit-code": error.code}
                 self.emit(self.session.send(Frame("ERROR", headers), self.broker.now))
         self._end()
 
     def _end(self) -> None:
-        """Write what is left, close, and give everything back."""
+        """Write the remaining output, close, and release everything."""
         self.release()
         self.write_out()
         self.outlet.close()
 
     def release(self) -> None:
-        """Abort transactions, end subscriptions, return what is unsettled."""
+        """Abort transactions, end subscriptions, and return unsettled messages."""
         self.has_room = False
         for transaction in self.transactions.values():
             self.end_transaction(transaction)
@@ -520,22 +521,23 @@ class Connection:
             self.broker.has_room(self._blocked_by)
             self.broker.touch(self._blocked_by)
             self._blocked = self._blocked_by = None
-        # What is held is being settled, which goes on: all transactions have ended.
+        # Entries held now are being settled, which continues: all transactions have ended.
         left = [each for each in self.ledger.clear() if each.holder is None]
         self.broker.give_back(left)
         for temporary in self.temporaries:
             self.host.discard(temporary)
         self.temporaries.clear()
 
-    # What handlers share.
+    # Shared by handlers.
 
     def include(self, key: str, subscription: Subscription) -> None:
-        """Take a new subscription in."""
+        """Add a new subscription."""
         self.subscriptions[key] = subscription
 
     def remove(self, subscription: Subscription) -> None:
-        """End a subscription; what it has delivered of queues can still be acknowledged."""
-        # Unsettled deliveries keep the subscription, and should not keep what it never delivered.
+        """End a subscription; its deliveries from queues can still be acknowledged."""
+        # Unsettled deliveries keep the subscription alive, but must not keep its undelivered
+        # backlog.
         subscription.drop_backlog()
         if subscription.pattern is not None:
             self.host.unsubscribe_pattern(subscription)
@@ -543,7 +545,7 @@ class Connection:
             for home in list(subscription.homes):
                 home.remove(subscription)
                 self.broker.touch(home)
-        # Nobody else will get the copy of a topic's message, so nothing depends on its ACK.
+        # Nobody else gets the copy of a topic's message, so that its ACK has no effect.
         first = next(iter(subscription.unsettled.values()), None)
         was_full = self.ledger.is_full
         if first is not None and not first.home.is_queue:
@@ -554,9 +556,8 @@ class Connection:
             self.feed()
 
     def feed(self) -> None:
-        """Have all subscriptions given what they can take by now, at the end of the turn."""
-        # Another one is first each time, so that a busy destination does not keep the rest from
-        # being written.
+        """Schedule all subscriptions to receive messages at the end of the cycle."""
+        # The first one rotates, so that a busy destination does not starve the others.
         first = next(iter(self.subscriptions), None)
         if first is not None:
             self.subscriptions[first] = self.subscriptions.pop(first)
@@ -565,28 +566,28 @@ class Connection:
         self.broker.pull(self)
 
     def drop_from_longest_backlog(self) -> None:
-        """Drop the oldest message of the subscription for which the most wait."""
+        """Drop the oldest message of the subscription with the longest backlog."""
         longest = max(self.subscriptions.values(), key=lambda each: len(each.backlog))
         if longest.backlog:
             longest.drop_oldest()
 
     def end_transaction(self, transaction: Transaction) -> None:
-        """Give up what a transaction holds, for ABORT or ahead of COMMIT."""
+        """Release the entries of a transaction, for ABORT or before COMMIT."""
         transaction.release()
         self.stop_timer(transaction)
 
     def stop_timer(self, transaction: Transaction) -> None:
-        """Let a transaction be open for as long as it takes."""
+        """Stop the timeout of a transaction."""
         if transaction.timer is not None:
             self.broker.cancel(transaction.timer)
             transaction.timer = None
 
     def log_connected(self, headers: dict[str, str]) -> None:
-        """Log the CONNECTED frame that has gone out with these headers."""
+        """Log the CONNECTED frame sent with these headers."""
         self._log(">", Frame("CONNECTED", {"version": str(self.version)} | headers))
 
     def log_message(self, subscription: Subscription, entry: MessageReference) -> None:
-        """Log a MESSAGE frame; its body is not logged."""
+        """Log a MESSAGE frame without its body."""
         headers = {"subscription": subscription.id or "", "message-id": entry.message.id}
         self._log(">", Frame("MESSAGE", headers | entry.message.headers))
 

@@ -1,4 +1,4 @@
-"""What each frame of a client does; the table in stompkit.frames names the functions."""
+"""Handlers of client frames; the command table in stompkit.frames names the functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "Handler"]
 
-#: What a frame of one command does; raises :class:`Refused` where it can't be done.
+#: Handler of the frames of one command; raises :class:`Refused` if it fails.
 Handler: TypeAlias = "Callable[[Connection, Frame], None]"
 
 
@@ -38,11 +38,11 @@ Handler: TypeAlias = "Callable[[Connection, Frame], None]"
 
 
 def on_connect(connection: Connection, frame: Frame) -> None:
-    """Find out who the client is; the session has settled the version."""
+    """Authenticate the client; the session has negotiated the version."""
     broker, headers = connection.broker, frame.headers
     name = headers.get("host")
     if name is None:
-        # 1.0 knows no virtual hosts, and clients of 1.1 often forget the header.
+        # 1.0 has no virtual hosts, and clients of 1.1 often omit the header.
         name = broker.config.hosts[0] if broker.config.hosts else ""
     connection.host = broker.host(name)
     if broker.config.require_heart_beat and _beats_ms(headers) == 0:
@@ -147,7 +147,7 @@ def _send_chosen(connection: Connection, frame: Frame, choice: Choice) -> None:
 def _choose(
     connection: Connection, frame: Frame, choices: Sequence[Choice], then: Callable[[], None]
 ) -> None:
-    """Go on when durable subscriptions have been asked which of some messages they take."""
+    """Continue when durable subscriptions have been selected for messages."""
 
     def begin(done: Callable[[None], None]) -> None:
         connection.host.choice_work.begin(choices, connection, done)
@@ -168,7 +168,7 @@ def on_ack(connection: Connection, frame: Frame) -> None:
 
 
 def on_nack(connection: Connection, frame: Frame) -> None:
-    """Settle deliveries as not consumed; ``requeue:false`` asks for no further try."""
+    """Settle deliveries as not consumed; ``requeue:false`` prevents redelivery."""
     _settle(connection, frame, accepted=False)
 
 
@@ -199,9 +199,9 @@ def _settle_in_parts(connection: Connection, frame: Frame, settlement: Settlemen
 def _free(
     connection: Connection, transaction: Transaction, entries: list[MessageReference]
 ) -> None:
-    """Deliver more in the place of what an open transaction has acknowledged.
+    """Free room for more deliveries in place of those that an open transaction has acknowledged.
 
-    Who works through more than its prefetch in one transaction would wait for ever otherwise.
+    Otherwise a client that processes more than its prefetch in one transaction would wait for ever.
     """
     broker = connection.broker
     entry = entries[-1]
@@ -242,13 +242,13 @@ def on_begin(connection: Connection, frame: Frame) -> None:
 
 
 def _limit_time(connection: Connection, transaction: Transaction, timeout_s: float) -> None:
-    """End the connection when a transaction is open for too long."""
+    """End the connection if a transaction is open for too long."""
     broker = connection.broker
     until = broker.now + timeout_s
 
     def end() -> None:
         if connection.has_input_waiting and broker.now < until + MOST_GRACE_S:
-            # It may have ended the transaction.
+            # Unread input may end the transaction.
             transaction.timer = broker.later(LOOK_S, end)
             return
         connection.fail(
@@ -260,7 +260,7 @@ def _limit_time(connection: Connection, transaction: Transaction, timeout_s: flo
 
 
 def on_commit(connection: Connection, frame: Frame) -> None:
-    """Apply a transaction, whole or not at all."""
+    """Apply a transaction as a whole or not at all."""
     transaction = _named(connection, frame)
     host, messages = connection.host, transaction.messages
     choices: dict[Message, Choice] = {}
@@ -269,7 +269,7 @@ def on_commit(connection: Connection, frame: Frame) -> None:
     names = host.names_to_make(messages)
     many, _ = transaction.split()
     if choices or names or many:
-        # Nobody is to say that it has been open for too long while it waits for others.
+        # The timeout must not expire while the commit waits for others.
         connection.stop_timer(transaction)
     if choices:
         _choose(
@@ -344,7 +344,7 @@ def _commit(
 
 
 def on_abort(connection: Connection, frame: Frame) -> None:
-    """Drop a transaction."""
+    """Discard a transaction."""
     _end(connection, _named(connection, frame))
 
 
@@ -373,7 +373,7 @@ def _end(connection: Connection, transaction: Transaction) -> None:
 
 
 def on_disconnect(connection: Connection, frame: Frame) -> None:
-    """Give everything back; the answer, if asked for, is the last frame."""
+    """Release everything; a requested receipt is the last frame."""
     connection.release()
     connection.leave(frame)
 
@@ -393,7 +393,7 @@ _BY_NAME: Final[dict[str, Handler]] = {
         on_disconnect,
     )
 }
-#: The functions by the commands of clients.
+#: The handlers by client command.
 HANDLERS: Final[Mapping[str, Handler]] = {
     row.name: _BY_NAME[row.handler] for row in COMMANDS.values() if row.sender is Role.CLIENT
 }

@@ -1,4 +1,4 @@
-"""Values of headers that say yes or no, or how many."""
+"""Boolean and numeric header values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["flag", "number"]
 
 
 def flag(headers: Mapping[str, str], name: str) -> bool:
-    """Whether a header is there, and true.
+    """Return True if a header is present and true.
 
-    Case does not matter, since some languages write ``True``. Raises :class:`Refused` for any
-    other word: a client that asks for something must not be taken for one that does not.
+    Case does not matter, since some languages write ``True``. Raises :class:`Refused` for any other
+    word, so that a misspelt request is not ignored.
     """
     value = headers.get(name)
     if value is None:
@@ -28,7 +28,7 @@ def flag(headers: Mapping[str, str], name: str) -> bool:
 
 
 def number(headers: Mapping[str, str], name: str, what: str, most_digits: int) -> int:
-    """The number that a header is, of ``what``; raises :class:`Refused` for anything else."""
+    """Return a header as a number; ``what`` names it in the :class:`Refused` for other values."""
     value = headers[name]
     found = parse_number(value, most_digits)
     if found is None:

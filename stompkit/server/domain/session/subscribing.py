@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE."""
+"""Handlers of SUBSCRIBE and UNSUBSCRIBE."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = ["on_subscribe", "on_unsubscribe", "with_reply_to"]
 _T = TypeVar("_T")
 
 _MOST_PREFETCH_DIGITS: Final = 9
-#: Dialects in which names in selectors can have hyphens.
+#: Dialects in which names in selectors may contain hyphens.
 _WITH_HYPHENS: Final = ("activemq", "artemis")
-#: Headers that are true or false, each of which is looked at whatever is subscribed to.
+#: Boolean headers, validated for every kind of subscription.
 _NO_LOCAL: Final = ("no-local", "activemq.noLocal")
 _FLAGS: Final = ("auto-delete", "browser", "durable", "persistent", *_NO_LOCAL)
 
@@ -75,7 +75,7 @@ def on_subscribe(connection: Connection, frame: Frame) -> None:
 def _subscribe_within_rights(
     connection: Connection, frame: Frame, key: str, subscription: Subscription, name: str
 ) -> None:
-    """Subscribe; in ActiveMQ's dialect to the level itself only where that may be read, too."""
+    """Subscribe; in ActiveMQ's dialect include the level itself only if it may be read."""
     broker = connection.broker
     itself = None
     if broker.config.dialect == "activemq" and broker.authoriser is not None:
@@ -100,7 +100,7 @@ def _subscribe_within_rights(
 
 
 def _selector(connection: Connection, headers: dict[str, str]) -> str:
-    """The text of the selector; empty where there is none, or nothing in it (JMS, 3.8.1)."""
+    """Return the text of the selector; empty if it is missing or blank (JMS, 3.8.1)."""
     text = headers.get("selector", "")
     if not text.strip():
         return ""
@@ -117,7 +117,7 @@ def _read(function: Callable[[str], _T], selector: str) -> _T:
 
 
 def _key(headers: dict[str, str]) -> str:
-    """What names a subscription: on 1.0 the destination where it has no id."""
+    """Return the key of a subscription: its id, or on 1.0 its destination if it has no id."""
     return f"id {headers['id']}" if "id" in headers else f"destination {headers['destination']}"
 
 
@@ -140,11 +140,11 @@ def _ack_mode(value: str) -> AckMode:
 def _prefetch(connection: Connection, headers: dict[str, str], default: int) -> int:
     most = connection.broker.config.max_prefetch
     if "prefetch-count" in headers:
-        # RabbitMQ's 0 stands for "no limit": here, for the highest one.
+        # RabbitMQ's 0 means "no limit": here, the maximum.
         count = number(headers, "prefetch-count", "messages", _MOST_PREFETCH_DIGITS)
         return min(count or most, most)
     if "activemq.prefetchSize" in headers:
-        # ActiveMQ's stands for "only what is asked for", which STOMP has no frame for.
+        # ActiveMQ's 0 means "only on request", for which STOMP has no frame.
         count = number(headers, "activemq.prefetchSize", "messages", _MOST_PREFETCH_DIGITS)
         return min(max(count, 1), most)
     return default
@@ -198,7 +198,7 @@ def _subscribe(
         destination = _readable(connection, name)
         if not isinstance(destination, Queue):
             raise Refused("only queues can be browsed", "bad-destination")
-        # To look at a message does not take it, so there is nothing to acknowledge.
+        # Browsing does not take messages, so that there is nothing to acknowledge.
         subscription.is_auto = True
         connection.include(key, subscription)
         destination.browse(subscription)
@@ -208,7 +208,7 @@ def _subscribe(
 
 
 def _subscribe_to_all(connection: Connection, frame: Frame, subscription: Subscription) -> None:
-    """Answer a client when it gets all that its pattern matches; others are served meanwhile."""
+    """Answer a client when it is subscribed to all matches; others are served meanwhile."""
 
     def begin(done: Callable[[None], None]) -> None:
         connection.host.subscribe_pattern(subscription, done)
@@ -225,18 +225,18 @@ def _subscribe_durably(
     selector = _selector(connection, frame.headers)
     user = _durable_user(connection)
     queue = connection.host.durable(name_of_it, name, selector, user, is_shared=is_shared)
-    # The queue holds only what the selector takes.
+    # The queue holds only messages that the selector takes.
     subscription.selector = None
     _add(connection, key, subscription, queue)
     journal = connection.broker.journal
     if journal is not None:
-        # Its RECEIPT comes before its first MESSAGE, and there is none that nobody may have.
+        # Its RECEIPT precedes its first MESSAGE, and no message without rights is delivered.
         subscription.hold()
         journal.when_kept(lambda: _begin(subscription))
 
 
 def _begin(subscription: Subscription) -> None:
-    """Deliver to a subscription that the store has."""
+    """Start deliveries to a subscription that is stored."""
     subscription.begin()
     broker = subscription.connection.broker
     for home in subscription.homes:
@@ -244,7 +244,7 @@ def _begin(subscription: Subscription) -> None:
 
 
 def _durable_user(connection: Connection) -> str | None:
-    """The user to whom a client's durable subscriptions belong; ``None`` without any logins."""
+    """Return the owner of a client's durable subscriptions; ``None`` without authentication."""
     return None if connection.broker.authenticator is None else connection.user.name
 
 
@@ -273,9 +273,9 @@ def _add(
 
 
 def on_unsubscribe(connection: Connection, frame: Frame) -> None:
-    """End a subscription; what it delivered can still be acknowledged.
+    """End a subscription; its deliveries can still be acknowledged.
 
-    Where the headers are those of a durable subscription, that is removed as well.
+    If the headers are those of a durable subscription, it is removed as well.
     """
     headers, host = frame.headers, connection.host
     key = _key(headers)
@@ -290,7 +290,7 @@ def on_unsubscribe(connection: Connection, frame: Frame) -> None:
         connection.remove(subscription)
     if queue is not None:
         topic = queue.record.topic
-        # Who removes it need not be who has made it.
+        # The client that removes it may not be the one that created it.
         with_right(
             connection, frame, Action.READ, topic, lambda _: _remove_durable(connection, queue)
         )
@@ -306,7 +306,7 @@ def _remove_durable(connection: Connection, queue: DurableQueue) -> None:
 
 
 def with_reply_to(connection: Connection, frame: Frame) -> Frame:
-    """The frame with a reply-to that means the same to everybody."""
+    """Return the frame with a reply-to that is valid for all clients."""
     asked = frame.headers["reply-to"]
     config = connection.broker.config
     name = canonical(asked, {}, config.dialect)
@@ -314,7 +314,7 @@ def with_reply_to(connection: Connection, frame: Frame) -> Frame:
         return frame
     name = resolve_temporary(connection, name)
     if config.dialect == "rabbitmq" and f"id {asked}" not in connection.subscriptions:
-        # RabbitMQ's clients don't subscribe: replies come with this name as their subscription.
+        # RabbitMQ's clients do not subscribe: replies arrive with this name as their subscription.
         _subscribe_to(
             connection, f"id {asked}", _subscription(connection, asked, AckMode.AUTO), name
         )

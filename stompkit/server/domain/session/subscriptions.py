@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["AckMode", "Subscription"]
 
 
-#: Size from which on the octets of a message are made again should it be delivered once more.
+#: Size in bytes from which the encoded message is discarded and built again on redelivery.
 _LARGE_BYTES: Final = 16 * 1024
 
 
@@ -33,7 +33,7 @@ class AckMode(Enum):
 
 
 class Subscription:
-    """Takes messages from destinations to a connection, and knows which are unsettled."""
+    """Delivers messages from destinations to a connection, and tracks unsettled ones."""
 
     __slots__ = (
         "_head",
@@ -66,32 +66,33 @@ class Subscription:
         prefetch: int,
         version: Version,
     ) -> None:
-        """Make a subscription to nothing; ``subscription_id`` may be missing on 1.0 only."""
+        """Create a subscription to nothing; ``subscription_id`` may be missing on 1.0 only."""
         self.connection = connection
-        #: What it takes messages from: one destination, or all that match its pattern.
+        #: Its destinations: one, or all that match its pattern.
         self.homes: dict[Destination, None] = {}
         self.pattern: Pattern | None = None
         self.id = subscription_id
         self.mode = mode
         self.is_auto = self._was_auto = mode is AckMode.AUTO
         self.prefetch = prefetch
-        #: Deliveries that may be unsettled: the prefetch, and those that transactions that are
-        #: still open have acknowledged.
+        #: Maximum number of unsettled deliveries: the prefetch, plus those that open transactions
+        #: have acknowledged.
         self.room = prefetch
         self.selector: Selector | None = None
         self.is_exclusive = False
         self._is_over = False
-        #: Grows from each subscription of a broker to the next.
+        #: Serial number, increasing with each subscription of a broker.
         self.serial = 0
-        #: Grows with each turn of a subscription of its connection, and is that of its last one.
+        #: Number of its last service, increasing with each service of a subscription of its
+        #: connection.
         self.turn = 0
-        #: Deliveries that wait for ACK or NACK, oldest first, by their key in the ledger.
+        #: Deliveries that wait for ACK or NACK, oldest first, by their key.
         self.unsettled: dict[str, MessageReference] = {}
-        #: Messages of a topic that wait for this subscriber, and how many it has lost.
+        #: Topic messages held for this subscriber; the number of lost ones follows.
         self.backlog: deque[MessageReference] = deque()
         self.backlog_bytes = 0
         self.dropped = 0
-        #: Queues that have more for it than it could take; the first is the next to be asked.
+        #: Queues with more messages than it could receive; the first is the next to be served.
         self.waiting: dict[Queue, None] = {}
         self._head = b"MESSAGE\n"
         if subscription_id is not None:
@@ -99,36 +100,36 @@ class Subscription:
 
     @property
     def is_over(self) -> bool:
-        """Whether it gets nothing more, even where it has not been removed yet."""
+        """True if it receives nothing more, even before it is removed."""
         return self._is_over
 
     @is_over.setter
     def is_over(self, value: bool) -> None:
         self._is_over = value
         if value:
-            # So that it wants nothing, which is asked far more often.
+            # It then wants nothing, which is checked far more often.
             self.is_auto = False
             self.prefetch = self.room = 0
             self.waiting.clear()
 
     def limit(self, prefetch: int) -> None:
-        """Take no more than so many messages ahead of their acknowledgements."""
+        """Limit the number of unacknowledged messages."""
         self.prefetch = self.room = prefetch
 
     def hold(self) -> None:
-        """Take nothing until :meth:`begin`."""
+        """Receive nothing until :meth:`begin`."""
         self._was_auto = self.is_auto
         self.is_auto = False
         self.room = 0
 
     def begin(self) -> None:
-        """Take what there is, within the prefetch."""
+        """Start receiving messages, within the prefetch."""
         if not self._is_over:
             self.is_auto = self._was_auto
             self.room = self.prefetch
 
     def wants(self) -> bool:
-        """Whether one more message of a queue can be delivered now."""
+        """Return True if one more message of a queue can be delivered now."""
         connection = self.connection
         return connection.has_room and (
             self.is_auto
@@ -140,18 +141,18 @@ class Subscription:
         )
 
     def wants_copy(self) -> bool:
-        """Whether one more message of a topic can be delivered now."""
+        """Return True if one more message of a topic can be delivered now."""
         connection = self.connection
         return connection.has_room and (
             self.is_auto or (len(self.unsettled) < self.room and not connection.ledger.is_full)
         )
 
     def takes(self, message: Message) -> bool:
-        """Whether the selector, if there is one, takes a message."""
+        """Return True if the selector, if there is one, takes a message."""
         return self.selector is None or self.selector.takes(message.headers)
 
     def deliver(self, entry: MessageReference) -> None:
-        """Write a MESSAGE frame; unless the mode is auto the entry is unsettled from now on."""
+        """Write a MESSAGE frame; unless the mode is auto, the entry is then unsettled."""
         message = entry.message
         entry.deliveries += 1
         connection = self.connection
@@ -167,13 +168,13 @@ class Subscription:
         tail = message.tail(connection.version)
         connection.emit(self._head, lines.encode(), tail if connection.has_eol else tail[:-1])
         if message.size >= _LARGE_BYTES and entry.home.is_queue:
-            # Until it is acknowledged it would be in memory twice.
+            # Otherwise it would be in memory twice until it is acknowledged.
             message.forget_tail()
         if connection.is_logged:
             connection.log_message(self, entry)
 
     def catch_up(self, now: float) -> None:
-        """Deliver what was kept of topics, as far as it can be taken now."""
+        """Deliver held topic messages, as far as the client can receive them now."""
         backlog = self.backlog
         while backlog and (backlog[0].message.is_expired(now) or self.wants_copy()):
             entry = self._dequeue()
@@ -182,24 +183,24 @@ class Subscription:
                 entry.home.delivered += 1
 
     def enqueue(self, entry: MessageReference) -> None:
-        """Keep a message of a topic until it can be delivered."""
+        """Hold a topic message until it can be delivered."""
         self.backlog.append(entry)
         self.backlog_bytes += entry.message.size
         self.connection.backlog += 1
 
     def _dequeue(self) -> MessageReference:
-        """Take out the oldest of these messages."""
+        """Remove and return the oldest held message."""
         entry = self.backlog.popleft()
         self.backlog_bytes -= entry.message.size
         self.connection.backlog -= 1
         return entry
 
     def drop_oldest(self) -> None:
-        """Drop the oldest of these messages."""
+        """Drop the oldest held message."""
         self.lose(self._dequeue())
 
     def lose(self, entry: MessageReference) -> None:
-        """Count a message of a topic that it does not get."""
+        """Count a lost topic message."""
         home = entry.home
         home.host.broker.traps.warn(
             "slow-reader",
@@ -212,13 +213,13 @@ class Subscription:
         home.dropped += 1
 
     def drop_backlog(self) -> None:
-        """Keep no messages of topics any more."""
+        """Discard all held topic messages."""
         self.connection.backlog -= len(self.backlog)
         self.backlog.clear()
         self.backlog_bytes = 0
 
     def end_of_browsing(self) -> None:
-        """Write the MESSAGE that tells a browser that it has seen all."""
+        """Write the MESSAGE that marks the end of browsing."""
         name = next((home.name for home in self.homes), "")
         line = header_line("destination", name, self.connection.version)
         end = line + self.connection.end_of_frame

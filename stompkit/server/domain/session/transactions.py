@@ -1,4 +1,4 @@
-"""What a client has sent and acknowledged between BEGIN and COMMIT."""
+"""Transactions: frames between BEGIN and COMMIT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_SETTLED", "Acknowledged", "Settlement", "Transaction"]
 
-#: Messages that one ACK or NACK settles at a time; with more, others are served in between.
+#: Maximum number of messages that one ACK or NACK settles at once; larger ones are settled in
+#: parts.
 MOST_SETTLED: Final = 500
 
 
@@ -26,35 +27,35 @@ class Settlement:
     __slots__ = ("accepted", "entries", "requeue")
 
     def __init__(self, entries: list[MessageReference], *, accepted: bool, requeue: bool) -> None:
-        """Keep what the frame said; ``requeue`` matters for a NACK only."""
+        """Keep the content of the frame; ``requeue`` matters for a NACK only."""
         self.entries = entries
         self.accepted = accepted
         self.requeue = requeue
 
 
 class Share:
-    """What a transaction has acknowledged of one destination."""
+    """Messages of one destination that a transaction has acknowledged."""
 
     __slots__ = ("messages", "octets", "removals")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with zero."""
         self.messages = 0
         self.octets = 0
-        #: What the store has to do for it.
+        #: Operations of the store for these messages.
         self.removals: list[Remove] = []
 
 
 class Acknowledged:
-    """Messages of queues that a transaction has acknowledged, reckoned up before its COMMIT.
+    """Messages of queues that a transaction has acknowledged, summed up before its COMMIT.
 
-    They are gone together, however many they are; the rest of the work on each comes later.
+    They are removed together, however many they are; the clean-up of each follows later.
     """
 
     __slots__ = ("entries", "shares")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self.entries: list[MessageReference] = []
         self.shares: dict[Destination, Share] = {}
 
@@ -86,7 +87,7 @@ class Transaction:
     )
 
     def __init__(self, name: str, config: BrokerConfig) -> None:
-        """Begin; ``config`` has the bounds."""
+        """Start empty; ``config`` has the limits."""
         self.name = name
         self.messages: list[Message] = []
         self.settlements: list[Settlement] = []
@@ -94,13 +95,14 @@ class Transaction:
         self.timer: Timer | None = None
         self._config = config
         self._frames = 0
-        #: Subscriptions that can take as many more as the transaction has acknowledged for them.
+        #: Subscriptions with the number of additional deliveries allowed by acknowledgements of the
+        #: transaction.
         self._freed: list[tuple[Subscription, int]] = []
 
     def send(self, message: Message, others: int) -> None:
-        """Add a SEND; raises :class:`Refused` past the bounds.
+        """Add a SEND; raises :class:`Refused` beyond the limits.
 
-        ``others`` is what the other open transactions of the connection hold, in octets.
+        ``others`` is the number of bytes held by other open transactions of the connection.
         """
         self._count()
         self.octets += message.size
@@ -114,21 +116,21 @@ class Transaction:
         self.messages.append(message)
 
     def settle(self, settlement: Settlement) -> None:
-        """Add an ACK or NACK, and keep its entries from being settled otherwise."""
+        """Add an ACK or NACK, and protect its entries from other settlements."""
         self._count()
         self.settlements.append(settlement)
         for entry in settlement.entries:
             entry.holder = self
 
     def free(self, subscription: Subscription, count: int) -> None:
-        """Let a subscription take more while the transaction holds what it has acknowledged."""
+        """Allow a subscription more deliveries while the transaction holds its acknowledgements."""
         if subscription.is_over:
             return
         subscription.room += count
         self._freed.append((subscription, count))
 
     def split(self) -> tuple[list[Settlement], list[Settlement]]:
-        """Return what was acknowledged of queues, if that is very much, and the rest."""
+        """Return acknowledgements of queues separately if they are very many, and the rest."""
         many: list[Settlement] = []
         rest: list[Settlement] = []
         for each in self.settlements:
@@ -139,7 +141,7 @@ class Transaction:
         return many, rest
 
     def release(self) -> None:
-        """Give the entries up again: they wait for ACK as before (1.2, "ABORT")."""
+        """Release the entries: they wait for ACK as before (1.2, "ABORT")."""
         for subscription, count in self._freed:
             subscription.room -= count
         self._freed.clear()

@@ -1,7 +1,6 @@
 """A real STOMP broker for tests: launched for them, or one that is already running.
 
-Each name is imported when it is asked for: the broker that is launched needs none of them, and is
-to be there at once.
+Each name is imported on first access: a launched broker needs none of them, and starts faster.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __all__ = [
     "parse_address",
 ]
 
-#: Where in this package each name is.
+#: Module of this package that defines each name.
 _MODULES = {
     "AsyncBroker": "_facades",
     "BROKERS": "_launching.brokers",

@@ -1,7 +1,7 @@
-"""What pytest loads by itself, so that ``-p no:stompkit`` is what keeps the plug-in out.
+"""The entry point that pytest loads, so that ``-p no:stompkit`` disables the plug-in.
 
-The plug-in has the name of its module: it is not registered twice where ``-p`` or
-``pytest_plugins`` name that, and ``-p no:stompkit.testing.plugin`` keeps it out, too.
+The plug-in is registered under the name of its module. It is not registered twice if ``-p`` or
+``pytest_plugins`` names that module, and ``-p no:stompkit.testing.plugin`` disables it, too.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ _PLUGIN = "stompkit.testing.plugin"
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Load the plug-in, unless it is there or is not wanted."""
+    """Load the plug-in, unless it is loaded already or disabled."""
     pluginmanager.import_plugin(_PLUGIN)

@@ -20,20 +20,20 @@ _P = ParamSpec("_P")
 
 
 def broker(name: str | None = None, **fields: Any) -> BrokerContext:
-    """A broker for the length of a block, of ``with`` or of ``async with``.
+    """Return a context manager that runs a broker, for ``with`` or ``async with``.
 
-    Without a name it is what ``STOMPKIT_MQ`` or ``STOMPKIT_MQ_BROKER`` in the environment say, and
-    one of stompkit's own if they say nothing; ``fields`` are those of LaunchConfig. Entering the
-    block raises what ``launch`` does.
+    Without a name, ``STOMPKIT_MQ`` or ``STOMPKIT_MQ_BROKER`` in the environment select the broker;
+    the default is stompkit's own. ``fields`` are those of LaunchConfig. Entering the block raises
+    the errors of ``launch``.
     """
     return BrokerContext(name, fields)
 
 
 class BrokerContext:
-    """Starts a broker where its block begins, and stops it where it ends."""
+    """Starts a broker when its block is entered, and stops it when the block ends."""
 
     def __init__(self, name: str | None, fields: dict[str, Any]) -> None:
-        """Note what is wanted; use ``broker`` to get one."""
+        """Store the parameters; use ``broker`` to create one."""
         self._name = name
         self._fields = fields
         self._running: RunningBroker | None = None
@@ -61,7 +61,7 @@ class BrokerContext:
         self._stop()
 
     async def __aenter__(self) -> AsyncBroker:
-        """Start it, in a thread of its own."""
+        """Start it, in a separate thread."""
         import asyncio  # pytest loads this module, and few of its users want this one
 
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
@@ -79,14 +79,14 @@ class BrokerContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop it, in a thread of its own."""
+        """Stop it, in a separate thread."""
         import asyncio
 
         await asyncio.to_thread(self._stop)
 
 
 class ThreadedBroker(ABC):
-    """A RunningBroker whose methods that take time can be awaited: they run in threads."""
+    """A RunningBroker whose blocking methods can be awaited: they run in threads."""
 
     #: The broker itself, with the methods that have no counterpart here.
     blocking: Final[RunningBroker]
@@ -102,7 +102,7 @@ class ThreadedBroker(ABC):
         """Call anything that blocks, such as a method of a proxy or a fault, in a thread."""
 
     def __repr__(self) -> str:
-        """Name and address."""
+        """Return the name and the address."""
         return f"<{type(self).__name__} {self.name} {self.url}>"
 
     @property
@@ -122,12 +122,12 @@ class ThreadedBroker(ABC):
 
     @property
     def url(self) -> str:
-        """Both as ``stomp://host:port``."""
+        """Host and port as ``stomp://host:port``."""
         return self.blocking.url
 
     @property
     def ws_url(self) -> str:
-        """Where STOMP is spoken over WebSocket; for a broker with ``websocket=True``."""
+        """URL of STOMP over WebSocket; requires a broker with ``websocket=True``."""
         return self.blocking.ws_url
 
     @property
@@ -137,29 +137,29 @@ class ThreadedBroker(ABC):
 
     @property
     def passcode(self) -> str | None:
-        """That user's password."""
+        """The password of that user."""
         return self.blocking.passcode
 
     @property
     def vhost(self) -> str:
-        """What to put into CONNECT's ``host`` header."""
+        """The value for CONNECT's ``host`` header."""
         return self.blocking.vhost
 
     @property
     def log(self) -> str:
-        """What the broker has written."""
+        """Text that the broker has written to its log."""
         return self.blocking.log
 
     def queue(self, name: str = "queue") -> str:
-        """A queue that no other test uses."""
+        """Return a queue that no other test uses."""
         return self.blocking.queue(name)
 
     def topic(self, name: str = "topic") -> str:
-        """A topic that no other test uses."""
+        """Return a topic that no other test uses."""
         return self.blocking.topic(name)
 
     def has(self, capability: str) -> Awaitable[bool]:
-        """Whether the broker has a capability, which is tried out the first time."""
+        """Return True if the broker has a capability, which is probed the first time."""
         return self.run(lambda: capability in self.blocking.capabilities)
 
     def wait_for(self, command: str | None = None, /, **match: Any) -> Awaitable[SeenFrame]:
@@ -175,27 +175,27 @@ class ThreadedBroker(ABC):
         return self.run(self.blocking.kill)
 
     def pause(self) -> Awaitable[None]:
-        """Have the broker stand still."""
+        """Suspend the broker."""
         return self.run(self.blocking.pause)
 
     def resume(self) -> Awaitable[None]:
-        """Have it go on."""
+        """Resume a paused broker."""
         return self.run(self.blocking.resume)
 
     def fill_disk(self) -> Awaitable[None]:
-        """Let the broker write no file."""
+        """Make every write of the broker to a file fail."""
         return self.run(self.blocking.fill_disk)
 
     def free_disk(self) -> Awaitable[None]:
-        """Let it write files again."""
+        """Let the broker write to files again."""
         return self.run(self.blocking.free_disk)
 
     def reset(self) -> Awaitable[None]:
-        """Have the broker forget everything."""
+        """Delete all state of the broker."""
         return self.run(self.blocking.reset)
 
     def advance(self, seconds: float) -> Awaitable[None]:
-        """Let time go by for the broker."""
+        """Advance the clock of the broker."""
         return self.run(self.blocking.clock.advance, seconds)
 
     def stop(self) -> Awaitable[None]:
@@ -204,7 +204,7 @@ class ThreadedBroker(ABC):
 
 
 class AsyncBroker(ThreadedBroker):
-    """A broker for asyncio: ``await b.restart()``; ``AsyncBroker(stomp_broker)`` makes one."""
+    """A broker for asyncio: ``await b.restart()``; ``AsyncBroker(stomp_broker)`` wraps one."""
 
     def run(
         self, function: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs

@@ -1,4 +1,4 @@
-"""Two brokers, for clients that go to the other one when theirs ends."""
+"""Two brokers, for clients that fail over to the other one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["FailoverPair", "obtain_pair"]
 class FailoverPair:
     """Two addresses for one client; a context manager that stops both brokers.
 
-    Two brokers of their own by default, each with its own messages. Where they share a store, at
-    most one of them runs: the other address refuses connections until ``fail_over`` starts the
-    broker behind it, which finds all that its predecessor had kept.
+    By default these are two independent brokers, each with its own messages. If they share a store,
+    at most one of them runs: the other address refuses connections until ``fail_over`` starts the
+    broker behind it, which recovers all that its predecessor had stored.
     """
 
     brokers: tuple[RunningBroker, RunningBroker]
-    """Both, in the order in which a client is to try them."""
+    """Both brokers, in the order in which a client should try them."""
     is_shared: bool
-    """Whether they share a store."""
+    """True if the brokers share a store."""
 
     def __init__(
         self,
@@ -69,20 +69,20 @@ class FailoverPair:
 
     @property
     def url(self) -> str:
-        """Both as ``failover:(stomp://...,stomp://...)``."""
+        """Both addresses as ``failover:(stomp://...,stomp://...)``."""
         return f"failover:({','.join(broker.url for broker in self.brokers)})"
 
     @property
     def active(self) -> RunningBroker:
-        """The broker that clients are to be at now: the first one, until ``fail_over``."""
+        """The broker that clients should use now: the first one, until ``fail_over``."""
         return self.brokers[self._active]
 
     def fail_over(self) -> RunningBroker:
-        """End the active broker as ``kill -9`` does; return the other one, which runs then.
+        """Kill the active broker as ``kill -9`` does; return the other one, which runs then.
 
-        The other one is started again if an earlier call ended it, with a shared store only after
-        the end of the active one. Brokers that somebody else runs are cut off instead: their
-        address refuses connections.
+        The other one is restarted if an earlier call killed it; with a shared store, only after the
+        active one has ended. Brokers that were not launched here are cut off instead: their address
+        refuses connections.
         """
         ending, self._active = self.active, 1 - self._active
         if self.is_shared:
@@ -92,7 +92,7 @@ class FailoverPair:
         return self.active
 
     def stop(self) -> None:
-        """Stop both, and remove what they shared."""
+        """Stop both brokers and remove their shared files."""
         self._cleanup.close()
 
     def __enter__(self) -> Self:

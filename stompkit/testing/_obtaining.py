@@ -1,4 +1,4 @@
-"""A broker as the settings want it: launched, or the one that is running already."""
+"""The broker that the settings select: a launched one, or one that is already running."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from stompkit.testing._settings import Settings
 
 __all__ = ["OwnBrokerNeeded", "obtain", "obtain_given", "set_apart"]
 
-#: How long a given broker may take to listen, in seconds: it may have been started just before.
+#: Timeout in seconds for a given broker to accept connections: it may have just been started.
 _GIVEN_S: Final = 2.0
 #: The fields of LaunchConfig that say how to use a broker, and not how to run it.
 _OF_ANY: Final = frozenset(
     {"login", "passcode", "vhost", "queue_template", "topic_template", "frames"}
 )
-#: What the settings say of brokers that have it; others are launched without.
+#: Fields of the settings that only some brokers support; others are launched without them.
 _OF_SOME: Final = frozenset({"quirks"})
 
 
 class OwnBrokerNeeded(BrokerError):
-    """What was asked for can't be had of a broker that somebody else runs."""
+    """The request is not possible with a broker that was not launched here."""
 
 
 def obtain(settings: Settings, name: str | None = None, **fields: Any) -> RunningBroker:
-    """Return a broker; ``fields`` are those of LaunchConfig and stand over the settings.
+    """Return a broker; ``fields`` are those of LaunchConfig and override the settings.
 
-    Without a name it is the one of the settings: given, or launched. With a name it is launched,
-    whatever the settings say. Raises BrokerMissing, BrokerStartError, OwnBrokerNeeded, and
-    BrokerError for what makes no sense.
+    Without a name it is the broker of the settings, given or launched. With a name a broker is
+    launched, whatever the settings say. Raises BrokerMissing, BrokerStartError, OwnBrokerNeeded,
+    and BrokerError for invalid combinations.
     """
     if name is None and settings.addresses:
         return obtain_given(settings, 0, **fields)
@@ -51,7 +51,7 @@ def obtain(settings: Settings, name: str | None = None, **fields: Any) -> Runnin
 def _advised(
     broker: RunningBroker, settings: Settings, fields: Mapping[str, object]
 ) -> RunningBroker:
-    """Let a broker say what to do about settings, where these are what is in the way."""
+    """Add the advice on settings that the broker shows in errors caused by them."""
     if "frames" in fields:
         broker.frames_remedy = (
             "leave out frames=False, or ask for a broker with LaunchConfig(frames=True) or "
@@ -66,7 +66,7 @@ def _advised(
 
 
 def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroker:
-    """Return the broker at one of the settings' addresses, the first of which has number 0."""
+    """Return the broker at the settings' address with this number, counted from 0."""
     place = settings.addresses[number]
     host, port = place.host, place.port
     others = sorted(fields.keys() - _OF_ANY)
@@ -97,7 +97,7 @@ def obtain_given(settings: Settings, number: int, **fields: Any) -> RunningBroke
 
 
 def set_apart(settings: Settings, broker: RunningBroker) -> None:
-    """See that a test finds nothing of those before it, by what the settings say."""
+    """Isolate a test from earlier tests, by the method that the settings select."""
     if settings.isolation == "reset":
         broker.reset()
     else:

@@ -1,4 +1,4 @@
-"""What the pytest plug-in adds to reports: logs, frames, and servers that are missing."""
+"""Additions of the pytest plug-in to reports: logs, frames and missing servers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Reporting"]
 
 _SHOWN_LOG_LINES = 40
 _SHOWN_FRAMES = 30
-#: Where a report keeps the name and the remedy of a server that was missing. Plain strings, so
-#: that they travel from the processes of pytest-xdist.
+#: Attribute of a report that holds the name of a missing server and the remedy. Plain strings, so
+#: that pytest-xdist can transfer them between processes.
 _MISSING = "stompkit_missing"
 
 
@@ -35,7 +35,7 @@ class Reporting:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note a missing server in the report; add the brokers' logs and frames to a failure."""
+        """Record a missing server in the report; add the brokers' logs and frames to a failure."""
         report = yield
         missing = call.excinfo.value.__context__ if call.excinfo is not None else None
         if isinstance(missing, BrokerMissing):
@@ -46,7 +46,7 @@ class Reporting:
         return report
 
     def _brokers_of(self, item: pytest.Item) -> list[RunningBroker]:
-        """The brokers that a test has used, as far as one can know, each once."""
+        """Return the brokers that a test has used, as far as is known, without duplicates."""
         mine: list[object] = []
         for value in getattr(item, "funcargs", {}).values():
             # A factory and a pair have some; those of a factory may be another test's.
@@ -54,11 +54,11 @@ class Reporting:
         return [broker for broker in self._running if broker in mine]
 
     def _is_used(self, broker: RunningBroker) -> bool:
-        """Whether this test has started a broker, or talked to it."""
+        """Return True if this test has started a broker, or communicated with it."""
         return broker not in self._before or not broker.records_frames or bool(broker.frames.all)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """List each server that was missing, with the number of tests that it cost."""
+        """List each missing server, with the number of tests affected by it."""
         counts: dict[tuple[str, str], dict[str, int]] = {}
         for outcome in ("skipped", "failed", "error"):
             for report in terminalreporter.stats.get(outcome, []):
@@ -80,7 +80,7 @@ class Reporting:
 
 
 def _sections(broker: RunningBroker) -> list[tuple[str, str]]:
-    """The end of a broker's log and the last frames, as far as there are any."""
+    """Return the end of a broker's log and its last frames, if there are any."""
     where = f"{broker.name} at {broker.url}"
     found = [(f"log of {where}", "\n".join(broker.log.splitlines()[-_SHOWN_LOG_LINES:]))]
     if broker.records_frames:

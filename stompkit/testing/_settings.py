@@ -1,4 +1,4 @@
-"""Which broker tests get: the settings, wherever they come from."""
+"""Settings that select the broker for tests, from all sources."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from stompkit.testing._launching.place import Place
 __all__ = ["OPTIONS", "Option", "Settings", "SettingsError", "Source", "from_environment"]
 
 _DEFAULT_BROKER: Final = "stompkit"
-#: Begins the name of a broker that is a command of the user's.
+#: Prefix of the name of a broker that is a user's command.
 _COMMAND: Final = "command:"
 _KNOWN: Final = ", ".join(LAUNCHERS)
 
 
 class SettingsError(BrokerError):
-    """A setting makes no sense; the message says where it was made."""
+    """A setting is invalid; the message says where it was set."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One setting, by its three names."""
+    """One setting, with its names in each source."""
 
     name: str
-    """Its name in pytest's configuration file."""
+    """The name in pytest's configuration file."""
     metavar: str
-    """What stands for its value in the help."""
+    """Placeholder for the value in the help."""
     help: str
-    """What it does."""
+    """Description of the setting for the help."""
 
     @property
     def flag(self) -> str:
-        """Its name on pytest's command line."""
+        """The option on pytest's command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """Its name in the environment."""
+        """The name of the environment variable."""
         return "STOMPKIT_" + self.name.upper()
 
 
-#: Gives the value of an option, ``None`` if it is nowhere, and where it was found.
+#: Function that returns the value of an option, ``None`` if it is not set, and its source.
 Source = Callable[[Option], tuple[str | None, str]]
 
 
 def from_environment(option: Option) -> tuple[str | None, str]:
-    """Read an option from the environment; an empty variable says nothing."""
+    """Read an option from the environment; an empty variable counts as not set."""
     return os.environ.get(option.variable) or None, f"environment variable {option.variable}"
 
 
@@ -117,28 +117,28 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What the options come to."""
+    """Values of all options."""
 
     addresses: tuple[Place, ...]
-    """Where each broker is that is already running, if any was given."""
+    """Addresses of the given brokers, which are already running."""
     broker_names: tuple[str, ...]
-    """The brokers that were named, if any were."""
+    """Names of the selected brokers; empty if none was named."""
     fields: dict[str, str]
-    """The fields of LaunchConfig that were set by options of their own."""
+    """Fields of LaunchConfig that have options."""
     frames: bool
-    """Whether frames are recorded."""
+    """True if frames are recorded."""
     frames_from: str
-    """Where that was said."""
+    """Source of the ``frames`` setting."""
     isolation: str
-    """What keeps tests apart: ``names`` or ``reset``."""
+    """Method of test isolation: ``names`` or ``reset``."""
     seed: int
-    """What the faults of ``stomp_proxy`` draw from."""
+    """Seed of the random faults of ``stomp_proxy``."""
     missing: str
-    """What a missing server does to a test: ``skip`` or ``fail``."""
+    """Outcome of a test whose server is missing: ``skip`` or ``fail``."""
 
     @classmethod
     def read(cls, source: Source) -> Self:
-        """Read the options; raises SettingsError for one that makes no sense."""
+        """Read the options; raise SettingsError for an invalid one."""
         addresses = _addresses(*source(_MQ))
         fields = {
             "login": source(_LOGIN)[0],
@@ -161,16 +161,16 @@ class Settings:
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """The brokers to launch: each test runs on each."""
+        """Names of the brokers to launch: each test runs on each."""
         return self.broker_names or (_DEFAULT_BROKER,)
 
     @property
     def given_name(self) -> str:
-        """What the brokers are called that are already running."""
+        """Name of the brokers that are already running."""
         return self.broker_names[0] if self.broker_names else "given"
 
     def header(self) -> str | None:
-        """A line for the head of pytest's output; ``None`` when no option was given."""
+        """Return a line for the header of pytest's output; ``None`` if no option was given."""
         if self.addresses:
             where = ", ".join(str(each) for each in self.addresses)
             name = f"{self.given_name} " if self.broker_names else ""
@@ -233,7 +233,7 @@ def _quirks(text: str | None, where: str) -> str | None:
 
 
 def _choice(text: str | None, where: str, *choices: str) -> str:
-    """One of the choices, of which the first is taken where nothing is said."""
+    """Return *text* if it is one of the choices; the first choice is the default."""
     if text is None:
         return choices[0]
     if text not in choices:

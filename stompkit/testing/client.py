@@ -1,11 +1,11 @@
 """A plain, synchronous STOMP client for tests: it says exactly what happens on the wire.
 
-Every method returns when the broker has answered, or raises a :class:`ClientFailure` that says
-what came instead. There is no thread: frames are read, and heart-beats sent, only while a method
-is being called, so a test that has negotiated heart-beats of its own must keep calling.
+Every method returns when the broker has answered, or raises a :class:`ClientFailure` that says what
+came instead. The client has no thread: it reads frames and sends heart-beats only while a method
+runs. A test that has negotiated heart-beats must therefore keep calling methods.
 
-Brokers keep less to the specification than one might expect. What is done for the sake of one is
-said where it is done.
+Brokers deviate from the specification. A workaround for one broker is documented where it is
+applied.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ _Headers = Mapping[str, str] | None
 
 
 class StompClient(ClientSession):
-    """One STOMP session, made by :meth:`connect`, or a bare connection, made by :meth:`open`.
+    """One STOMP session, opened by :meth:`connect`, or a bare connection, opened by :meth:`open`.
 
-    Headers are given as keywords, with ``_`` for ``-``, or in ``headers`` where they are called
-    something else, and win over those of the method. ``receipt`` says whether the RECEIPT of the
-    frame is waited for: it is, unless the frame is part of a transaction, where RabbitMQ gives it
-    only after COMMIT. For a broker that gives none, ``receipt=False``.
+    Headers are given as keywords, with ``_`` for ``-``, or in ``headers`` if their names are not
+    valid keywords. They override those of the method. ``receipt`` says whether to wait for the
+    RECEIPT of the frame. By default the client waits, except for frames in a transaction, for which
+    RabbitMQ sends the RECEIPT only after COMMIT. Use ``receipt=False`` for a broker without
+    receipts.
 
-    Each frame goes out in one write, and a body always has its ``content-length``: CoilMQ drops
-    connections over less. A context manager: leaving it closes the connection.
+    Each frame is sent in one write, and a body always has its ``content-length``: CoilMQ drops
+    connections otherwise. As a context manager, the client closes the connection on exit.
     """
 
     def __init__(self, stream: ClientStream, address: str) -> None:
-        """Use a connection on which nothing has been said yet; better use a class method."""
+        """Use a connection on which nothing has been sent; prefer a class method."""
         super().__init__(stream, address)
         self._receipts = count(1)
         self._names = count(1)
@@ -70,7 +71,7 @@ class StompClient(ClientSession):
         headers: _Headers = None,
         **more: str,
     ) -> None:
-        """Send a message; a body that is text goes as UTF-8."""
+        """Send a message; a text body is encoded as UTF-8."""
         own = {"destination": destination}
         octets = body.encode() if isinstance(body, str) else body
         self._request("SEND", own, headers, more, octets, receipt=receipt, transaction=transaction)
@@ -85,7 +86,7 @@ class StompClient(ClientSession):
         headers: _Headers = None,
         **more: str,
     ) -> str:
-        """Subscribe, and return the subscription's id: by default one that is not in use."""
+        """Subscribe and return the id of the subscription: by default one that is not in use."""
         name = f"s{next(self._names)}" if id is None else id
         self._destinations[name] = destination
         own = {"destination": destination, "id": name, "ack": ack}
@@ -95,7 +96,7 @@ class StompClient(ClientSession):
     def unsubscribe(
         self, id: str, *, receipt: bool | None = None, headers: _Headers = None, **more: str
     ) -> None:
-        """End a subscription; its destination is named too, since CoilMQ wants both."""
+        """End a subscription; the frame has both id and destination, since CoilMQ requires both."""
         own = {"id": id}
         if id in self._destinations:
             own["destination"] = self._destinations.pop(id)
@@ -110,11 +111,11 @@ class StompClient(ClientSession):
         headers: _Headers = None,
         **more: str,
     ) -> None:
-        """Acknowledge a MESSAGE, by the headers that the version of the session wants.
+        """Acknowledge a MESSAGE with the headers that the version of the session requires.
 
-        A message of 1.2 that has no header ``ack`` gets what CoilMQ wants in that case:
-        ``message-id``, and the subscription's id as ``id``. On 1.0 CoilMQ wants the latter, too,
-        but that would be no header of 1.0's: name it, as in ``ack(message, id="s1")``.
+        If a message of 1.2 has no header ``ack``, the frame has the headers that CoilMQ expects:
+        ``message-id``, and the subscription's id as ``id``. On 1.0 CoilMQ expects ``id``, too, but
+        1.0 does not define that header: pass it, as in ``ack(message, id="s1")``.
         """
         own = self._settling(message)
         self._request("ACK", own, headers, more, receipt=receipt, transaction=transaction)
@@ -128,12 +129,12 @@ class StompClient(ClientSession):
         headers: _Headers = None,
         **more: str,
     ) -> None:
-        """Say that a MESSAGE was not consumed; the headers are those of :meth:`ack`."""
+        """Reject a MESSAGE with NACK; the headers are those of :meth:`ack`."""
         own = self._settling(message)
         self._request("NACK", own, headers, more, receipt=receipt, transaction=transaction)
 
     def _settling(self, message: Frame) -> dict[str, str]:
-        """The headers of ACK and NACK that say which message is meant."""
+        """Return the headers of ACK and NACK that identify the message."""
         headers = message.headers
         if self.version == "1.2" and "ack" in headers:
             return {"id": headers["ack"]}
@@ -180,7 +181,7 @@ class StompClient(ClientSession):
         receipt: bool | None,
         transaction: str | None = None,
     ) -> None:
-        """Send a frame with all its headers, and wait for its RECEIPT if that is wanted."""
+        """Send a frame with all its headers, and wait for its RECEIPT if requested."""
         if transaction is not None:
             own["transaction"] = transaction
         own.update(headers or {})
@@ -195,10 +196,10 @@ class StompClient(ClientSession):
     # Answers.
 
     def receive(self, timeout_s: float | None = None) -> Frame:
-        """The next MESSAGE.
+        """Return the next MESSAGE.
 
-        Raises :class:`BrokerSaidError` where an ERROR comes first, and :class:`NothingReceived`
-        or :class:`ConnectionLost` where nothing comes.
+        Raises :class:`BrokerSaidError` if an ERROR comes first. Raises :class:`NothingReceived` or
+        :class:`ConnectionLost` if nothing comes.
         """
         return self._stream.wait(_is_message, "MESSAGE", timeout_s)
 
@@ -212,9 +213,10 @@ class StompClient(ClientSession):
     def receive_nothing(self, for_s: float = 0.0) -> None:
         """Raise :class:`UnexpectedMessage` if a MESSAGE comes before the answer to a round trip.
 
-        The round trip is a transaction that is begun and aborted. Some brokers deliver on their
-        own time: RabbitMQ can answer it first and then send what it had before. ``for_s`` seconds
-        more are waited for such a MESSAGE. If one has come, :meth:`receive` still gives it.
+        The round trip is a transaction that is begun and aborted. Some brokers deliver
+        asynchronously: RabbitMQ can answer first and then send an earlier message. The method waits
+        ``for_s`` seconds longer for such a MESSAGE. :meth:`receive` still returns a MESSAGE that
+        has come.
         """
         name = f"t{next(self._names)}"
         self.begin(name)
@@ -232,5 +234,5 @@ class StompClient(ClientSession):
 
 
 def _is_message(frame: Frame) -> bool:
-    """Whether this is what subscribers get."""
+    """Return True for a MESSAGE frame."""
     return frame.command == "MESSAGE"

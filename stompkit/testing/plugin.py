@@ -1,7 +1,7 @@
 """pytest plug-in: a STOMP broker for tests, launched for them or already running.
 
-Loaded by pytest wherever this package is installed, so it imports neither Twisted, whose reactor
-another plug-in may want to choose, nor anything else that takes time.
+pytest loads it wherever this package is installed. It therefore does not import Twisted, since
+another plug-in may choose the reactor, nor any other module that imports slowly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 _T = TypeVar("_T", RunningBroker, FailoverPair)
 
 _SETTINGS = pytest.StashKey[Settings]()
-#: The brokers that are running for tests, of all factories.
+#: Running brokers of all factories.
 _RUNNING = pytest.StashKey[list[RunningBroker]]()
 _SHARING = pytest.StashKey[Sharing]()
 _MARKER = "stomp_requires"
@@ -58,13 +58,13 @@ _MARKER_HELP = (
     f"{_MARKER}(*names): skip the test, with the reason, on a broker that lacks one of these, "
     'as in stomp_requires("nack", "durable"); docs/testing.rst lists them'
 )
-#: Tests that have one of these use a broker that others have used before.
+#: Tests that use one of these fixtures use a shared broker.
 _OF_BROKERS = ("stomp_broker", "stomp_broker_factory", "_stomp_requirements")
 _UPDATE_FLAG = "--mq-update-golden"
 
 
 def settings_of(config: pytest.Config) -> Settings:
-    """What the options of a run of pytest come to."""
+    """Return the settings given by the options of a pytest run."""
     return config.stash[_SETTINGS]
 
 
@@ -72,7 +72,7 @@ class BrokerFactory:
     """Makes brokers: ``factory(name=None, **fields)``, the fields those of LaunchConfig."""
 
     def __init__(self, settings: Settings, running: list[RunningBroker]) -> None:
-        """Make brokers by the settings; ``running`` is where they are noted until they stop."""
+        """Create brokers by the settings; ``running`` lists them until they stop."""
         self._settings = settings
         self._running = running
         self._stack = ExitStack()
@@ -81,9 +81,9 @@ class BrokerFactory:
     def __call__(self, name: str | None = None, **fields: Any) -> RunningBroker:
         """Return a broker, and stop it at the end of the run if not before.
 
-        Without a name it is what the options ask for: the given broker, which can't be told how
-        to run, or one launched with the options' login and so on. With a name it is launched,
-        whatever the options say.
+        Without a name it is the broker that the options select: the given broker, whose
+        configuration cannot be changed, or one launched with the options' login and so on. With a
+        name a broker is launched, whatever the options say.
         """
         __tracebackhide__ = True
         return self._note(self._get(lambda: obtain(self._settings, name, **fields)))
@@ -98,7 +98,7 @@ class BrokerFactory:
         return pair
 
     def _get(self, get: Callable[[], _T]) -> _T:
-        """Get brokers; what can't be had becomes an outcome of the test."""
+        """Create brokers; turn a failure into an outcome of the test."""
         __tracebackhide__ = True
         try:
             return get()
@@ -116,7 +116,7 @@ class BrokerFactory:
         return broker
 
     def close(self) -> None:
-        """Stop the brokers, the newest first."""
+        """Stop the brokers, in reverse order of creation."""
         self._stack.close()
         self._running[:] = [broker for broker in self._running if broker not in self.brokers]
 
@@ -126,7 +126,7 @@ class BrokerFactory:
 
 @pytest.fixture(scope="session")
 def _stomp_settings(request: pytest.FixtureRequest) -> Settings:
-    """The settings, with the one broker that these tests run on, of several that were named."""
+    """The settings, reduced to the one broker that these tests run on."""
     settings = settings_of(request.config)
     name: str | None = getattr(request, "param", None)
     return settings if name is None else replace(settings, broker_names=(name,))
@@ -204,7 +204,7 @@ def stomp_golden(
     from stompkit.testing.transcripts import assert_golden
 
     def compare(name: str) -> None:
-        """Raise AssertionError with the difference where there is one."""
+        """Raise AssertionError with the difference, if there is one."""
         __tracebackhide__ = True
         path = request.path.parent / "golden" / name
         assert_golden(stomp_broker.frames, path, update=request.config.getoption(_UPDATE_FLAG))
@@ -214,7 +214,7 @@ def stomp_golden(
 
 @pytest.fixture
 def _stomp_requirements(request: pytest.FixtureRequest) -> None:
-    """Skip the test where the broker lacks what its markers name."""
+    """Skip the test if the broker lacks a capability that the test's markers require."""
     names = _required(request.node)
     has_own = "stomp_broker" not in request.fixturenames
     broker: RunningBroker = request.getfixturevalue("stomp_broker")
@@ -258,7 +258,7 @@ def _from(config: pytest.Config) -> Source:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the options, so that a mistake in them is told before any test runs."""
+    """Read the options, so that an invalid one is reported before any test runs."""
     try:
         config.stash[_SETTINGS] = Settings.read(_from(config))
     except SettingsError as error:
@@ -271,12 +271,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say which broker is used, if anybody asked for one."""
+    """Return a line that names the broker, if one was selected."""
     return settings_of(config).header()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that asks for a broker on each of those that were named."""
+    """Run each test that uses a broker once for each selected broker."""
     settings = settings_of(metafunc.config)
     names = settings.broker_names
     if len(names) > 1 and not settings.addresses and "_stomp_settings" in metafunc.fixturenames:
@@ -284,13 +284,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _required(node: pytest.Item) -> list[str]:
-    """The capabilities that a test's markers name, each once."""
+    """Return the capabilities that a test's markers require, without duplicates."""
     names = [name for mark in node.iter_markers(_MARKER) for name in mark.args]
     return list(dict.fromkeys(names))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Have a test's needs looked at before any of its own fixtures is set up."""
+    """Check the requirements of a test before any of its own fixtures is set up."""
     names = _required(item)
     if not names:
         return
@@ -308,7 +308,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Keep the tests apart that share a broker."""
+    """Isolate tests that share a broker."""
     if not any(name in _OF_BROKERS for name in getattr(item, "fixturenames", ())):
         return
     settings = settings_of(item.config)

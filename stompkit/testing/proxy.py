@@ -1,4 +1,4 @@
-"""A proxy between clients and a broker that breaks on purpose what passes, and can log it."""
+"""A proxy between clients and a broker that injects faults on request, and can log frames."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ __all__ = [
 
 
 class Proxy(FaultMethods):
-    """Passes on what clients and a broker say to each other, with faults on request.
+    """Forwards traffic between clients and a broker, and injects faults on request.
 
-    Without any fault all octets pass as they come, TLS and garbage too. Frames that are longer
-    than 64 MiB, and what is no STOMP, always do: only faults about all octets act on them.
+    Without faults all bytes pass unchanged, including TLS and garbage. Frames longer than 64 MiB,
+    and bytes that are not STOMP, always pass unchanged, except for faults that act on all bytes.
 
-    ``frames`` gets every frame as its sender sent it, before any fault. ``told`` is called with a
-    line of text for every connection and fault that happens, in the thread of the proxy.
+    ``frames`` records every frame as its sender sent it, before any fault. ``told`` is called with
+    a line of text for every connection and fault, in the thread of the proxy.
 
-    Everything random comes from ``seed``, for each fault, connection and direction separately: the
+    All random numbers come from ``seed``, for each fault, connection and direction separately: the
     same seed, faults and traffic give the same result.
 
-    All methods can be called from any thread. What they do is in force when they return. A context
-    manager: entering starts the proxy, leaving stops it.
+    All methods are thread-safe. They have taken effect when they return. A context manager:
+    entering starts the proxy, leaving stops it.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Proxy(FaultMethods):
         frames: FrameLog | None = None,
         told: Callable[[str], None] | None = None,
     ) -> None:
-        """Prepare a proxy that listens on ``host`` and ``port``; 0 takes a free port.
+        """Prepare a proxy that listens on ``host`` and ``port``; 0 selects a free port.
 
-        Raises OSError for a name that can't be resolved.
+        Raises OSError for a host name that cannot be resolved.
         """
         self.host = host
         self.seed = seed
@@ -79,7 +79,7 @@ class Proxy(FaultMethods):
 
     @property
     def port(self) -> int:
-        """The TCP port that it listens on; what was asked for before it has started."""
+        """The TCP port that the proxy listens on; before it starts, the requested port."""
         return self._port
 
     @property
@@ -89,9 +89,9 @@ class Proxy(FaultMethods):
 
     @property
     def upstream(self) -> tuple[str, int]:
-        """Where the broker is. When it is changed, new connections go to the new place.
+        """Host and port of the broker; after a change, new connections go to the new address.
 
-        Raises OSError for a name that can't be resolved.
+        Raises OSError for a host name that cannot be resolved.
         """
         return self._upstream
 
@@ -107,14 +107,14 @@ class Proxy(FaultMethods):
         self._upstream = address
 
     def __repr__(self) -> str:
-        """Where it listens, and what is behind it."""
+        """Return the listening address and the upstream address."""
         host, port = self._upstream
         return f"<Proxy {self.url} to {format_address(host, port)}>"
 
     def start(self) -> Self:
-        """Listen, and return the proxy; faults can be made before.
+        """Listen and return the proxy; faults can be added before.
 
-        Raises OSError where the port can't be had, and RuntimeError the second time.
+        Raises OSError if it cannot listen on the port, and RuntimeError the second time.
         """
         import asyncio
 
@@ -137,9 +137,9 @@ class Proxy(FaultMethods):
         return self
 
     def stop(self) -> None:
-        """Close all connections, and stop listening. Harmless the second time.
+        """Close all connections and stop listening. Harmless the second time.
 
-        Raises RuntimeError if something has gone wrong in the proxy itself.
+        Raises RuntimeError after an internal error of the proxy.
         """
         with self._lock:
             if self._is_stopped:
@@ -154,7 +154,7 @@ class Proxy(FaultMethods):
             raise RuntimeError("the proxy has failed") from self._server.failure
 
     def __enter__(self) -> Self:
-        """Start it if need be."""
+        """Start it if it does not run yet."""
         return self if self._thread is not None else self.start()
 
     def __exit__(
@@ -167,14 +167,14 @@ class Proxy(FaultMethods):
         self.stop()
 
     def heal(self) -> None:
-        """Remove all faults; what they hold or delay goes out.
+        """Remove all faults; the data that they hold or delay goes out.
 
-        Raises OSError if new connections were refused, and the port is somebody else's now.
+        Raises OSError if new connections were refused and another process uses the port now.
         """
         self._call(self._server.remove_all)
 
     def disconnect(self) -> None:
-        """Close all connections that are open now, both sides, in the orderly way."""
+        """Close all open connections on both sides in order."""
         self.close().remove()
 
     def _put(self, rule: Rule) -> Fault:
@@ -187,7 +187,7 @@ class Proxy(FaultMethods):
         self._call(lambda: self._server.remove(rule))
 
     def _call(self, function: Callable[[], None]) -> None:
-        """Call something in the thread of the proxy, where there is one, and wait for it."""
+        """Call a function in the thread of the proxy, if it runs, and wait for it."""
         done: Future[None] = Future()
 
         def call() -> None:

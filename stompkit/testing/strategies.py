@@ -1,4 +1,4 @@
-"""Hypothesis strategies for STOMP: frames that are valid, and octets that are not.
+"""Hypothesis strategies for STOMP: valid frames, and invalid bytes.
 
 For tests of anything that reads or writes STOMP. What is drawn is strict: a frame of
 ``frames("1.2")`` is one that the specification of 1.2 allows, so that a program may be blamed for
@@ -45,12 +45,12 @@ _RESERVED: Final = frozenset(
     | {"id", "login", "message", "message-id", "passcode", "receipt", "receipt-id", "server"}
     | {"session", "subscription", "transaction", "version"}
 )
-#: Commands that are never escaped, in any version.
+#: Commands whose headers are never escaped, in any version.
 _UNESCAPED: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
-#: Headers on which so much hangs that a peer may be forgiven for refusing a second one.
+#: Headers so important that a peer may reject a frame that repeats one.
 _ONCE: Final = frozenset({"accept-version", "version", "heart-beat", "content-length"})
 _NOTHING: Final[st.SearchStrategy[list[tuple[str, str]]]] = st.just([])
-#: What a careless reader or writer gets wrong, drawn more often than its share.
+#: Characters that careless code handles wrongly, drawn more often than others.
 _AWKWARD: Final = ":\\\r\n\t ncr\x7f\x1f\x01\x85\u2028\ufeffé€😀"
 _FRAGMENTS: Final = (
     *(name.encode() for name in COMMANDS),
@@ -106,13 +106,13 @@ def header_names(version: Version) -> st.SearchStrategy[str]:
 def header_values(version: Version) -> st.SearchStrategy[str]:
     r"""Values of headers: ``str``, up to 40 characters, decoded.
 
-    As :func:`header_names`, but a colon stands in the values of 1.0 too, none of which is empty.
+    As :func:`header_names`, but values of 1.0 may contain a colon and are never empty.
     """
     return _values(version, handshake=False)
 
 
 def headers(version: Version) -> st.SearchStrategy[dict[str, str]]:
-    """Headers without a meaning in STOMP: ``dict`` of name to value, up to 5."""
+    """Headers that STOMP does not define: ``dict`` of name to value, up to 5."""
     return _headers(version, handshake=False)
 
 
@@ -122,7 +122,7 @@ def _headers(version: Version, *, handshake: bool) -> st.SearchStrategy[dict[str
 
 
 def bodies() -> st.SearchStrategy[bytes]:
-    """Bodies: ``bytes``, up to some 200; often with NUL, or with what looks like a frame."""
+    """Bodies: ``bytes``, up to about 200; often with NUL, or with bytes that look like a frame."""
     pieces = st.one_of(st.binary(max_size=20), st.sampled_from(_FRAGMENTS))
     return st.one_of(
         st.just(b""),
@@ -137,8 +137,9 @@ def client_frames(
 ) -> st.SearchStrategy[Frame]:
     """Frames that a client may send: :class:`Frame`, of all its commands or of ``commands``.
 
-    Each has the headers that the version requires, some that it allows, some of nobody's, some
-    repeated; a body where it may have one, with or without ``content-length``.
+    Each has the headers that the version requires, and some that it allows, that it does not
+    define, or that are repeated. It has a body if the command allows one, with or without
+    ``content-length``.
     """
     return _frames(version, Role.CLIENT, commands)
 
@@ -196,7 +197,7 @@ def _frame(draw: st.DrawFn, version: Version, command: str) -> Frame:
 
 
 def _optional(version: Version, command: str) -> list[str]:
-    """Headers that are allowed without being required, and take any value."""
+    """Return the headers that are allowed, not required, and take any value."""
     if command in _UNESCAPED:
         return ["session", "server"] if command == "CONNECTED" else ["login", "passcode"]
     if command == "MESSAGE":
@@ -211,7 +212,7 @@ def _optional(version: Version, command: str) -> list[str]:
 def _handshake(
     version: Version, values: st.SearchStrategy[str]
 ) -> dict[str, st.SearchStrategy[dict[str, str]]]:
-    """The headers that settle version and heart-beats, which 1.0 does not have."""
+    """Return the headers that negotiate version and heart-beats, which 1.0 does not have."""
     if version == "1.0":
         return dict.fromkeys(_UNESCAPED, st.just({}))
     milliseconds = st.integers(0, 100_000)
@@ -226,9 +227,9 @@ def _handshake(
 
 @st.composite
 def chunkings(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    """Cut ``data``: lists of ``bytes`` that join to it.
+    """Split ``data``: lists of ``bytes`` that join to it.
 
-    Some pieces may be empty; ``data`` in one piece and one octet for each piece are among them.
+    Some pieces may be empty; ``data`` in one piece and one byte for each piece are among them.
     """
     way = draw(st.sampled_from(("whole", "octets", "pieces")))
     if way == "whole":
@@ -262,6 +263,6 @@ def mutations(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def wire_garbage() -> st.SearchStrategy[bytes]:
-    """Octets likely to upset a parser: ``bytes``, plausible pieces of frames among random ones."""
+    """Bytes likely to upset a parser: ``bytes``, plausible pieces of frames among random ones."""
     pieces = st.one_of(st.sampled_from(_FRAGMENTS), st.binary(max_size=8))
     return st.lists(pieces, max_size=30).map(b"".join)

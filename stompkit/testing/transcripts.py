@@ -93,7 +93,7 @@ _UPDATE_VARIABLE: Final = "STOMPKIT_UPDATE_GOLDEN"
 
 
 class TranscriptDiffers(AssertionError):
-    """What happened is not what the golden file says; the message has the difference."""
+    """The recorded events differ from the golden file; the message contains the difference."""
 
 
 def assert_golden(
@@ -103,15 +103,15 @@ def assert_golden(
     update: bool = False,
     replacements: Mapping[str, str] | None = None,
 ) -> None:
-    """Compare what has happened with a golden file.
+    """Compare recorded events with a golden file.
 
-    A log is given the time to :meth:`~FrameLog.settle`.
-    Both are normalised, with ``replacements`` in what has happened, and put into the order of
-    connections: see ``Transcript.normalised`` and ``Transcript.by_connection``. With ``update``,
-    or with ``STOMPKIT_UPDATE_GOLDEN=1`` in the environment, the file is written instead.
+    The function first waits for a log to :meth:`~FrameLog.settle`. Both sides are normalised, with
+    ``replacements`` in the recorded events, and put into the order of connections: see
+    ``Transcript.normalised`` and ``Transcript.by_connection``. With ``update``, or with
+    ``STOMPKIT_UPDATE_GOLDEN=1`` in the environment, the file is written instead.
 
-    Raises TranscriptDiffers with the difference of the texts, or where there is no such file, and
-    TranscriptError for a file that is no transcript.
+    Raises TranscriptDiffers with the difference of the texts, or if the file does not exist. Raises
+    TranscriptError for an invalid file.
     """
     path = Path(path)
     if isinstance(seen, FrameLog):

@@ -1,6 +1,7 @@
-"""Plain STOMP here, and STOMP over TLS or WebSockets at the broker.
+"""Plain STOMP on this side, and STOMP over TLS or WebSockets to the broker.
 
-What tests a broker with raw octets needs no TLS and no WebSockets then: it connects to a tunnel.
+A test that sends raw bytes to a broker then needs neither TLS nor WebSockets: it connects to a
+tunnel.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from stompkit.testing._launching.ports import loopback
 __all__ = ["Place", "Tunnel"]
 
 _READ_BYTES: Final = 65_536
-#: What may wait to be written in one direction before nothing more is read.
+#: Maximum number of bytes that wait to be written in one direction; above it, reading stops.
 _MOST_WAITING_BYTES: Final = 262_144
-#: How long the connection to a broker may take, TLS and the handshake of WebSockets included.
+#: Timeout in seconds for connecting to a broker, including TLS and the WebSocket handshake.
 _CONNECT_S: Final = 5.0
 _BACKLOG: Final = 128
 _MOST_HEAD_BYTES: Final = 16_384
 _SUBPROTOCOLS: Final = "v12.stomp, v11.stomp, v10.stomp"
 _RESET_NOW: Final = struct.pack("ii", 1, 0)
-#: What OpenSSL calls a certificate that is for another name.
+#: OpenSSL's error code for a certificate of another host name.
 _WRONG_NAME: Final = 62
 
 
 class Tunnel:
-    """Listens on a free port of this machine for plain STOMP; a context manager that closes it."""
+    """Listens on a free local port for plain STOMP; a context manager that closes it."""
 
     host: str
     port: int
 
     def __init__(self, place: Place, *, timeout_s: float = _CONNECT_S) -> None:
-        """See whether the broker can be talked to, and listen.
+        """Check that the broker can be reached, and listen.
 
-        Raises BrokerError that says what is the matter and what to do about it.
+        Raises BrokerError with the cause and the remedy.
         """
         self.place = place
         self._timeout_s = timeout_s
@@ -68,7 +69,7 @@ class Tunnel:
         self._thread.start()
 
     def close(self) -> None:
-        """End all connections; harmless the second time."""
+        """Close all connections; harmless the second time."""
         with self._lock:
             self._is_over = True
             lines = list(self._lines)
@@ -80,7 +81,7 @@ class Tunnel:
         self._thread.join()
 
     def __enter__(self) -> Self:
-        """Give the tunnel."""
+        """Return the tunnel."""
         return self
 
     def __exit__(
@@ -127,7 +128,7 @@ class Tunnel:
 
 
 class _Line(threading.Thread):
-    """One connection of a client's, and the one to the broker that belongs to it."""
+    """One connection of a client, and the corresponding connection to the broker."""
 
     def __init__(self, tunnel: Tunnel, near: socket.socket) -> None:
         super().__init__(name="tunnel line", daemon=True)
@@ -135,12 +136,12 @@ class _Line(threading.Thread):
         self._near = near
 
     def end(self) -> None:
-        """End it, from another thread."""
+        """Close both connections, from another thread."""
         with contextlib.suppress(OSError):
             self._near.shutdown(socket.SHUT_RDWR)
 
     def run(self) -> None:
-        """Pass octets on until both sides have ended."""
+        """Forward bytes until both sides have ended."""
         near = self._near
         try:
             near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -212,19 +213,19 @@ def _reset(connection: socket.socket) -> None:
 
 
 class _Layer(Protocol):
-    """Turns octets of STOMP into those on the wire, and back."""
+    """Converts STOMP bytes to bytes on the wire, and back."""
 
     def wrap(self, octets: bytes) -> bytes:
-        """Octets for the wire."""
+        """Return the bytes for the wire."""
 
     def unwrap(self, octets: bytes) -> tuple[bytes, bool]:
-        """What came, and whether that was all; no octets are the end of the connection."""
+        """Return the decoded bytes, and whether the stream has ended; no bytes mean end of file."""
 
     def answers(self) -> bytes:
-        """What the layer itself has to say now."""
+        """Return the bytes that the layer itself has to send now."""
 
     def last(self) -> bytes:
-        """What says that nothing more comes."""
+        """Return the bytes that signal the end of the stream."""
 
 
 class _Clear:
@@ -247,7 +248,7 @@ class _Tls:
         self.ssl = context.wrap_bio(self._in, self._out, server_hostname=host)
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; says whether it is done."""
+        """Continue the handshake; return True if it is complete."""
         try:
             self.ssl.do_handshake()
         except ssl.SSLWantReadError:
@@ -307,7 +308,7 @@ class _WebSocket:
         return found, is_over or self._is_closed
 
     def opened(self, came: bytes) -> bytes:
-        """What is in the messages that have come by now."""
+        """Return the payload of the messages that have been received completely."""
         self._pending += came
         found = bytearray()
         while (frame := self._next()) is not None:
@@ -360,19 +361,19 @@ class _WebSocket:
 
 
 class _Far:
-    """The connection to the broker, and what STOMP is spoken over there."""
+    """The connection to the broker, with its TLS and WebSocket layers."""
 
     def __init__(self, connection: socket.socket, layer: _Layer) -> None:
         self.connection = connection
         self.layer: _Layer = layer
-        #: What of STOMP came with the handshake.
+        #: STOMP bytes received together with the handshake.
         self.early = b""
 
     def close(self) -> None:
         self.connection.close()
 
     def shake_hands(self) -> None:
-        """Begin with TLS."""
+        """Start TLS."""
         tls = self.layer
         assert isinstance(tls, _Tls)
         is_done = False
@@ -386,7 +387,7 @@ class _Far:
                 tls.feed(octets)
 
     def upgrade(self, place: Place) -> None:
-        """Begin with WebSockets."""
+        """Start the WebSocket protocol."""
         head = (
             f"GET {place.path} HTTP/1.1\r\nHost: {format_address(place.host, place.port)}\r\n"
             "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -431,7 +432,7 @@ def _trusting(place: Place) -> ssl.SSLContext:
 
 
 def _explained(error: OSError | ValueError, place: Place) -> str:
-    """Say what is the matter, and what to do."""
+    """Return the cause and the remedy for an error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code == _WRONG_NAME or "match" in error.verify_message:
             return (

@@ -15,7 +15,7 @@ __all__ = ["StompBrokerMixin"]
 
 
 class StompBrokerMixin:
-    """Gives a test case ``self.stomp_broker``; to be named before the TestCase class.
+    """Gives a test case ``self.stomp_broker``; put it before the TestCase class.
 
     ::
 
@@ -28,14 +28,14 @@ class StompBrokerMixin:
     environment steers it: ``STOMPKIT_MQ=host:port``, ``STOMPKIT_MQ_BROKER=rabbitmq`` and so on.
     """
 
-    #: What the broker is to be like: fields of stompkit.testing.LaunchConfig.
+    #: Configuration of the broker: fields of stompkit.testing.LaunchConfig.
     stomp_broker_fields: ClassVar[dict[str, Any]] = {}
     stomp_broker: RunningBroker
 
     _brokers: ClassVar[dict[str, RunningBroker]] = {}
 
     def setUp(self) -> None:
-        """Get the broker; the test is skipped where it is not installed."""
+        """Create the broker; skip the test if the server is not installed."""
         settings = Settings.read(from_environment)
         key = json.dumps(self.stomp_broker_fields, sort_keys=True, default=str)
         broker = self._brokers.get(key)

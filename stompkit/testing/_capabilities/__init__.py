@@ -1,1 +1,1 @@
-"""What brokers can do, found out by asking them."""
+"""Capabilities of brokers, found out by probing them."""

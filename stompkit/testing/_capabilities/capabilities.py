@@ -1,4 +1,4 @@
-"""What a broker can do: asked of the broker, not looked up by its name."""
+"""Capabilities of a broker: probed on the broker itself, not looked up by its name."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _PROBES: Final[dict[str, Callable[[Ground], Finding]]] = {
 
 
 class Capabilities:
-    """What one broker can do, and what tests can do to it.
+    """Capabilities of one broker, including the operations that tests can perform on it.
 
-    ``"nack" in capabilities`` asks the broker for no more than that, and only the first time.
-    A probe has connections and destinations of its own, and takes a second or two at the most
-    where the broker lacks what is asked for. Frames of probes are not recorded.
+    ``"nack" in capabilities`` probes the broker for that capability only, and only the first time.
+    A probe uses its own connections and destinations. It takes at most a second or two if the
+    broker lacks the capability. Frames of probes are not recorded.
     """
 
     names: Final = (*_PROBES, *CONTROL)
@@ -70,7 +70,7 @@ class Capabilities:
     """
 
     def __init__(self, broker: RunningBroker) -> None:
-        """Ask this broker; nothing is asked yet."""
+        """Start with no capability probed."""
         self._broker = broker
         self._findings: dict[str, Finding] = {}
         self._access = Access(
@@ -84,18 +84,18 @@ class Capabilities:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Whether the broker can do this; raises as :meth:`why` does."""
+        """Return True if the broker has the capability; raise the errors of :meth:`why`."""
         return self._finding(name).has
 
     def why(self, name: str) -> str:
-        """How it is known whether the broker can do this, as one sentence without a full stop.
+        """Return the reason for the finding, as one sentence without a full stop.
 
-        Raises ValueError for an unknown name, and BrokerError where the broker can't be asked.
+        Raises ValueError for an unknown name, and BrokerError if the broker cannot be probed.
         """
         return self._finding(name).why
 
     def is_at_launch(self, name: str) -> bool:
-        """Whether another broker like this one can be launched so that it can do this."""
+        """Return True if another broker of this kind can be launched with this capability."""
         return can_be_launched_with(name, self._broker)
 
     def as_dict(self) -> dict[str, bool]:
@@ -103,14 +103,14 @@ class Capabilities:
         return {name: name in self for name in self.names}
 
     def __repr__(self) -> str:
-        """What is known so far."""
+        """Return the capabilities known so far."""
         known = ", ".join(
             name if finding.has else f"no {name}" for name, finding in self._findings.items()
         )
         return f"<Capabilities of {self._broker.name}: {known or 'nothing asked yet'}>"
 
     def _finding(self, name: object) -> Finding:
-        """What is known, or found out now."""
+        """Return the finding; probe the broker if there is none yet."""
         if not isinstance(name, str) or name not in self.names:
             raise ValueError(
                 f"no capability is called {name!r}; there are: {', '.join(self.names)}"
@@ -123,7 +123,7 @@ class Capabilities:
         return self._findings[name]
 
     def _probe(self, probe: Callable[[Ground], Finding]) -> Finding:
-        """Find out one thing."""
+        """Run one probe."""
         with Ground(self._access) as ground:
             try:
                 return probe(ground)

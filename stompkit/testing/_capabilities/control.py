@@ -72,7 +72,7 @@ def _quirks(broker: RunningBroker) -> Finding:
 
 
 def can_be_launched_with(name: str, broker: RunningBroker) -> bool:
-    """Whether a test that launches such a broker can have what is called so."""
+    """Return True if such a broker can be launched with the capability *name*."""
     if broker.config is None or name not in _FEATURES:
         return False
     launcher = LAUNCHERS.get(broker.name)
@@ -80,14 +80,14 @@ def can_be_launched_with(name: str, broker: RunningBroker) -> bool:
     return launcher is None or _FEATURES[name] in launcher.features
 
 
-#: What a broker can do if it is launched accordingly -> what its launcher calls that.
+#: Launcher feature that provides each capability which depends on the launch.
 _FEATURES: Final = {
     "persistence": "persistent",
     "reset": "control",
     "clock": "control",
     "quirks": "quirks",
 }
-#: Name -> what is known of it.
+#: Function that returns the finding for each capability.
 CONTROL: Final[dict[str, Callable[[RunningBroker], Finding]]] = {
     "restart": _process,
     "kill": _process,

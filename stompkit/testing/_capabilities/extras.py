@@ -1,7 +1,7 @@
-"""How it is found out what a broker can do beyond STOMP: topics, selectors, time, and so on.
+"""Probes for capabilities beyond STOMP: topics, selectors, expiry, delay and others.
 
-Most of it is asked for by headers that each broker has its own of.  Where there are several
-spellings they are tried one after the other, and the finding names the one that worked.
+Most of these features use headers that differ between brokers. If there are several spellings, the
+probe tries them in order, and the finding names the one that worked.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = [
     "wildcard",
 ]
 
-#: How long a message is left alone, in seconds, each time anew: a broker that is busy may take its
-#: time to look at what has expired.
+#: Times in seconds for which a message is left alone, one per attempt: a busy broker may remove
+#: expired messages late.
 _EXPIRY_S: Final = (0.02, 0.2, 1.0)
 _DELAY_MS: Final = 300
-#: How long the message may take beyond its delay, in seconds: schedulers work by the second.
+#: Maximum time in seconds by which a delayed message may be late: schedulers work by the second.
 _DELAY_MARGIN_S: Final = 5.0
 
 
 def topic(ground: Ground) -> Finding:
-    """Whether a message to a topic goes to all of its subscribers."""
+    """Return whether a message to a topic is delivered to all of its subscribers."""
     name, first, second = ground.topic(), ground.client(), ground.client()
     ground.subscribe(first, name)
     ground.subscribe(second, name)
@@ -51,7 +51,7 @@ def topic(ground: Ground) -> Finding:
 
 
 def wildcard(ground: Ground) -> Finding:
-    """Whether ``*`` stands for a level of a topic's name."""
+    """Return whether ``*`` matches one level of a topic's name."""
     client, name, other = ground.client(), ground.name(), ground.topic()
     ground.subscribe(client, ground.topic(f"{name}.*"))
     ground.subscribe(client, other)
@@ -63,7 +63,7 @@ def wildcard(ground: Ground) -> Finding:
 
 
 def durable(ground: Ground) -> Finding:
-    """Whether a subscription of a topic collects messages while its subscriber is away."""
+    """Return whether a topic subscription stores messages while its subscriber is disconnected."""
     for spelling, connecting, subscribing in (
         ("client-id and activemq.subscriptionName", ["client-id"], ["activemq.subscriptionName"]),
         ("client-id and durable-subscription-name", ["client-id"], ["durable-subscription-name"]),
@@ -93,7 +93,7 @@ class _Durable:
         return {name: value or self._name for name, _, value in pairs}
 
     def collects(self) -> bool:
-        """Subscribe, go away, and come back: whether there was a message."""
+        """Subscribe, disconnect and reconnect; return True if a message was stored meanwhile."""
         ground, topic = self._ground, self._topic
         client = ground.client(headers=self._connecting)
         self._subscribe(client)
@@ -117,7 +117,7 @@ class _Durable:
         )
 
     def _forget(self, client: StompClient) -> None:
-        """Have the broker forget the subscription, by one of the two ways that there are."""
+        """Delete the subscription on the broker, in one of the two known ways."""
         headers = {"destination": self._topic, **self._subscribing}
         with suppress(ClientFailure):
             client.unsubscribe(self._name, headers=headers)
@@ -131,7 +131,7 @@ class _Durable:
 
 
 def temporary(ground: Ground) -> Finding:
-    """Whether there are queues for replies that belong to a connection."""
+    """Return whether the broker has temporary reply queues that belong to a connection."""
     try:
         how, address = "with", _replied(ground, subscribes=True)
     except ClientFailure:
@@ -144,9 +144,9 @@ def temporary(ground: Ground) -> Finding:
 
 
 def _replied(ground: Ground, *, subscribes: bool) -> str | None:
-    """Send a request and get the reply to it; where that was sent to.
+    """Send a request, receive the reply to it and return the reply's destination.
 
-    ``None``: it is the name that the request gave, which means the same on every connection.
+    Return ``None`` if it is the name from the request, which means the same on every connection.
     """
     client, service = ground.client(), ground.client()
     queue, own = ground.queue(), f"/temp-queue/{ground.name()}"
@@ -163,7 +163,7 @@ def _replied(ground: Ground, *, subscribes: bool) -> str | None:
 
 
 def selector(ground: Ground) -> Finding:
-    """Whether a subscription gets only the messages that it selects."""
+    """Return whether a subscription receives only the messages that its selector matches."""
     client, queue = ground.client(), ground.queue()
     ground.subscribe(client, queue, selector="colour = 'red'")
     ground.put(client, queue, b"blue", colour="blue")
@@ -176,7 +176,7 @@ def selector(ground: Ground) -> Finding:
 
 
 def browser(ground: Ground) -> Finding:
-    """Whether a queue can be read without taking its messages."""
+    """Return whether a queue can be browsed without consuming its messages."""
     client, queue = ground.client(), ground.queue()
     ground.put(client, queue, b"1")
     ground.subscribe(client, queue, browser="true")
@@ -189,7 +189,7 @@ def browser(ground: Ground) -> Finding:
 
 
 def expiry(ground: Ground) -> Finding:
-    """Whether a message that nobody has wanted for too long is not delivered."""
+    """Return whether an expired message is not delivered."""
     # A second after the beginning of 1970; a millisecond after it has been sent.
     for header, value in (("expires", "1000"), ("expiration", "1")):
         for pause_s in _EXPIRY_S:
@@ -202,7 +202,7 @@ def expiry(ground: Ground) -> Finding:
 
 
 def delay(ground: Ground) -> Finding:
-    """Whether a message can be sent to be delivered later."""
+    """Return whether the delivery of a message can be delayed."""
     client, queue = ground.client(), ground.queue()
     ground.subscribe(client, queue)
     ground.put(client, queue, b"1", AMQ_SCHEDULED_DELAY=str(_DELAY_MS))
@@ -213,7 +213,7 @@ def delay(ground: Ground) -> Finding:
 
 
 def priority(ground: Ground) -> Finding:
-    """Whether a message of a higher priority is delivered first."""
+    """Return whether a message with a higher priority is delivered first."""
     for spelling, arguments in (
         ("priority", {}),
         ("priority and, of its queue, x-max-priority", {"x-max-priority": "9"}),

@@ -1,4 +1,4 @@
-"""Where a capability is probed: connections and destinations that nobody else uses."""
+"""The context of a capability probe: connections and destinations that nothing else uses."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from stompkit.testing.client import NothingReceived, Refused, StompClient
 
 __all__ = ["GRACE_S", "RETURN_S", "Access", "Finding", "Ground"]
 
-#: How long a broker may take for what every broker does, in seconds: it may be busy.
+#: Timeout in seconds for operations that every broker supports: it may be busy.
 _ANSWER_S: Final = 5.0
-#: How long something may take longer than what every broker does, in seconds, before it is held
-#: that it won't come. This is what finding that a capability is missing costs at the most.
+#: Additional time in seconds before an optional operation counts as unsupported. This is the
+#: maximum cost of finding that a capability is missing.
 GRACE_S: Final = 1.0
-#: The same for messages of a connection that was lost: CoilMQ notices the loss in a thread of its
-#: own, which on a busy machine has its turn late.
+#: The same for messages of a lost connection: CoilMQ detects the loss in a separate thread, which
+#: may run late on a busy machine.
 RETURN_S: Final = 5.0
 
-#: What is offered in CONNECT, first come first served. STOMP 1.1 has all that is probed and is
-#: what brokers differ in least: CoilMQ has no way to acknowledge a message of 1.2.
+#: Versions offered in CONNECT, in this order; the first accepted one is used. STOMP 1.1 has
+#: everything that is probed, and brokers differ least in it: CoilMQ cannot acknowledge a message of
+#: 1.2.
 _OFFERS: Final = ("1.0,1.1", "1.2")
-#: RabbitMQ removes a queue that nobody has used for so many milliseconds, and all other brokers
-#: take no notice.
+#: RabbitMQ removes a queue that is unused for this number of milliseconds; all other brokers ignore
+#: the header.
 _QUEUE_HEADERS: Final = {"x-expires": "60000"}
 _MARKER: Final = b"marker"
 
@@ -42,7 +43,7 @@ class Finding:
 
 
 class Access:
-    """How to get at a broker."""
+    """Address and credentials of a broker, used to open connections."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Access:
         queue_template: str = "/queue/{}",
         topic_template: str = "/topic/{}",
     ) -> None:
-        """Take what there is to know; nothing is done yet."""
+        """Store the parameters; connect to nothing yet."""
         self.queue_template = queue_template
         self.topic_template = topic_template
         self._address = address
@@ -66,7 +67,7 @@ class Access:
     def connect(
         self, *, version: str, heart_beat: str = "0,0", headers: Mapping[str, str] | None = None
     ) -> StompClient:
-        """Open a session; raises Refused, and BrokerError where there is no connection at all."""
+        """Open a session; raise Refused, or BrokerError if no connection can be made."""
         host, port = self._address
         try:
             return StompClient.connect(
@@ -111,29 +112,29 @@ class Access:
 
 
 class Ground:
-    """The connections and destinations of one probe; a context manager closes the connections.
+    """The context of one probe: its connections and destinations; closes the connections on exit.
 
-    Neither SUBSCRIBE nor SEND is sent with a receipt, since not all brokers give one: what comes
-    back on the same connection shows as well that they have been taken.
+    SUBSCRIBE and SEND are sent without a receipt, since not all brokers support receipts. A
+    response to a later frame on the same connection proves that they were processed.
     """
 
     def __init__(self, access: Access) -> None:
-        """Begin a probe."""
+        """Start a probe."""
         self._access = access
         self._prefix = f"stompkit-probe-{secrets.token_hex(4)}"
         self._numbers = count(1)
         self._clients: list[StompClient] = []
 
     def name(self) -> str:
-        """A name that nobody uses."""
+        """Return a name that nothing else uses."""
         return f"{self._prefix}-{next(self._numbers)}"
 
     def queue(self) -> str:
-        """A queue that nobody uses."""
+        """Return a queue that nothing else uses."""
         return self._access.queue_template.format(self.name())
 
     def topic(self, name: str | None = None) -> str:
-        """A topic, by default one that nobody uses."""
+        """Return a topic, by default one that nothing else uses."""
         return self._access.topic_template.format(self.name() if name is None else name)
 
     def client(
@@ -167,9 +168,9 @@ class Ground:
         return client.receive()
 
     def late(self, receive: Callable[[float], Frame], grace_s: float = GRACE_S) -> Frame | None:
-        """Return what a client's ``receive`` gives in some seconds more, or None.
+        """Return the frame from a client's ``receive`` within the additional time, or None.
 
-        A broker that is too busy for that is given the time that it needs.
+        A broker that is too busy to answer within that time gets more time.
         """
         try:
             return receive(grace_s)
@@ -186,10 +187,10 @@ class Ground:
     def rest_of(
         self, queue: str, awaited: bytes | None = None, client: StompClient | None = None
     ) -> list[Frame]:
-        """The messages that a queue still gives to a new subscription, ``awaited`` among them.
+        """Return the messages that a queue still delivers to a new subscription.
 
-        A marker behind them shows where they end. The body ``awaited`` may come later, since it
-        takes a broker some time to notice that a connection is lost.
+        A marker message shows where they end. The message with the body ``awaited`` may come after
+        the marker, since a broker may detect a lost connection late.
         """
         reader = self.client() if client is None else client
         self.subscribe(reader, queue)
@@ -205,7 +206,7 @@ class Ground:
         return rest + self._up_to_marker(reader, queue)
 
     def _up_to_marker(self, reader: StompClient, queue: str) -> list[Frame]:
-        """Send a marker, and return the messages that come before it."""
+        """Send a marker message and return the messages that come before it."""
         self.put(reader, queue, _MARKER)
         messages = []
         while (message := reader.receive()).body != _MARKER:
@@ -213,7 +214,7 @@ class Ground:
         return messages
 
     def __enter__(self) -> Self:
-        """Return the ground."""
+        """Return the context itself."""
         return self
 
     def __exit__(

@@ -1,9 +1,9 @@
-"""How it is found out what a broker can do: versions, acknowledgements, transactions.
+"""Probes for basic capabilities: versions, acknowledgements and transactions.
 
-Each probe takes a ground of its own and returns its finding.  What a broker refuses, does not
-answer, or closes the connection over raises ClientFailure, which whoever runs a probe takes for
-"no".  Every probe is made so that "no" shows as something that happens, in most cases a message
-that comes too early, and not as something that fails to come: that would cost time.
+Each probe takes its own context and returns its finding.  It raises ClientFailure if the broker
+refuses a frame, does not answer, or closes the connection; the caller takes that as "no".  Each
+probe is designed so that "no" shows as an event, usually a message that comes too early, and not as
+a missing event: waiting for that would cost time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = [
 
 
 def version(ground: Ground, number: str) -> Finding:
-    """Whether CONNECT with this version alone is answered with it."""
+    """Return whether CONNECT that offers only this version is answered with it."""
     server = ground.connect(number).connected.get("server", "the broker")
     return Finding(True, f"{server} answered CONNECT with accept-version:{number} by that version")
 
 
 def receipt(ground: Ground) -> Finding:
-    """Whether SUBSCRIBE gets its RECEIPT; a message shows that it has been dealt with."""
+    """Return whether SUBSCRIBE gets its RECEIPT; a message shows that SUBSCRIBE was processed."""
     client, queue = ground.client(), ground.queue()
     ground.subscribe(client, queue, receipt="asked")
     ground.take(client, queue, b"1")
@@ -50,7 +50,7 @@ def receipt(ground: Ground) -> Finding:
 
 
 def ack(ground: Ground) -> Finding:
-    """Whether a message that was not acknowledged comes again after the loss of its connection."""
+    """Return whether an unacknowledged message is redelivered after its connection is lost."""
     if _redelivered(ground) is None:
         return Finding(
             False,
@@ -65,7 +65,7 @@ def ack(ground: Ground) -> Finding:
 
 
 def redelivered(ground: Ground) -> Finding:
-    """Whether a message that comes again says so."""
+    """Return whether a redelivered message has the header ``redelivered:true``."""
     message = _redelivered(ground)
     if message is None:
         return Finding(False, "no message is delivered again after its connection was lost")
@@ -78,7 +78,7 @@ def redelivered(ground: Ground) -> Finding:
 
 
 def _redelivered(ground: Ground) -> Frame | None:
-    """The message that comes again when a connection is lost that has not acknowledged it."""
+    """Return the message that is redelivered after its connection is lost without an ACK."""
     client, queue = ground.client(), ground.queue()
     ground.subscribe(client, queue, "client")
     ground.take(client, queue, b"1")
@@ -93,7 +93,7 @@ def _redelivered(ground: Ground) -> Frame | None:
 
 
 def client_individual(ground: Ground) -> Finding:
-    """Whether ACK of the second of two messages leaves the first."""
+    """Return whether ACK of the second of two messages leaves the first unacknowledged."""
     _, bodies = _left_behind(ground, "client-individual", number=2, acknowledged=2, awaited=b"1")
     if bodies == [b"1"]:
         return Finding(True, "of two messages only the one that was acknowledged did not come back")
@@ -103,7 +103,7 @@ def client_individual(ground: Ground) -> Finding:
 
 
 def cumulative_ack(ground: Ground) -> Finding:
-    """Whether ACK of the second of three messages settles the first, too."""
+    """Return whether ACK of the second of three messages acknowledges the first, too."""
     number, bodies = _left_behind(ground, "client", number=3, acknowledged=2, awaited=b"3")
     if number < 3:
         return Finding(False, f"only {number} of three messages came without an acknowledgement")
@@ -117,7 +117,7 @@ def cumulative_ack(ground: Ground) -> Finding:
 def _left_behind(
     ground: Ground, mode: str, *, number: int, acknowledged: int, awaited: bytes
 ) -> tuple[int, list[bytes]]:
-    """How many of ``number`` messages came; which come back, one having been acknowledged."""
+    """Return how many of ``number`` messages came, and which are redelivered after one ACK."""
     client, queue = ground.client(), ground.queue()
     ground.subscribe(client, queue, mode)
     messages = [ground.take(client, queue, b"1")]
@@ -133,13 +133,13 @@ def _left_behind(
 
 
 def nack(ground: Ground) -> Finding:
-    """Whether NACK gets a RECEIPT and no ERROR."""
+    """Return whether NACK gets a RECEIPT and no ERROR."""
     _refuse(ground)
     return Finding(True, "NACK was answered with its RECEIPT")
 
 
 def nack_requeue(ground: Ground) -> Finding:
-    """Whether a message comes again after NACK."""
+    """Return whether a message is redelivered after NACK."""
     client, queue = _refuse(ground)
     again = [message for message in ground.rest_of(queue, b"1", client) if message.body == b"1"]
     if not again:
@@ -148,7 +148,7 @@ def nack_requeue(ground: Ground) -> Finding:
 
 
 def _refuse(ground: Ground) -> tuple[StompClient, str]:
-    """Answer a message with NACK; which client did so, and the queue."""
+    """Answer a message with NACK; return the client and the queue."""
     client, queue = ground.client(), ground.queue()
     ground.subscribe(client, queue, "client")
     client.nack(ground.take(client, queue, b"1"))
@@ -159,7 +159,7 @@ def _refuse(ground: Ground) -> tuple[StompClient, str]:
 
 
 def transactions(ground: Ground) -> Finding:
-    """Whether a message waits for COMMIT, and ABORT forgets one."""
+    """Return whether a message in a transaction waits for COMMIT and is discarded by ABORT."""
     client, queue = ground.client(), ground.queue()
     ground.subscribe(client, queue)
     client.begin("t")
@@ -178,7 +178,7 @@ def transactions(ground: Ground) -> Finding:
 
 
 def ack_in_transaction(ground: Ground) -> Finding:
-    """Whether ACK in a transaction counts after COMMIT, and does not after ABORT."""
+    """Return whether ACK in a transaction takes effect with COMMIT, and not with ABORT."""
     client, committed, aborted = ground.client(), ground.queue(), ground.queue()
     for queue, transaction, end in (
         (committed, "t", client.commit),
@@ -203,7 +203,7 @@ def ack_in_transaction(ground: Ground) -> Finding:
 
 
 def heart_beat(ground: Ground) -> Finding:
-    """Whether the broker beats where that has been agreed on."""
+    """Return whether the broker sends the negotiated heart-beats."""
     client = ground.client(heart_beat="0,200")
     answer = client.connected.get("heart-beat", "")
     milliseconds = answer.partition(",")[0]

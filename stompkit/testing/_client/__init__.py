@@ -1,1 +1,1 @@
-"""How the blocking client works."""
+"""Internals of the blocking client."""

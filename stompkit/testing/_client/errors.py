@@ -1,4 +1,4 @@
-"""What a test is told when a broker does not do what its client was asked to wait for."""
+"""Errors raised when a broker does not do what a client waits for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ClientFailure(AssertionError):
-    """The broker did not do what the client was asked to wait for.
+    """The broker did not do what the client waited for.
 
     The message says what came instead, and shows the last frames of the connection. ``reason`` is
     its first line; ``frame`` is the frame that came instead, if one did.
@@ -35,17 +35,17 @@ class Refused(ClientFailure):
 
 
 class BrokerSaidError(ClientFailure):
-    """An ERROR frame came while something else was waited for; it is ``frame``."""
+    """An ERROR frame came while the client waited for something else; ``frame`` holds it."""
 
     frame: Frame
 
 
 class NothingReceived(ClientFailure):
-    """What was waited for did not come in time."""
+    """The awaited frame or event did not come before the timeout."""
 
 
 class ConnectionLost(ClientFailure):
-    """The broker ended the connection, or sent what nobody can read."""
+    """The broker closed the connection, or sent bytes that cannot be parsed."""
 
 
 class UnexpectedMessage(ClientFailure):

@@ -1,4 +1,4 @@
-"""A STOMP session of a client for tests: how it begins and ends, and frames as they are."""
+"""A STOMP session of a client for tests: opening, closing and raw frames."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NO_BEATS: Final = "0,0"
 
 
 class ClientSession:
-    """One connection to a broker; nothing here knows what the frames are for."""
+    """One connection to a broker, without knowledge of the meaning of the frames."""
 
     def __init__(self, stream: ClientStream, address: str) -> None:
-        """Use a connection on which nothing has been said yet; better use a class method."""
+        """Use a connection on which nothing has been sent; prefer a class method."""
         self._stream = stream
         self._address = address
         #: The headers of CONNECTED; empty as long as there is no session.
@@ -130,7 +130,7 @@ class ClientSession:
         stream.heart_beat.negotiate((can_ms, 0), _heart_beat(connected.headers), version)
 
     def __repr__(self) -> str:
-        """Version and address."""
+        """Return the version and the address."""
         return f"<{type(self).__name__} on STOMP {self.version} to {self._address}>"
 
     @property
@@ -140,12 +140,12 @@ class ClientSession:
 
     @property
     def received(self) -> list[Frame]:
-        """All frames that came so far, whether anybody has asked for them or not."""
+        """All frames received so far, including those already taken."""
         return list(self._stream.received)
 
     @property
     def timeout_s(self) -> float:
-        """How long each wait may take, in seconds."""
+        """Timeout of each wait, in seconds."""
         return self._stream.timeout_s
 
     @timeout_s.setter
@@ -155,19 +155,19 @@ class ClientSession:
     # Frames.
 
     def write(self, octets: bytes) -> None:
-        """Send octets as they are; raises :class:`ClientFailure` if the broker won't have them."""
+        """Send bytes unchanged; raises :class:`ClientFailure` if the broker does not take them."""
         self._stream.send(octets)
 
     def write_frame(self, frame: Frame) -> None:
-        """Send a frame as it is, encoded for the version of the session; raises as :meth:`write`.
+        """Send a frame unchanged, encoded for the version of the session; raises as :meth:`write`.
 
-        LocalProtocolError is raised for what that encoding can't express.
+        Raises LocalProtocolError if the frame cannot be encoded for that version.
         """
         octets = encode(frame, self.version, tolerance=Tolerance.LENIENT)
         self._stream.send(octets, frame)
 
     def next_frame(self, timeout_s: float | None = None) -> Frame:
-        """The next frame that nobody has asked for yet, whatever it is.
+        """Return the next frame that was not taken yet, whatever its command.
 
         Raises :class:`NothingReceived` or :class:`ConnectionLost` if there is none.
         """
@@ -182,7 +182,7 @@ class ClientSession:
 
     @property
     def is_closed_by_broker(self) -> bool:
-        """Whether the broker has closed or reset the connection, as far as can be seen now."""
+        """True if the broker has closed or reset the connection, as far as can be seen now."""
         until = time.monotonic() + self.timeout_s
         while self._stream.pump(min(until, time.monotonic())):
             pass
@@ -201,7 +201,7 @@ class ClientSession:
         self._stream.close()
 
     def reset(self) -> None:
-        """Cut the connection off: the broker gets a reset (RST) instead of an end."""
+        """Abort the connection: the broker gets a reset (RST) instead of an end (FIN)."""
         self._stream.reset()
 
     def __enter__(self) -> Self:
@@ -219,7 +219,7 @@ class ClientSession:
 
 
 def _heart_beat(headers: Mapping[str, str]) -> HeartBeatOffer:
-    """The numbers of the header; where they can't be read there are no heart-beats."""
+    """Return the numbers of the header; a header that cannot be parsed means no heart-beats."""
     try:
         return parse_heart_beat(headers.get("heart-beat"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""One connection to a broker, for a client that is awake only while it is called."""
+"""One connection to a broker, for a client that runs only while a method is called."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from stompkit.testing._client.trail import Trail, unread
 
 __all__ = ["ClientStream"]
 
-#: More than a record of TLS has: what a read leaves of one would not show as having arrived.
+#: More than the size of a TLS record: the rest of a partly read record would not show as readable.
 _READ_BYTES: Final = 65_536
-#: What is read, without looking at it, before the connection is closed.
+#: Maximum number of bytes read and discarded before the connection is closed.
 _DRAINED_BYTES: Final = 1024 * 1024
-#: An option of the system's; only Linux has it.
+#: A socket option that only Linux has.
 _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
-#: A socket that does not block says so by these.
+#: Errors of a non-blocking socket that is not ready.
 _NOT_NOW: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ClientStream:
-    """Octets out, octets in and the frames that they make, with a deadline on every wait.
+    """Sends and receives bytes and the frames in them, with a timeout on every wait.
 
-    Whatever can be understood is read; what can't ends the connection.
+    It reads everything that can be parsed; anything else ends the connection.
     """
 
     def __init__(
@@ -55,31 +55,31 @@ class ClientStream:
         self._socket = connection
         self._decoder = FrameDecoder(limits=AFTER_LOGIN, tolerance=Tolerance.LENIENT)
         self.trail = Trail(secrets)
-        #: How the connection has ended, as a sentence; empty while it is open.
+        #: The reason why the connection ended, as a sentence; empty while it is open.
         self._ending = ""
         self.timeout_s = timeout_s
-        #: When line ends are due; without any until it has been negotiated.
+        #: Schedule of the heart-beats; none until they have been negotiated.
         self.heart_beat = HeartBeat(time.monotonic())
-        #: All frames received; those of them that nobody has asked for.
+        #: All frames received, and those of them that were not taken yet.
         self.received: list[Frame] = []
         self.inbox: list[Frame] = []
-        #: Heart-beats received. The first line end behind a frame is not counted: some brokers
-        #: end their frames so.
+        #: Number of heart-beats received. The first line end after a frame is not counted: some
+        #: brokers end their frames with one.
         self.beats = 0
         self._is_behind_frame = False
         self.is_closed_by_broker = False
 
     @property
     def version(self) -> Version | None:
-        """The version by whose rules frames are read; ``None`` until CONNECTED has come."""
+        """The version by whose rules frames are parsed; ``None`` until CONNECTED has come."""
         return self._decoder.version
 
     # Sending.
 
     def send(self, octets: bytes, frame: Frame | None = None) -> None:
-        """Send octets, reading meanwhile; ``frame`` is what they are, if they are one.
+        """Send bytes and read meanwhile; ``frame`` is the frame that they encode, if any.
 
-        Raises :class:`ConnectionLost`, :class:`BrokerSaidError` if that was why, and
+        Raises :class:`ConnectionLost`, :class:`BrokerSaidError` if an ERROR was the reason, and
         :class:`ClientFailure` if the broker does not take them in time.
         """
         self.trail.sent(octets if frame is None else frame)
@@ -100,7 +100,7 @@ class ClientStream:
         self.heart_beat.last_sent = time.monotonic()
 
     def _write(self, octets: memoryview) -> int:
-        """Hand octets to the system; how many it took."""
+        """Write bytes to the socket and return how many it took."""
         try:
             return self._socket.send(octets)
         except _NOT_NOW:
@@ -144,8 +144,9 @@ class ClientStream:
     ) -> None:
         """Read until ``condition`` is true.
 
-        Raises :class:`NothingReceived` after ``timeout_s`` seconds, by default the connection's,
-        and :class:`ConnectionLost` at its end, or :class:`BrokerSaidError` if that was why.
+        Raises :class:`NothingReceived` after ``timeout_s`` seconds, by default the connection's
+        timeout. Raises :class:`ConnectionLost` if the connection ends, or :class:`BrokerSaidError`
+        if an ERROR was the reason.
         """
         seconds = self.timeout_s if timeout_s is None else timeout_s
         until = time.monotonic() + seconds
@@ -159,7 +160,7 @@ class ClientStream:
             is_time_left = self.pump(until)
 
     def pump(self, until: float) -> bool:
-        """Read what comes next, and send the beats that are due; false when ``until`` has come.
+        """Read once and send due heart-beats; return False when the time ``until`` is reached.
 
         ``until`` is a time of ``time.monotonic``.
         """
@@ -177,14 +178,14 @@ class ClientStream:
         return time.monotonic() < until
 
     def _ready(self, until: float, events: int) -> int:
-        """Wait until the socket is ready for one of these events, and return for which."""
+        """Wait until the socket is ready for one of these events, and return the ready ones."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._socket, events)
             ready = selector.select(max(0.0, until - time.monotonic()))
         return ready[0][1] if ready else 0
 
     def _read(self, *, at_end: bool = False) -> None:
-        """Take what has arrived; with ``at_end``, nothing more is to come."""
+        """Read the available bytes; with ``at_end``, the broker sends nothing more."""
         octets: bytes | None = None
         try:
             octets = self._socket.recv(_READ_BYTES)
@@ -206,7 +207,7 @@ class ClientStream:
                 self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
     def _count_beats(self, octets: bytes) -> None:
-        """Count the line ends that are not part of anything."""
+        """Count the line ends that are not part of a frame."""
         if octets.strip(b"\r\n"):
             self._is_behind_frame = octets.endswith(b"\0")
         elif not self._decoder.pending_bytes:
@@ -230,13 +231,13 @@ class ClientStream:
     # The end.
 
     def _raise_error(self, index: int, problem: str) -> NoReturn:
-        """Raise the ERROR at this place of the inbox, and take it away."""
+        """Remove the ERROR frame at this index from the inbox and raise it."""
         error = self.inbox.pop(index)
         reason = f"{problem}: the broker said ERROR {self.trail.said(error)}"
         raise self.trail.failure(BrokerSaidError, reason, error)
 
     def _lost(self, problem: str) -> NoReturn:
-        """Say that the connection has ended, or that an ERROR came first."""
+        """Raise the error for the end of the connection, or for an ERROR that came first."""
         for index, frame in enumerate(self.inbox):
             if frame.command == "ERROR":
                 self._raise_error(index, problem)
@@ -250,10 +251,10 @@ class ClientStream:
             self.trail.ended(ending)
 
     def close(self) -> None:
-        """Close in an orderly way, without a word of STOMP; harmless the second time.
+        """Close the connection in order, without DISCONNECT; harmless the second time.
 
-        What has arrived is read first: to leave it would turn the close into a reset, which can
-        take from the broker what was sent last.
+        Bytes that have arrived are read first. Unread bytes would turn the close into a reset,
+        which can make the broker lose the last bytes that were sent.
         """
         with contextlib.suppress(OSError, ValueError):
             for _ in range(_DRAINED_BYTES // _READ_BYTES):
@@ -267,7 +268,7 @@ class ClientStream:
         self._end("the client has closed the connection", by_broker=False)
 
     def reset(self) -> None:
-        """Cut the connection off: the broker gets a reset (RST)."""
+        """Abort the connection: the broker gets a reset (RST)."""
         with contextlib.suppress(OSError):
             linger_now = struct.pack("ii", 1, 0)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_now)

@@ -1,4 +1,4 @@
-"""What a client remembers of its connection, to show it when something goes wrong."""
+"""A record of the last frames of a connection, shown in failures."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Trail:
     """The last frames of a connection, without passcodes."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        """Begin; ``secrets`` are more texts that are not to be shown."""
+        """Start empty; ``secrets`` are further texts to hide."""
         self._secrets = Secrets(secrets)
         self._last: deque[tuple[str, Frame | bytes | str]] = deque(maxlen=_SHOWN_LAST)
 
     def sent(self, what: Frame | bytes) -> None:
-        """Note a frame, or octets, that the client sends."""
+        """Record a frame, or bytes, that the client sends."""
         self._last.append((">", what))
 
     def received(self, frames: Iterable[Frame]) -> None:
-        """Note frames that came from the broker."""
+        """Record frames that came from the broker."""
         self._last.extend(("<", frame) for frame in frames)
 
     def ended(self, how: str) -> None:
-        """Note the end of the connection."""
+        """Record the end of the connection."""
         self._last.append(("-", how))
 
     def failure(
         self, kind: type[ClientFailure], reason: str, frame: Frame | None = None
     ) -> ClientFailure:
-        """A failure that shows the last frames, to be raised."""
+        """Return a failure that shows the last frames."""
         lines = ["no frame was sent or received"]
         if self._last:
             lines = ["the last frames (> to the broker, < from it):"]
@@ -46,7 +46,7 @@ class Trail:
         return kind(reason, "\n".join(lines), frame=frame)
 
     def said(self, error: Frame) -> str:
-        """What an ERROR frame says, on one line."""
+        """Return the text of an ERROR frame on one line."""
         message = error.headers.get("message", "").strip()
         first_line = error.body.decode("utf-8", "replace").partition("\n")[0].strip()
         # Some brokers' messages say next to nothing, and some brokers' bodies nothing new.
@@ -60,7 +60,7 @@ class Trail:
 
 
 def unread(inbox: Iterable[Frame]) -> str:
-    """Count the frames that came and that nobody has asked for, as the end of a sentence."""
+    """Return the number of frames that were received and not taken, as the end of a sentence."""
     commands = Counter(frame.command for frame in inbox)
     counts = ", ".join(f"{command} ({number})" for command, number in commands.items())
     return f"; what came instead: {counts or 'nothing'}"

@@ -1,4 +1,4 @@
-"""What happens on the wire between clients and a broker, one value for each event."""
+"""Events on the wire between clients and a broker, one class for each kind."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Opened:
     connection: int
     """The connection, numbered from 1 in the order of arrival."""
     at_s: float = 0.0
-    """When, in seconds since the log began."""
+    """Time in seconds since the log began."""
 
     def __str__(self) -> str:
-        """On one line, without the time."""
+        """Return the event on one line, without the time."""
         return f"#{self.connection} opened"
 
 
@@ -37,14 +37,14 @@ class Closed:
     connection: int
     """The connection, numbered from 1 in the order of arrival."""
     at_s: float = 0.0
-    """When, in seconds since the log began."""
+    """Time in seconds since the log began."""
     by: End | None = None
-    """Which end closed it; ``None`` where that is not known, or where it was neither."""
+    """The end that closed the connection; ``None`` if unknown, or if it was neither."""
     reason: str = ""
-    """What is known about it, in words."""
+    """The known reason, in words."""
 
     def __str__(self) -> str:
-        """On one line, without the time."""
+        """Return the event on one line, without the time."""
         by = "" if self.by is None else f" by the {self.by}"
         return f"#{self.connection} closed{by}" + (f": {self.reason}" if self.reason else "")
 
@@ -54,16 +54,16 @@ class Octets:
     """Octets that are no frame; on this connection nothing is read in this direction any more."""
 
     direction: Direction
-    """Which way they went, as the broker sees it."""
+    """Direction as the broker sees it."""
     connection: int
     """The connection, numbered from 1 in the order of arrival."""
     octets: bytes
-    """The octets; where they were very many, the first of them."""
+    """The bytes; only the first of them if there were too many."""
     at_s: float = 0.0
-    """When the first of them came, in seconds since the log began."""
+    """Time of the first byte in seconds since the log began."""
 
     def __str__(self) -> str:
-        """On one line, without the time."""
+        """Return the event on one line, without the time."""
         what = f"no frame but {shown_text(self.octets)}"
         return f"#{self.connection} {self.direction:<8} {what}"
 
@@ -73,17 +73,17 @@ class SeenFrame:
     """A frame that has passed between a client and the broker."""
 
     direction: Direction
-    """Which way it went, as the broker sees it: ``received`` from a client or ``sent`` to it."""
+    """Direction as the broker sees it: ``received`` from a client or ``sent`` to it."""
     connection: int
     """The connection, numbered from 1 in the order of arrival."""
     at_s: float
-    """When, in seconds since the log began."""
+    """Time in seconds since the log began."""
     frame: Frame
-    """The frame, with passcodes masked. It belongs to the log: don't change it."""
+    """The frame, with passcodes masked. It belongs to the log: do not change it."""
     cut_bytes: int = 0
-    """How many octets of the body were left out at its end because it was so long."""
+    """Number of bytes cut from the end of a long body."""
     number: int = field(default=0, compare=False)
-    """Its place in the log: it only grows, also when the log is cleared."""
+    """Sequence number in the log: it only grows, also when the log is cleared."""
 
     @property
     def command(self) -> str:
@@ -102,14 +102,14 @@ class SeenFrame:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; raises UnicodeDecodeError where it is something else."""
+        """The body as UTF-8 text; raises UnicodeDecodeError if it is not valid UTF-8."""
         return self.frame.text
 
     def __str__(self) -> str:
-        """On one line, without the time."""
+        """Return the event on one line, without the time."""
         cut = f"  ({self.cut_bytes} more octets)" if self.cut_bytes else ""
         return f"#{self.connection} {self.direction:<8} {shown_frame(self.frame)}{cut}"
 
 
-#: Whatever a log or a transcript has to tell of.
+#: Any event of a log or a transcript.
 Event = Opened | Closed | Octets | SeenFrame

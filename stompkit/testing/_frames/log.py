@@ -1,4 +1,4 @@
-"""The frames that have passed between clients and a broker, for tests to look at and wait for."""
+"""A log of the frames between clients and a broker, for tests to inspect and wait for."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _T = TypeVar("_T")
 _MOST_EVENTS: Final = 10_000
 _MOST_BODY_BYTES: Final = 1024 * 1024
 _MOST_BYTES: Final = 64 * 1024 * 1024
-#: How much is kept of what is no frame, in each direction of a connection, in octets.
+#: Maximum number of bytes kept of data that is not a frame, per direction of a connection.
 _MOST_OCTETS: Final = 4_096
 
 
 class FrameNotSeen(AssertionError):
-    """What a test waited for did not come in time; the message shows what did."""
+    """An awaited frame did not come in time; the message shows the frames that did."""
 
 
 class UnexpectedFrame(AssertionError):
-    """A frame was seen that a test expects not to be there; the message shows it."""
+    """A frame was seen that a test forbids; the message shows it."""
 
 
 class FrameLog:
-    """Everything that passes between clients and a broker, in the order in which it was seen.
+    """All events between clients and a broker, in the order in which they were seen.
 
     Passcodes are masked when they are recorded, and so is each of ``secrets`` that has four
-    characters or more, in whichever value of a header and wherever in a body it stands. The log is
-    bounded: it holds the latest ``max_events``, with ``max_bytes`` octets of headers and bodies,
-    and of each body ``max_body_bytes``; what is missing is told wherever it could matter.
+    characters or more, in any header value and anywhere in a body. The log is bounded: it holds the
+    latest ``max_events``, with ``max_bytes`` bytes of headers and bodies, and of each body
+    ``max_body_bytes``. Messages and texts say if events are missing.
 
-    All methods can be called from any thread. Those with ``command`` and ``**match`` take what
-    ``Match.of`` takes: ``command`` is ``None`` for any, and further keywords are headers, with
-    ``_`` for ``-``. Besides the errors of ``Match`` they raise ValueError for a passcode, which
-    the log does not know; whether there is one can be asked with a pattern.
+    All methods are thread-safe. Those with ``command`` and ``**match`` take the arguments of
+    ``Match.of``: ``command`` is ``None`` for any, and further keywords are headers, with ``_`` for
+    ``-``. Besides the errors of ``Match`` they raise ValueError for a passcode, which the log does
+    not store; use a pattern to check that there is one.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FrameLog:
         max_body_bytes: int = _MOST_BODY_BYTES,
         max_bytes: int = _MOST_BYTES,
     ) -> None:
-        """Begin, at 0 seconds."""
+        """Start an empty log at 0 seconds."""
         self._changed = threading.Condition()
         self._secrets = Secrets(secrets)
         self._max_events = max_events
@@ -69,32 +69,32 @@ class FrameLog:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget everything but which connections are open."""
+        """Clear the log, except for the set of open connections."""
         self._began = time.monotonic()
         self._events: deque[Event] = deque()
         self._bytes = 0  # octets of headers and bodies, of all events
         self._forgotten = 0  # how many events have gone
         self._beats: dict[Direction, int] = {"received": 0, "sent": 0}
-        #: The number of the event that has what is no frame, and these octets before masking.
+        #: Number of the event with data that is not a frame, and its bytes before masking.
         self._rests: dict[tuple[Direction, int], tuple[int, bytearray]] = {}
 
     # What a proxy calls.
 
     def opened(self, connection: int) -> None:
-        """Note that a client has connected; ``connection`` is a new number, from 1."""
+        """Record that a client has connected; ``connection`` is a new number, from 1."""
         with self._changed:
             self._open.add(connection)
             self._append(Opened(connection, self._now()))
 
     def closed(self, connection: int, reason: str = "", *, by: End | None = None) -> None:
-        """Note that a connection has ended, why, and by which end if that is known."""
+        """Record the end of a connection, its reason, and the end that closed it, if known."""
         with self._changed:
             self._open.discard(connection)
             self._rests = {key: rest for key, rest in self._rests.items() if key[1] != connection}
             self._append(Closed(connection, self._now(), by, self._secrets.text(reason)))
 
     def record(self, direction: Direction, connection: int, frame: Frame) -> None:
-        """Note a frame; the log has its own copy."""
+        """Record a copy of a frame."""
         masked = self._secrets.frame(frame)
         cut_bytes = max(0, len(masked.body) - self._max_body_bytes)
         if cut_bytes:
@@ -105,13 +105,13 @@ class FrameLog:
             )
 
     def beat(self, direction: Direction, connection: int) -> None:
-        """Note an end of line between frames: a heart-beat."""
+        """Record an end of line between frames: a heart-beat."""
         with self._changed:
             self._beats[direction] += 1
             self._changed.notify_all()
 
     def undecodable(self, direction: Direction, connection: int, octets: bytes) -> None:
-        """Note octets that are no frame, nor anything that comes after them in this direction."""
+        """Record bytes that are not a frame; no frame can follow them in this direction."""
         most = _MOST_OCTETS + self._secrets.longest_bytes
         with self._changed:
             key = direction, connection
@@ -154,12 +154,12 @@ class FrameLog:
             return len(self._open)
 
     def beats(self, direction: Direction) -> int:
-        """How many heart-beats have gone in one direction."""
+        """Return the number of heart-beats in one direction."""
         with self._changed:
             return self._beats[direction]
 
     def find(self, command: str | None = None, /, **match: Any) -> list[SeenFrame]:
-        """The frames that match, oldest first."""
+        """Return the frames that match, oldest first."""
         return self._found(_match(command, match))
 
     def wait_for(
@@ -176,8 +176,8 @@ class FrameLog:
         """Wait until ``count`` frames match, and return the last of them.
 
         Frames that were seen before the call count too: all since the log began or was cleared, or
-        those after ``after``. Raises FrameNotSeen when ``timeout_s`` seconds have passed;
-        ``timeout`` is another name for that, unless it is a text, which a header is to be.
+        those after ``after``. Raises FrameNotSeen after ``timeout_s`` seconds. ``timeout`` is
+        another name for ``timeout_s``, unless it is a text: then it matches a header.
         """
         if isinstance(timeout, int | float):
             timeout_s = timeout
@@ -212,7 +212,7 @@ class FrameLog:
     ) -> None:
         """Wait until exactly ``number`` connections are open.
 
-        Raises FrameNotSeen when ``timeout_s`` seconds, or ``timeout``, have passed.
+        Raises FrameNotSeen after ``timeout_s`` (or ``timeout``) seconds.
         """
         if timeout is not None:
             timeout_s = timeout
@@ -225,10 +225,10 @@ class FrameLog:
                 )
 
     def settle(self, timeout_s: float = 5.0) -> None:
-        """Wait until the connections have ended on which DISCONNECT has come.
+        """Wait until all connections that have sent DISCONNECT have ended.
 
-        Their ends follow at once, and belong to what is to be looked at as a whole. Does not wait
-        longer than ``timeout_s`` seconds.
+        Their ends follow immediately, and belong to a complete log. The method waits at most
+        ``timeout_s`` seconds.
         """
 
         def settled() -> bool | None:
@@ -250,18 +250,18 @@ class FrameLog:
             raise UnexpectedFrame(self._secrets.text(unexpected(wanted, found)))
 
     def clear(self) -> None:
-        """Begin anew, at 0 seconds, without any frames; the numbers of connections go on."""
+        """Clear the frames and restart at 0 seconds; connection numbers continue."""
         with self._changed:
             self._begin()
             self._changed.notify_all()
 
     def transcript(self) -> Transcript:
-        """What has been seen, to be saved, compared or replayed."""
+        """Return the recorded events, to be saved, compared or replayed."""
         with self._changed:
             return Transcript(tuple(self._events), forgotten=self._forgotten)
 
     def text(self, last: int | None = None) -> str:
-        """What has been seen, one line for each event; ``last`` limits it to the latest ones."""
+        """Return the recorded events, one per line; ``last`` limits them to the latest ones."""
         with self._changed:
             events, gone, beats = list(self._events), self._forgotten, dict(self._beats)
         if last is not None and len(events) > last:
@@ -281,11 +281,11 @@ class FrameLog:
 
     @property
     def _first(self) -> int:
-        """The number of the oldest event that is still there."""
+        """Number of the oldest event still in the log."""
         return self._next - len(self._events)
 
     def _append(self, event: Event) -> None:
-        """Add an event, let the oldest ones go if need be, and wake whoever waits."""
+        """Append an event, drop the oldest ones if the log is full, and wake waiting threads."""
         self._events.append(event)
         self._next += 1
         self._bytes += _size_bytes(event)
@@ -295,7 +295,7 @@ class FrameLog:
         self._changed.notify_all()
 
     def _frames(self, number: int = 0) -> Iterator[SeenFrame]:
-        """The frames from a number on."""
+        """Yield the frames from a number on."""
         for event in islice(self._events, max(0, number - self._first), None):
             if isinstance(event, SeenFrame):
                 yield event
@@ -306,7 +306,7 @@ class FrameLog:
         return [seen for seen in frames if wanted(seen.direction, seen.connection, seen.frame)]
 
     def _wait(self, condition: Callable[[], _T | None], timeout_s: float) -> _T | None:
-        """Wait until a condition gives something, and return it, or ``None`` after the time."""
+        """Wait until a condition returns a value, and return it, or ``None`` after the timeout."""
         deadline = time.monotonic() + timeout_s
         while True:
             value = condition()
@@ -317,7 +317,7 @@ class FrameLog:
 
 
 def _match(command: str | None, match: dict[str, Any]) -> Match:
-    """Make a match that a log can decide."""
+    """Create a match that can be evaluated on a log."""
     wanted = Match.of(command, **match)
     for name, value in wanted.headers.items():
         if is_secret(name) and isinstance(value, str):
@@ -326,7 +326,7 @@ def _match(command: str | None, match: dict[str, Any]) -> Match:
 
 
 def _size_bytes(event: Event) -> int:
-    """How much an event counts, in octets; a character of a header counts as one."""
+    """Return the size of an event in bytes; a character of a header counts as one byte."""
     if not isinstance(event, SeenFrame):
         return 0
     return len(event.body) + sum(len(name) + len(value) for name, value in event.frame.items())

@@ -1,4 +1,4 @@
-"""Which frames are meant: the one way of naming frames in assertions and in faults."""
+"""Frame matching, shared by assertions and faults."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stompkit.testing._frames.words import is_secret, shown_text
 
 __all__ = ["BodyMatch", "Direction", "HeaderMatch", "Match"]
 
-#: As the broker sees it: from a client to the broker, or from the broker to a client.
+#: Direction as the broker sees it: from a client to the broker, or from the broker to a client.
 Direction = Literal["received", "sent"]
-#: The value of a header, a pattern that is searched in it, or ``None``: there is no such header.
+#: The value of a header, a pattern searched in it, or ``None``: the header is absent.
 HeaderMatch = str | re.Pattern[str] | None
-#: The body, as octets or as its UTF-8 text; a pattern that is searched in either; ``None``: any.
+#: The body, as bytes or as UTF-8 text; a pattern searched in either; ``None``: any.
 BodyMatch = bytes | str | re.Pattern[bytes] | re.Pattern[str] | None
 
 _DIRECTIONS: Final = get_args(Direction)
@@ -24,26 +24,26 @@ _DIRECTIONS: Final = get_args(Direction)
 
 @dataclass(frozen=True)
 class Match:
-    """What a frame must look like; whatever is left out does not matter.
+    """Conditions on a frame; omitted fields match anything.
 
-    Making one raises ValueError for a command or a direction that STOMP does not have and for a
-    connection below 1, and TypeError for a value that nothing can be compared with: such a match
-    would never match, and nobody would learn why.
+    The constructor raises ValueError for an unknown command or direction and for a connection below
+    1, and TypeError for a value of an unsupported type. Such a match would never succeed, and the
+    reason would not show.
     """
 
     command: str | None = None
     """The command; ``None``: any."""
     headers: Mapping[str, HeaderMatch] = field(default_factory=dict)
-    """What each header must be. Where one is repeated, its first value counts, as in STOMP 1.2."""
+    """Condition for each header. For a repeated header the first value counts, as in STOMP 1.2."""
     body: BodyMatch = None
-    """What the body must be."""
+    """Condition for the body."""
     direction: Direction | None = None
-    """Which way the frame went; ``None``: either."""
+    """Direction of the frame; ``None``: either."""
     connection: int | None = None
     """The connection, numbered from 1 in the order of arrival; ``None``: any."""
 
     def __post_init__(self) -> None:
-        """Refuse what can't match."""
+        """Reject conditions that cannot match."""
         if self.command is not None and self.command not in COMMANDS:
             raise ValueError(f"{self.command!r} is not a command of STOMP: {', '.join(COMMANDS)}")
         if self.direction is not None and self.direction not in _DIRECTIONS:
@@ -77,10 +77,10 @@ class Match:
         direction: Direction | None = None,
         **more: HeaderMatch,
     ) -> Self:
-        """Make a match, with headers as keywords: ``message_id`` stands for ``message-id``.
+        """Create a match, with headers as keywords: ``message_id`` stands for ``message-id``.
 
-        ``headers`` takes those whose names are no keywords. Raises as the class does, and
-        TypeError for a header that is given in both ways.
+        ``headers`` takes headers whose names are not valid keywords. Raises the errors of the
+        class, and TypeError for a header that is given in both ways.
         """
         named = {name.replace("_", "-"): wanted for name, wanted in more.items()}
         if headers is not None:
@@ -91,7 +91,7 @@ class Match:
         return cls(command, named, body, direction, connection)
 
     def __call__(self, direction: Direction, connection: int, frame: Frame) -> bool:
-        """Whether a frame that went in this direction on this connection is meant."""
+        """Return True if a frame in this direction on this connection matches."""
         return (
             (self.command is None or self.command == frame.command)
             and (self.direction is None or self.direction == direction)
@@ -104,7 +104,7 @@ class Match:
         )
 
     def __str__(self) -> str:
-        """In words, on one line; without the passcode."""
+        """Return the conditions in words, on one line; without the passcode."""
         words = [self.command or "any frame"]
         if self.direction is not None:
             words.append(self.direction)
@@ -119,7 +119,7 @@ class Match:
         return " ".join(words) + (" " + ", ".join(wanted) if wanted else "")
 
     def differences(self, direction: Direction, connection: int, frame: Frame) -> list[str]:
-        """What keeps a frame from being meant, one line for each reason; empty if it is."""
+        """Return the reasons why a frame does not match, one line each; empty if it matches."""
         lines = []
         if self.command not in (None, frame.command):
             lines.append(f"command: wanted {self.command}, was {frame.command}")
@@ -151,14 +151,14 @@ class Match:
 
 
 def _header_fits(wanted: HeaderMatch, value: str | None) -> bool:
-    """Whether a header has the wanted value; ``None`` stands for no header."""
+    """Return True if a header has the wanted value; ``None`` means that the header is absent."""
     if wanted is None or value is None:
         return wanted is value
     return value == wanted if isinstance(wanted, str) else wanted.search(value) is not None
 
 
 def _shown(wanted: bytes | str | re.Pattern[bytes] | re.Pattern[str], name: str = "") -> str:
-    """Quote what is wanted or was found, within bounds."""
+    """Quote a wanted or found value, shortened if it is long."""
     if is_secret(name):
         return "***"
     if isinstance(wanted, re.Pattern):
@@ -167,7 +167,7 @@ def _shown(wanted: bytes | str | re.Pattern[bytes] | re.Pattern[str], name: str 
 
 
 def _as_wanted(frame: Frame, wanted: BodyMatch) -> str:
-    """Quote a body in the form in which another one is wanted, so that the two compare."""
+    """Quote a body in the same form as the wanted one, so that the two can be compared."""
     pattern = wanted.pattern if isinstance(wanted, re.Pattern) else wanted
     if isinstance(pattern, str):
         return shown_text(frame.body.decode("utf-8", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""What a test is told when the frames are not those that it expects."""
+"""Messages of assertions about frames that fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_LAST: Final = 10
 
 
 def timed_lines(events: Sequence[Event]) -> list[str]:
-    """One line for each event, with its time."""
+    """Return one line for each event, with its time."""
     return [f"{event.at_s:8.3f} s  {event}" for event in events]
 
 
@@ -28,9 +28,9 @@ def not_seen(
     frames: Sequence[SeenFrame],
     forgotten: int,
 ) -> str:
-    """Say that of ``count`` frames only ``found`` came, and what came instead.
+    """Return the message that only ``found`` of ``count`` frames came, with those that did.
 
-    ``frames`` are those that were looked at, ``forgotten`` how many events had gone before them.
+    ``frames`` are the inspected frames; ``forgotten`` is the number of events dropped before them.
     """
     if count == 1:
         lines = [f"not seen within {timeout_s:g} s: {wanted}"]
@@ -56,7 +56,7 @@ def not_seen(
 
 
 def unexpected(wanted: Match, found: Sequence[SeenFrame]) -> str:
-    """Say that frames were seen that should not be there."""
+    """Return the message that forbidden frames were seen."""
     shown = timed_lines(found[:_SHOWN_LAST])
     if len(found) > _SHOWN_LAST:
         shown.append(f"... and {len(found) - _SHOWN_LAST} more")
@@ -64,9 +64,10 @@ def unexpected(wanted: Match, found: Sequence[SeenFrame]) -> str:
 
 
 def _nearest(wanted: Match, frames: Sequence[SeenFrame]) -> list[tuple[SeenFrame, list[str]]]:
-    """The frames with the fewest differences, the latest first among equals.
+    """Return the frames with the fewest differences, the latest first among equals.
 
-    Only those with the wanted command, if one is: of the others it is enough to know that.
+    If a command is wanted, only frames with that command are returned: for the others the command
+    is difference enough.
     """
     candidates = [
         (seen, differences)

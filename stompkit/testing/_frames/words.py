@@ -1,4 +1,4 @@
-"""Frames in words that fit on a line, and the masking of what must not be shown."""
+"""One-line texts for frames, and the masking of secrets."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from stompkit.frames import Frame
 
 __all__ = ["MASK", "Secrets", "is_secret", "shown_frame", "shown_text"]
 
-#: What stands for a secret.
+#: Replacement text for a secret.
 MASK: Final = "***"
 
 _SHOWN_CHARACTERS: Final = 120
-#: A shorter secret is too likely to be a part of other words, and too weak to be worth it.
+#: Minimum length of a secret: a shorter one is likely to be a part of other words, and weak anyway.
 _SECRET_CHARACTERS: Final = 4
-#: In octets that are no frame: the passcode of a CONNECT that nobody can read.
+#: The passcode of a CONNECT in bytes that cannot be parsed as a frame.
 _PASSCODE: Final = re.compile(rb"(?i)(passcode[ \t]*:)[^\r\n\0]*")
-#: A value that needs no quotes to be read.
+#: A value that can be shown without quotes.
 _PLAIN: Final = re.compile(r"[^\s'\"\\\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]+")
 
 
 def is_secret(header: str) -> bool:
-    """Whether the values of a header are never shown."""
+    """Return True if the values of a header are never shown."""
     return header.strip().lower() == "passcode"
 
 
 def shown_text(value: str | bytes) -> str:
-    """Quote a text or octets as Python does, the end left out where it is long."""
+    """Quote a text or bytes as Python does; a long value is cut at the end."""
     if len(value) <= _SHOWN_CHARACTERS:
         return repr(value)
     unit = "characters" if isinstance(value, str) else "octets"
@@ -36,7 +36,7 @@ def shown_text(value: str | bytes) -> str:
 
 
 def shown_frame(frame: Frame) -> str:
-    """A frame on one line."""
+    """Return a frame on one line."""
     words = [frame.command]
     for name, value in frame.items():
         whole = len(value) <= _SHOWN_CHARACTERS and _PLAIN.fullmatch(value)
@@ -51,37 +51,37 @@ def shown_frame(frame: Frame) -> str:
 
 
 class Secrets:
-    """Passcodes and other texts, and how to keep them out of what is recorded."""
+    """Passcodes and other secret texts, and methods that mask them."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """Take texts that must not be shown; those of less than four characters are not."""
+        """Store the texts to mask, except those shorter than four characters."""
         # The longest first: one may be a part of another.
         self._texts = sorted(
             {secret for secret in secrets if len(secret) >= _SECRET_CHARACTERS},
             key=lambda secret: (-len(secret), secret),
         )
         self._octets = [secret.encode("utf-8", "surrogateescape") for secret in self._texts]
-        #: How many octets may have to be seen to know the first of them for a secret's.
+        #: Length in bytes of the longest secret: the lookahead needed to detect one at a boundary.
         self.longest_bytes = max(map(len, self._octets), default=0)
 
     def text(self, text: str) -> str:
-        """A text without the secrets."""
+        """Return a text with the secrets masked."""
         for secret in self._texts:
             text = text.replace(secret, MASK)
         return text
 
     def octets(self, octets: bytes) -> bytes:
-        """Octets without the secrets, and without what follows the word ``passcode:``."""
+        """Return bytes with the secrets masked, and with the value after ``passcode:``."""
         return self.body(_PASSCODE.sub(rb"\g<1>" + MASK.encode(), octets))
 
     def body(self, octets: bytes) -> bytes:
-        """The body of a frame without the secrets."""
+        """Return the body of a frame with the secrets masked."""
         for secret in self._octets:
             octets = octets.replace(secret, MASK.encode())
         return octets
 
     def frame(self, frame: Frame) -> Frame:
-        """A copy of a frame without the secrets; ``head`` is gone with them."""
+        """Return a copy of a frame with the secrets masked; ``head`` is removed, too."""
         return Frame(
             frame.command,
             {name: self._value(name, value) for name, value in frame.headers.items()},

@@ -209,7 +209,7 @@ class AsyncBroker(ThreadedBroker):
     def run(
         self, function: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs
     ) -> Awaitable[_T]:
-        """Call anything that blocks in a thread of the running loop's executor."""
+        """Run a blocking call in a thread of the running loop's executor."""
         import asyncio
 
         return asyncio.to_thread(function, *arguments, **keywords)

@@ -48,9 +48,9 @@ class FailoverPair:
 
     @classmethod
     def launch(cls, config: LaunchConfig, *, shared: bool = False) -> FailoverPair:
-        """Launch two brokers, each at a port of its own; with ``shared`` on one store.
+        """Launch two brokers on different ports; with ``shared`` on one store.
 
-        Raises what ``launch`` does.
+        Raises the errors of ``launch``.
         """
         config = replace(config, port=0)
         with ExitStack() as undo:
@@ -64,7 +64,7 @@ class FailoverPair:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of both, in the form in which stomp.py and others take them."""
+        """Host and port of both brokers, in the form that stomp.py and other clients accept."""
         return [(broker.host, broker.port) for broker in self.brokers]
 
     @property
@@ -112,9 +112,9 @@ class FailoverPair:
 def obtain_pair(
     settings: Settings, name: str | None = None, *, shared: bool = False, **fields: Any
 ) -> FailoverPair:
-    """Return two brokers as the settings want them; with ``shared`` on one store.
+    """Return two brokers as configured by the settings; with ``shared`` on one store.
 
-    Arguments and errors are those of ``obtain``; ``--mq`` has to give two addresses.
+    Arguments and errors are those of ``obtain``; ``--mq`` must give two addresses.
     """
     if name is None and settings.addresses:
         if shared:

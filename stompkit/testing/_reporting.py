@@ -28,7 +28,7 @@ class Reporting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Note which brokers were running before the test."""
+        """Record which brokers run before the test."""
         self._before = list(self._running)
 
     @pytest.hookimpl(wrapper=True)

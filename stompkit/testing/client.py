@@ -204,7 +204,7 @@ class StompClient(ClientSession):
         return self._stream.wait(_is_message, "MESSAGE", timeout_s)
 
     def receive_many(self, number: int, timeout_s: float | None = None) -> list[Frame]:
-        """The next so many MESSAGE frames, each in its time; raises as :meth:`receive` does."""
+        """Return the next *number* MESSAGE frames, each within the timeout, as :meth:`receive`."""
         return [
             self._stream.wait(_is_message, f"MESSAGE {n} of {number}", timeout_s)
             for n in range(1, number + 1)

@@ -69,7 +69,7 @@ def settings_of(config: pytest.Config) -> Settings:
 
 
 class BrokerFactory:
-    """Makes brokers: ``factory(name=None, **fields)``, the fields those of LaunchConfig."""
+    """Creates brokers: ``factory(name=None, **fields)``, with the fields of LaunchConfig."""
 
     def __init__(self, settings: Settings, running: list[RunningBroker]) -> None:
         """Create brokers by the settings; ``running`` lists them until they stop."""
@@ -89,7 +89,7 @@ class BrokerFactory:
         return self._note(self._get(lambda: obtain(self._settings, name, **fields)))
 
     def pair(self, name: str | None = None, *, shared: bool = False, **fields: Any) -> FailoverPair:
-        """Return two brokers to fail over between, with ``shared`` on one store; else as above."""
+        """Return two brokers for failover, with ``shared`` on one store; else as a call."""
         __tracebackhide__ = True
         pair = self._get(lambda: obtain_pair(self._settings, name, shared=shared, **fields))
         self._stack.callback(pair.stop)

@@ -1,14 +1,14 @@
 """Hypothesis strategies for STOMP: valid frames, and invalid bytes.
 
-For tests of anything that reads or writes STOMP. What is drawn is strict: a frame of
-``frames("1.2")`` is one that the specification of 1.2 allows, so that a program may be blamed for
-not taking it. ``chunkings`` cuts octets as a network would; ``mutations`` and ``wire_garbage``
-are what no specification allows, or only by accident::
+They are for tests of programs that read or write STOMP. Frames are strictly valid: the
+specification of 1.2 allows each frame of ``frames("1.2")``, so a program that rejects one is at
+fault. ``chunkings`` splits bytes as a network would; ``mutations`` and ``wire_garbage`` give bytes
+that no specification allows, except by chance::
 
     @given(frames("1.2").map(lambda frame: encode(frame, "1.2")).flatmap(chunkings))
     def test_every_chunking_is_read(chunks: list[bytes]) -> None: ...
 
-Hypothesis comes with the extra ``stompkit[testing]``.
+Hypothesis is installed by the extra ``stompkit[testing]``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "wire_garbage",
 ]
 
-#: Names with a meaning of their own: ``headers`` draws none of them.
+#: Header names that STOMP defines: ``headers`` never draws them.
 _RESERVED: Final = frozenset(
     {"accept-version", "ack", "content-length", "content-type", "destination", "heart-beat", "host"}
     | {"id", "login", "message", "message-id", "passcode", "receipt", "receipt-id", "server"}
@@ -65,7 +65,7 @@ _FRAGMENTS: Final = (
 
 
 def _characters(version: Version, *, without: str) -> st.SearchStrategy[str]:
-    """Characters that a header can carry; 1.0 has US-ASCII alone ("Augmented BNF")."""
+    """Return the characters that a header may contain; in 1.0 US-ASCII ("Augmented BNF")."""
     if version == "1.0":
         every = st.characters(codec="ascii", exclude_characters=without)
     else:
@@ -75,7 +75,7 @@ def _characters(version: Version, *, without: str) -> st.SearchStrategy[str]:
 
 
 def _impossible(version: Version, *, handshake: bool) -> str:
-    """Characters that no value can hold; where nothing is escaped a name can't hold a colon."""
+    """Return characters that no value can contain; a name without escapes has no colon."""
     if handshake:
         return "\0\n\r"  # the version that says what CR means is not settled yet
     return "\0\n" if version == "1.0" else "\0"

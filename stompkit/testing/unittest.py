@@ -23,9 +23,9 @@ class StompBrokerMixin:
             def test_one(self):
                 connect(self.stomp_broker.host, self.stomp_broker.port)
 
-    The broker is launched with the first test, shared by all test cases that want the same one,
-    and stopped when the process ends. Its destinations have other names in each test. The
-    environment steers it: ``STOMPKIT_MQ=host:port``, ``STOMPKIT_MQ_BROKER=rabbitmq`` and so on.
+    The broker is launched with the first test, shared by all test cases with the same settings,
+    and stopped when the process ends. Each test gets different names of destinations. The
+    environment configures it: ``STOMPKIT_MQ=host:port``, ``STOMPKIT_MQ_BROKER=rabbitmq`` and so on.
     """
 
     #: Configuration of the broker: fields of stompkit.testing.LaunchConfig.

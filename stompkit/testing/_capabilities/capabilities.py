@@ -99,7 +99,7 @@ class Capabilities:
         return can_be_launched_with(name, self._broker)
 
     def as_dict(self) -> dict[str, bool]:
-        """Ask for everything, which takes some seconds; raises BrokerError as :meth:`why` does."""
+        """Probe all capabilities, which takes seconds; raises BrokerError as :meth:`why`."""
         return {name: name in self for name in self.names}
 
     def __repr__(self) -> str:

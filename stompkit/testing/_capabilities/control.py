@@ -1,4 +1,4 @@
-"""What tests can do to a broker: this goes by how it was launched, and nothing is tried out."""
+"""Operations that tests can perform on a broker, derived from how it was launched."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _MARKER: Final = b"marker"
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a broker has a capability, and how that is known, as one sentence."""
+    """The result of a probe: whether the broker has the capability, and why, as one sentence."""
 
     has: bool
     why: str
@@ -88,7 +88,7 @@ class Access:
             ) from error
 
     def offer(self) -> str:
-        """What to offer in CONNECT, by which the broker has opened a session; or BrokerError."""
+        """The ``accept-version`` with which the broker opens a session, or raise BrokerError."""
         if self._offer is None:
             self.check()
         assert self._offer is not None

@@ -46,10 +46,10 @@ class ClientSession:
         tls: ssl.SSLContext | None = None,
         secrets: tuple[str, ...] = (),
     ) -> Self:
-        """Make a connection, with TLS if there is a context for it, and say nothing on it.
+        """Open a connection, with TLS if a context is given, and send nothing on it.
 
-        ``secrets`` are texts that no failure may show. Raises OSError where the broker does not
-        take the connection in time, ``ssl.SSLError`` where TLS does not come about.
+        ``secrets`` are texts that no failure may show. Raises OSError if the broker does not
+        accept the connection in time, and ``ssl.SSLError`` if the TLS handshake fails.
         """
         deadline = time.monotonic() + timeout_s
         connection = socket.create_connection((host, port), timeout_s)
@@ -80,12 +80,12 @@ class ClientSession:
     ) -> Self:
         """Open a session: CONNECT, CONNECTED.
 
-        ``version`` is what to offer, ``"1.1"`` or ``"1.0,1.1"``; by default all there are. The
-        header ``host`` is ``vhost``, by default ``host``; ``headers`` are added to CONNECT's, or
-        stand instead of them. Where there are to be no heart-beats their header is left out,
-        which means the same: CoilMQ beats at whoever sends one, and wants to be beaten at.
+        ``version`` is the value of ``accept-version``, such as ``"1.1"`` or ``"1.0,1.1"``; by
+        default all versions. The header ``host`` is ``vhost``, by default ``host``. ``headers``
+        are added to those of CONNECT, or replace them. Without heart-beats their header is left
+        out, which means the same: CoilMQ sends and expects heart-beats if it gets the header.
 
-        Raises :class:`Refused` where there is no session, and as :meth:`open` does.
+        Raises :class:`Refused` if no session is opened, and the errors of :meth:`open`.
         """
         wanted = {
             "accept-version": version or ",".join(VERSIONS),

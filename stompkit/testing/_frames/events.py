@@ -51,7 +51,7 @@ class Closed:
 
 @dataclass(frozen=True)
 class Octets:
-    """Octets that are no frame; on this connection nothing is read in this direction any more."""
+    """Bytes that are not a frame; no more frames are parsed in this direction afterwards."""
 
     direction: Direction
     """Direction as the broker sees it."""

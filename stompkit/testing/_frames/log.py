@@ -149,7 +149,7 @@ class FrameLog:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         with self._changed:
             return len(self._open)
 

@@ -1,1 +1,1 @@
-"""How brokers are launched, and what is done to them."""
+"""Launching and control of brokers."""

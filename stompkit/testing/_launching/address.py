@@ -1,4 +1,4 @@
-"""Where a broker is, as people write it."""
+"""The address of a broker in text form."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["format_address", "parse_address"]
 _MOST_PORT_DIGITS: Final = 5
 _SCHEME: Final = "stomp://"
 _OVER_TLS: Final = "stomps://"
-#: The port of a URL that names none.
+#: Default port of a URL.
 _USUAL_PORT: Final = 61613
 
 
 def format_address(host: str, port: int) -> str:
-    """``HOST:PORT``, as in a URL and on command lines; an IPv6 address stands in brackets."""
+    """Return ``HOST:PORT``, as in a URL and on command lines; an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT`` or ``stomp://HOST:PORT`` in two; an IPv6 address stands in brackets.
+    """Parse ``HOST:PORT`` or ``stomp://HOST:PORT``; an IPv6 address is in brackets.
 
-    In a URL the port may be left out. Raises ``ValueError`` that says what is expected, also for
-    ``stomps://``: nothing that takes such an address speaks TLS.
+    In a URL the port may be left out. Raises ``ValueError`` with the expected format, also for
+    ``stomps://``: nothing that takes such an address supports TLS.
     """
     if text.startswith(_OVER_TLS):
         raise ValueError(

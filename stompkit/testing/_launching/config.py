@@ -1,4 +1,4 @@
-"""The settings of one broker that is to be launched."""
+"""The configuration of a broker to be launched."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["LaunchConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
-    """Which broker to launch, and how.
+    """Configuration of a broker to be launched.
 
-    ``None`` always means: what suits the broker; RunningBroker tells what was taken.
+    ``None`` always means the default of the broker; RunningBroker has the value that was used.
     """
 
     name: str = "stompkit"
@@ -32,70 +32,70 @@ class LaunchConfig:
     host: str = "127.0.0.1"
     """The address to listen on, as an IPv4 or IPv6 literal.
 
-    ``::1`` takes the place of ``127.0.0.1`` where this machine has no IPv4.
+    ``::1`` replaces ``127.0.0.1`` if this machine has no IPv4.
     """
     port: int = 0
-    """The TCP port to listen on; 0 takes a free one."""
+    """The TCP port to listen on; 0 selects a free one."""
     login: str | None = None
-    """The user that may log in; ``""`` stands for nobody: CONNECT goes without a login.
+    """The user that may log in; ``""`` means no login: CONNECT is sent without one.
 
-    By default a broker takes everybody, except RabbitMQ, whose user is ``guest``; with a login
-    the broker takes this user only (RabbitMQ: this user and ``guest``).
+    By default a broker accepts any client, except RabbitMQ, whose user is ``guest``. With a login
+    the broker accepts only this user (RabbitMQ: this user and ``guest``).
     """
     passcode: str | None = None
     """The password of ``login``."""
     vhost: str | None = None
-    """The virtual host: what clients put into CONNECT's ``host`` header."""
+    """The virtual host: the value of CONNECT's ``host`` header."""
     start_timeout_s: float | None = None
-    """How long the broker may take until it answers CONNECT, in seconds."""
+    """Time in seconds that the broker may take to answer CONNECT."""
     stop_timeout_s: float = 10.0
-    """How long the broker may take to shut down before it is killed, in seconds."""
+    """Time in seconds that the broker may take to shut down before it is killed."""
     arguments: tuple[str, ...] = ()
-    """More arguments for the broker's command (ActiveMQ: for the Java virtual machine)."""
+    """Additional arguments for the broker's command (ActiveMQ: for the Java virtual machine)."""
     directory: Path | None = None
-    """Where configuration, data and log go.
+    """The directory for configuration, data and log.
 
-    A directory that is named here is made if need be, and kept; a broker that is launched in it
-    again finds its data.  By default a temporary one, removed when the broker has stopped.
+    A directory that is given here is created if necessary, and kept; a broker that is launched in
+    it again recovers its data.  By default a temporary one, removed when the broker has stopped.
     """
     persistent: bool | None = False
-    """Whether persistent messages survive ``restart()``: those with the header ``persistent:true``.
+    """True if messages with the header ``persistent:true`` survive ``restart()``.
 
-    ``None``: where the broker can keep any.
+    ``None`` means true if the broker supports persistence.
 
-    Those of ActiveMQ, Artemis and RabbitMQ do in any case, and CoilMQ and stompkit take all
-    messages for persistent. With a command of one's own it is up to that.
+    ActiveMQ, Artemis and RabbitMQ always keep such messages. CoilMQ and stompkit treat all messages
+    as persistent. For a custom command it depends on that command.
     """
     control: bool = False
-    """Whether tests have a say in the broker: ``reset()`` of all that it has, and ``clock``.
+    """True if tests can control the broker, by ``reset()`` and ``clock``.
 
     stompkit only.
     """
     admin: bool = False
-    """Whether the broker serves its admin's HTTP, at ``RunningBroker.admin_url``; stompkit only."""
+    """True if the broker serves its admin HTTP at ``RunningBroker.admin_url``; stompkit only."""
     quirks: str | None = None
-    """The deviations from STOMP that the broker shall have; stompkit only.
+    """Deviations from STOMP that the broker should have; stompkit only.
 
-    A list, with commas, of rules, and of brokers that each stand for all of their rules; a minus
-    sign takes a rule away: ``"rabbitmq,-receipt-order"``.
+    A comma-separated list of rules, and of brokers that each stand for all of their rules; a minus
+    sign removes a rule: ``"rabbitmq,-receipt-order"``.
     """
     websocket: bool = False
-    """Whether to listen for STOMP over WebSocket, too, at ``RunningBroker.ws_url``; stompkit only.
+    """True if STOMP over WebSocket is also served, at ``RunningBroker.ws_url``; stompkit only.
 
-    It takes ``pip install 'stompkit[websocket]'``. Pages of every origin may connect; nothing of
-    it is in ``RunningBroker.frames``.
+    It requires ``pip install 'stompkit[websocket]'``. Pages of every origin may connect. Frames
+    over WebSocket are not in ``RunningBroker.frames``.
     """
     websocket_port: int = 0
-    """The TCP port for that; 0 takes a free one."""
+    """The TCP port for WebSockets; 0 selects a free one."""
     frames: bool = False
-    """Whether to record all frames, by a proxy in front of the broker; ``port`` is then its."""
+    """True if a proxy in front of the broker records all frames; ``port`` is then the proxy's."""
     queue_template: str = "/queue/{}"
-    """The destination of a queue, ``{}`` standing for its name; see ``RunningBroker.queue()``."""
+    """The destination of a queue; ``{}`` is replaced by its name; see ``RunningBroker.queue()``."""
     topic_template: str = "/topic/{}"
     """The destination of a topic, likewise."""
 
     @property
     def secrets(self) -> list[str]:
-        """What no record of frames may show."""
+        """Texts that no record of frames may show."""
         # A passcode that is the login, as RabbitMQ's guest has, is none.
         return [self.passcode] if self.passcode and self.passcode != self.login else []

@@ -1,4 +1,4 @@
-"""How tests have a say in a broker of ours: the other end of its control socket.
+"""The client of the control socket, by which tests control a stompkit broker.
 
 The protocol is described in ``stompkit/testing/server/_control.py``.
 """
@@ -19,25 +19,25 @@ from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["BrokerClock", "ControlSocket", "DestinationInfo", "SessionInfo", "server_path"]
 
-#: How many octets the address of a Unix socket may have everywhere.
+#: Maximum length in bytes of a Unix socket address that all systems support.
 _MOST_PATH_BYTES: Final = 100
-#: How long an answer may take, in seconds; moving the clock far can set off a lot.
+#: Timeout in seconds for an answer; advancing the clock far can trigger a lot of work.
 _ANSWER_S: Final = 30.0
 
 
 class ControlSocket:
-    """Asks a broker for something, and waits for its answer; connected from the first time on."""
+    """Sends requests to a broker and waits for its answers; connects on the first request."""
 
     def __init__(self, path: Path) -> None:
-        """Name the socket, which is not yet connected to."""
+        """Store the path of the socket; do not connect yet."""
         self._path = path
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
 
     def ask(self, do: str, **fields: object) -> dict[str, Any]:
-        """Have the broker do something; return the fields of its answer.
+        """Send a request to the broker; return the fields of its answer.
 
-        Raises BrokerError where it can't be asked, or can't do it.
+        Raises BrokerError if the broker cannot be reached or cannot do it.
         """
         request = json.dumps({"do": do, **fields}).encode() + b"\n"
         with self._lock:
@@ -55,14 +55,14 @@ class ControlSocket:
         return answer
 
     def close(self) -> None:
-        """Leave the broker alone; it is connected to again when it is asked again."""
+        """Close the connection; the next request opens another one."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     @staticmethod
     def _line(connection: socket.socket) -> bytes:
-        """The line that the broker answers with."""
+        """Return the broker's answer, a line."""
         line = b""
         while not line.endswith(b"\n"):
             octets = connection.recv(65_536)
@@ -73,21 +73,21 @@ class ControlSocket:
 
 
 class BrokerClock:
-    """The clock of a broker: the real time, and what tests have added to it."""
+    """The clock of a broker: the real time plus the time added by tests."""
 
     def __init__(self, ask: Callable[..., dict[str, Any]]) -> None:
-        """Ask by ``ask``, as by ``ControlSocket.ask``."""
+        """Send requests by ``ask``, which works as ``ControlSocket.ask``."""
         self._ask = ask
-        #: Whether this process has moved it since it was right.
+        #: True if this process has moved the clock since it last was the real time.
         self.is_moved = False
 
     def now(self) -> float:
-        """The broker's time, in seconds since the epoch."""
+        """Return the broker's time, in seconds since the epoch."""
         now: float = self._ask("now")["now"]
         return now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for the broker: all that happens in so many seconds happens at once.
+        """Advance the clock: everything due within *seconds* happens immediately.
 
         Raises BrokerError for a negative number of seconds.
         """
@@ -95,14 +95,14 @@ class BrokerClock:
         self.is_moved = True
 
     def reset(self) -> None:
-        """Go back to the real time; what waits does so for as long as it would have."""
+        """Return to the real time; pending timers keep their remaining time."""
         self._ask("realtime")
         self.is_moved = False
 
 
 @dataclass(frozen=True)
 class DestinationInfo:
-    """What a broker has in one destination, or durable subscription."""
+    """Contents of one destination or durable subscription of a broker."""
 
     name: str
     """The destination."""
@@ -111,37 +111,37 @@ class DestinationInfo:
     host: str
     """The virtual host."""
     ready: int
-    """Messages that wait to be delivered."""
+    """Number of messages ready for delivery."""
     in_flight: int
-    """Messages that were delivered and not acknowledged."""
+    """Number of messages that were delivered and not acknowledged."""
     delayed: int
-    """Messages that wait for their time."""
+    """Number of messages with delayed delivery."""
     consumers: int
-    """Subscriptions."""
+    """Number of subscriptions."""
 
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """One client of a broker."""
+    """A client session of a broker."""
 
     peer: str
-    """Its address, or that of the proxy in between."""
+    """The client's address, or that of the proxy in between."""
     version: str | None
     """The version of the session; ``None`` before CONNECTED."""
     user: str
-    """Who has logged in."""
+    """Name of the logged-in user."""
     host: str
     """The virtual host."""
     subscriptions: int
-    """How many it has."""
+    """Number of subscriptions."""
     in_flight: int
-    """Messages that it has got and not acknowledged."""
+    """Number of messages that were delivered to the client and not acknowledged."""
 
 
 def server_path(path: Path) -> str:
-    """What to call a socket for a broker that is run in the directory of the socket.
+    """Return the socket's address for a broker that runs in the directory of the socket.
 
-    Raises BrokerError where the path is too long for a socket and there is no shorter one.
+    Raises BrokerError if the path is too long for a socket and there is no shorter one.
     """
     if len(os.fsencode(path)) <= _MOST_PATH_BYTES:
         return str(path)
@@ -151,7 +151,7 @@ def server_path(path: Path) -> str:
 
 
 def _connected(path: Path) -> socket.socket:
-    """Connect to a socket, however long its path is."""
+    """Connect to a socket, regardless of the length of its path."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(_ANSWER_S)
@@ -166,7 +166,7 @@ def _connected(path: Path) -> socket.socket:
 
 
 def _connect_within(directory: Path, name: str, connection: socket.socket) -> None:
-    """Connect to a socket by the short name that Linux has for its directory once it is open."""
+    """Connect to a socket by the short path that Linux has for its open directory."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         connection.connect(f"/proc/self/fd/{descriptor}/{name}")

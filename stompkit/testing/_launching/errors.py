@@ -1,4 +1,4 @@
-"""What can go wrong when a test asks for a broker, in words for whoever reads the test's output."""
+"""Errors raised when a broker for tests is not available, worded for the output of the tests."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _SHOWN_LOG_LINES = 40
 
 
 class BrokerError(Exception):
-    """A broker for tests could not be had; also raised for a name that no launcher has."""
+    """A broker for tests is not available; also raised for an unknown launcher name."""
 
 
 class BrokerMissing(BrokerError):
-    """The server software is not installed here.
+    """The server software is not installed on this machine.
 
-    ``name`` is the broker's name; ``reason`` says what was looked for and how to get it.
+    ``name`` is the broker's name; ``reason`` says which files were missing and how to install them.
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        """Keep both for a summary at the end of the tests."""
+        """Store both for a summary at the end of the tests."""
         super().__init__(f"{name} is not installed: {reason}")
         self.name = name
         self.reason = reason
@@ -32,29 +32,29 @@ class BrokerMissing(BrokerError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is known of a start that failed."""
+    """Details of a failed start."""
 
     name: str
     """The broker's name."""
     problem: str
-    """What went wrong, as the end of a sentence that starts with the broker's name."""
+    """The error, as the end of a sentence that starts with the broker's name."""
     command: Sequence[str] = ()
     """The command that was run; empty when nothing was run."""
     log_path: Path | None = None
-    """The file with everything that the process wrote."""
+    """The file with the output of the process."""
     log: str = ""
-    """What that file holds."""
+    """Contents of that file."""
     is_log_kept: bool = False
-    """Whether that file stays when this process ends."""
+    """True if the file remains when this process ends."""
     remedies: Sequence[str] = ()
-    """What can be done about it, one sentence each."""
+    """Possible remedies, one sentence each."""
 
 
 class BrokerStartError(BrokerError):
-    """The broker was run and did not come to answer CONNECT.
+    """The broker was started but did not answer CONNECT.
 
-    The message shows the command, how long was waited, the exit status if the process ended, the
-    last lines of its log, and what to try.  ``attempt`` has the same in parts.
+    The message shows the command, the waiting time, the exit status if the process ended, the last
+    lines of its log, and the remedies.  ``attempt`` has the same details as fields.
     """
 
     def __init__(self, attempt: Attempt) -> None:
@@ -64,7 +64,7 @@ class BrokerStartError(BrokerError):
 
 
 def _describe(attempt: Attempt) -> str:
-    """Write the message, leaving out the parts about which nothing is known."""
+    """Return the message, without the parts that are unknown."""
     lines = [f"{attempt.name} did not start: it {attempt.problem}."]
     if attempt.command:
         lines.append(f"  command: {shlex.join(attempt.command)}")
@@ -91,7 +91,7 @@ def _last_lines(log: str) -> list[str]:
 
 
 def describe_exit(status: int) -> str:
-    """Say in words how a process ended; a negative ``status`` is the number of a signal."""
+    """Describe in words how a process ended; a negative ``status`` is the number of a signal."""
     if status >= 0:
         return f"exit status {status}"
     try:

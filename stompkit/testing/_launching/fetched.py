@@ -28,12 +28,12 @@ __all__ = [
     "version_key",
 ]
 
-#: Names the cache folder.
+#: Environment variable with the path of the cache folder.
 CACHE_VARIABLE: Final = "STOMPKIT_SERVERS"
 
 # The namespace ends with its last process, and this mount with it: nothing is left to unmount.
 _WITHIN: Final = 'mount --bind "$0/usr" /usr && exec "$@"'
-#: On a system that keeps these apart from /usr, programs would get the wrong libraries.
+#: On a system where these are separate from /usr, programs would load the wrong libraries.
 _MERGED: Final = (Path("/bin"), Path("/lib"))
 
 
@@ -42,16 +42,16 @@ class Fetched:
     """A server in the cache folder."""
 
     name: str
-    """What ``make servers`` calls it, as in ``rabbitmq-4``."""
+    """The server's name in ``make servers``, as in ``rabbitmq-4``."""
     server: str
     """The kind of server, as in ``rabbitmq``."""
     version: str
-    """The version that was really fetched, as in ``4.3.6``."""
+    """The exact version that was fetched, as in ``4.3.6``."""
     folder: Path
     """The folder with its files, or with the system that it is installed in."""
 
     def save(self) -> None:
-        """Write the record, which says that the server is complete."""
+        """Write the record, which marks the server as complete."""
         cache = self.folder.parent
         record = {"server": self.server, "version": self.version, "folder": self.folder.name}
         unfinished = cache / f"{self.name}.json.part"
@@ -59,13 +59,13 @@ class Fetched:
         unfinished.replace(_record(cache, self.name))
 
     def within(self, command: Sequence[str]) -> list[str]:
-        """The command that runs a program of the system in the folder."""
+        """Return the command that runs a program of the system in the folder."""
         unshare = shutil.which("unshare") or "unshare"
         return [unshare, "--mount", "sh", "-c", _WITHIN, str(self.folder), *command]
 
     @staticmethod
     def obstacle() -> str | None:
-        """Why no program of a system in a folder can be run here; ``None`` where one can."""
+        """Return why programs of a system in a folder cannot run here; ``None`` if they can."""
         if shutil.which("unshare") is None:
             return "the program 'unshare' is not on PATH (apt-get install util-linux)"
         if os.geteuid() != 0:
@@ -76,7 +76,7 @@ class Fetched:
 
 
 def cache_folder() -> Path:
-    """Where fetched servers are: ``STOMPKIT_SERVERS``, else in the user's cache."""
+    """Return the folder of fetched servers: ``STOMPKIT_SERVERS``, else in the user's cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).expanduser().absolute()
@@ -88,7 +88,7 @@ def cache_folder() -> Path:
 
 
 def fetched(server: str | None = None, cache: Path | None = None) -> list[Fetched]:
-    """The servers in the cache folder, or those of one kind; the newest first."""
+    """Return the servers in the cache folder, or those of one kind; the newest first."""
     cache = cache_folder() if cache is None else cache
     found = [_read(path) for path in sorted(cache.glob("*.json"))]
     complete = [each for each in found if each is not None and server in (None, each.server)]
@@ -96,7 +96,7 @@ def fetched(server: str | None = None, cache: Path | None = None) -> list[Fetche
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """The numbers of a version, to compare it with others."""
+    """Return the numbers of a version, for comparison."""
     numbers = []
     for part in version.split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
@@ -107,12 +107,12 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def is_of_version(version: str, wanted: str) -> bool:
-    """Whether a version is the wanted one, or one of its releases: 4.3.6 is a 4 and a 4.3."""
+    """Return True if *version* is *wanted* or one of its releases: 4.3.6 is a 4 and a 4.3."""
     return f"{version}.".startswith(f"{wanted}.") if wanted else True
 
 
 def how_to_fetch(name: str) -> str:
-    """What to do where a server is not in the cache folder."""
+    """Return the instruction for fetching a server that is not in the cache folder."""
     return f"in a checkout of stompkit, run: make servers SERVERS={name}"
 
 
@@ -121,7 +121,7 @@ def _record(cache: Path, name: str) -> Path:
 
 
 def _read(path: Path) -> Fetched | None:
-    """The server of a record; ``None`` where the record or the server is not whole."""
+    """Return the server of a record; ``None`` if the record or the server is incomplete."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         found = Fetched(

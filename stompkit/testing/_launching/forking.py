@@ -1,4 +1,4 @@
-"""Brokers of Twisted from a process that has imported it already; see ``forkserver.py``."""
+"""Twisted brokers, forked from a process that has imported Twisted; see ``forkserver.py``."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ from typing import Final, NamedTuple, TypedDict
 
 __all__ = ["DIRECTORY", "ROOM", "ForkedGuard", "Request", "can_fork", "fork"]
 
-#: The variable of every process of a broker, so that whoever finds one knows where it belongs. A
-#: forked process has room for *ROOM* octets of it.
+#: Environment variable of every process of a broker that holds the broker's directory. A forked
+#: process reserves *ROOM* bytes for it.
 DIRECTORY: Final = "STOMPKIT_BROKER_DIRECTORY"
 ROOM: Final = 4_096
-#: Variables with which a process has to be started: coverage begins then, or somebody wants it.
+#: Variables that disable forking: they take effect only when a process starts, or request it.
 _STARTERS: Final = ("COV_CORE_", "COVERAGE_PROCESS_START", "STOMPKIT_NO_FORK")
-#: Changes from test to test, and is told anew each time.
+#: Changes from test to test, and is therefore sent with each request.
 _TEST: Final = "PYTEST_CURRENT_TEST"
 _SERVER: Final = "stompkit.testing._launching.forkserver"
-#: All that brokers need; it is on Twisted, and this module is not.
+#: Imports all that brokers need, including Twisted; the current module does not.
 _IMPORTED: Final = "stompkit.testing.server.forkable"
 _PREFIX: Final = [sys.executable, "-m", "twisted"]
 _LIMITS: Final = sorted(
     {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
 )
-#: How long a guard may take to be there, imports of the server included, in seconds.
+#: Timeout in seconds for the start of a guard, including imports of the server.
 _START_S: Final = 60.0
-#: How long to wait at a time, in seconds: another thread may see the end.
+#: Interval in seconds between two checks: another thread may see the end.
 _WAIT_S: Final = 0.05
-#: How long to wait for the end of a server that has no brokers left, in seconds.
+#: Timeout in seconds for the end of a fork server that has no brokers left.
 _END_S: Final = 5.0
 
 
 class Request(TypedDict):
-    """What is run, and how."""
+    """Parameters of a broker process."""
 
     arguments: list[str]
     """Arguments of ``python -m twisted``."""
     directory: str
-    """Where the broker's files are."""
+    """The directory with the broker's files."""
     working_directory: str
     grace_s: float
     remove: str
-    """The directory that the guard removes if nobody is left to want it, or an empty string."""
+    """The directory that the guard removes if its owner has gone, or an empty string."""
     test: str | None
     """The variable PYTEST_CURRENT_TEST."""
 
 
 class ForkedGuard:
-    """A guard that was forked; it has those methods of ``subprocess.Popen`` that are needed."""
+    """A forked guard with the methods of ``subprocess.Popen`` that are needed."""
 
     def __init__(self, orders: int, status: int) -> None:
-        """Take the end that it reads orders from, and the one that it writes its status to.
+        """Store the ends of the pipes: for orders to the guard, and for its status.
 
-        Raises OSError where it was not forked.
+        Raises OSError if it was not forked.
         """
         self.stdin = open(orders, "wb", buffering=0)
         self._status = open(status, "rb", buffering=0)
@@ -81,7 +81,7 @@ class ForkedGuard:
             raise OSError("the process that forks brokers has ended, or does nothing")
 
     def poll(self) -> int | None:
-        """Return how the command ended, None if it has not."""
+        """Return the exit status of the command, or None if it has not ended."""
         self._read(0.0)
         if not self._has_ended:
             return None
@@ -104,7 +104,7 @@ class ForkedGuard:
                 os.kill(int(self._lines[0]), signal.SIGKILL)
 
     def _read(self, timeout_s: float) -> None:
-        """Read what it says, if something comes in time; several threads may do so."""
+        """Read the guard's output if some comes in time; several threads may do so."""
         if timeout_s and not self._has_ended:
             # Not select(), which takes no descriptor above 1,023: tests can have many open.
             readable = select.poll()
@@ -123,7 +123,7 @@ class ForkedGuard:
 
 
 class _Key(NamedTuple):
-    """What a process has from its parent, and can't be changed by others later."""
+    """Properties that a process inherits from its parent, and that cannot be changed later."""
 
     owner: int
     identity: tuple[int, ...]
@@ -138,7 +138,7 @@ class _Server:
     """A process that forks brokers."""
 
     def __init__(self, key: _Key) -> None:
-        """Start it; raises OSError where that is not possible."""
+        """Start the process; raises OSError on failure."""
         self.key = key
         self._guards: list[ForkedGuard] = []
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -156,7 +156,7 @@ class _Server:
             )
 
     def fork(self, request: Request, log: int, answers: int) -> ForkedGuard:
-        """Fork a guard; raises OSError where that is not possible."""
+        """Fork a guard; raises OSError on failure."""
         with ExitStack() as theirs, ExitStack() as ours:
             their_orders, orders = os.pipe()
             theirs.callback(os.close, their_orders)
@@ -173,7 +173,7 @@ class _Server:
         return guard
 
     def close(self) -> None:
-        """Let it end as soon as its brokers have."""
+        """Make it end as soon as its brokers have ended."""
         self._channel.close()
 
     def wait(self) -> None:
@@ -184,17 +184,17 @@ class _Server:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is there no more."""
+        """True if the process has ended."""
         return self._process.poll() is not None
 
 
-#: The last one forks; the others go when their brokers have ended.
+#: The last one forks; the others end when their brokers have ended.
 _SERVERS: Final[list[_Server]] = []
 _LOCK: Final = threading.Lock()
 
 
 def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Return whether a command is one of Twisted, and nothing has to be done at its start."""
+    """Return True if a command runs Twisted and needs no setup at interpreter start."""
     return (
         sys.platform == "linux"
         and list(command[: len(_PREFIX)]) == _PREFIX
@@ -213,7 +213,7 @@ def fork(
     log: int,
     answers: int,
 ) -> ForkedGuard:
-    """Run a command of Twisted under a guard; raises OSError where it can't be forked."""
+    """Run a command of Twisted under a guard; raises OSError if it cannot be forked."""
     request = Request(
         arguments=list(command[len(_PREFIX) :]),
         directory=str(directory),
@@ -227,7 +227,7 @@ def fork(
 
 
 def _server(environment: Mapping[str, str]) -> _Server:
-    """Return the server that has what this process would give to a new one."""
+    """Return the fork server whose environment matches that of this process."""
     key = _Key(
         os.getpid(),
         (os.geteuid(), os.getegid(), *os.getgroups()),
@@ -254,7 +254,7 @@ def _server(environment: Mapping[str, str]) -> _Server:
 
 
 def _umask() -> str:
-    """Return what Linux says of it: to ask in the usual way is to change it for other threads."""
+    """Return the umask as Linux reports it: the usual call would change it for other threads."""
     lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     return next((line for line in lines if line.startswith("Umask:")), "")
 

@@ -1,15 +1,16 @@
-"""Fork brokers from a process that has imported what they need: that takes most of their start.
+"""Fork brokers from a process that has imported their modules: imports take most of their start.
 
-    python -m stompkit.testing._launching.forkserver DESCRIPTOR MODULE
+python -m stompkit.testing._launching.forkserver DESCRIPTOR MODULE
 
-The module is imported first, and what brokers need with it. The descriptor is a socket of type
-SOCK_SEQPACKET, whose other end has the parent of this program. Each packet is a Request in JSON,
-with four descriptors: what the guard reads (see ``guard.py``), where the broker writes, where the
-guard answers, and where its process id and then its exit status (or minus the number of a signal)
-are written, a line each.
+The program first imports the module, and with it all that brokers need. The descriptor is a socket
+of type SOCK_SEQPACKET, whose other end belongs to the parent of this program. Each packet is a
+Request in JSON, with four descriptors. The guard reads its orders from the first (see
+``guard.py``), the broker writes its output to the second, and the guard writes its answers to the
+third. The process id, and later the exit status (or minus the number of a signal), are written to
+the fourth, one line each.
 
-When the socket is closed this program ends as soon as all guards have; when its parent is another,
-at once, and the guards end with it. Linux only.
+When the socket is closed, this program ends as soon as all guards have ended. When its parent
+changes, it ends immediately, and the guards end with it. Linux only.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from stompkit.testing._launching.guard import Guard, depend_on_guard, watch
 
 __all__ = ["main"]
 
-#: How often to look whether the parent has changed: a process that the parent forked may have kept
-#: the socket open.
+#: Interval in seconds between two checks of the parent process: a process that the parent forked
+#: may keep the socket open.
 _PARENT_CHECK_S: Final = 0.5
 _REQUEST_BYTES: Final = 1 << 18
 _DESCRIPTORS: Final = 4
 
 
 def _serve(channel: socket.socket, parent: int) -> Request | None:
-    """Fork guards; return in a broker's process, and with None at the end."""
+    """Fork guards; return the request in a broker's process, and None at the end."""
     while os.getppid() == parent:
         _reap(os.WNOHANG)
         if not select.select([channel], [], [], _PARENT_CHECK_S)[0]:
@@ -60,18 +61,18 @@ def _serve(channel: socket.socket, parent: int) -> Request | None:
 
 
 def _reap(options: int) -> None:
-    """Collect guards that have ended, or with no option wait for all of them."""
+    """Collect guards that have ended; without options, wait for all of them."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, options)[0]:
             pass
 
 
 class _IsBroker(BaseException):
-    """Leads a broker's process out of what its guard does."""
+    """Unwinds the stack of the guard in the broker's forked process."""
 
 
 def _guard(request: Request, orders: int, log: int, answers: int, status: int) -> Request:
-    """Be the guard of a broker; return in the broker's own process."""
+    """Run as the guard of a broker; return in the broker's own process."""
     os.write(status, b"%d\n" % os.getpid())
     os.setsid()
     for ours, standard in ((orders, 0), (log, 1), (log, 2)):
@@ -92,7 +93,7 @@ def _guard(request: Request, orders: int, log: int, answers: int, status: int) -
 
 
 def _fork_broker() -> int:
-    """Return the process id of what is to be the broker; raise _IsBroker in there."""
+    """Return the process id of the broker; raise _IsBroker in the child."""
     if pid := os.fork():
         return pid
     depend_on_guard()
@@ -112,7 +113,7 @@ def _fork_broker() -> int:
 
 
 def _show(directory: str, name: str) -> None:
-    """Let others see what this process is: its name, and the variable of its first environment."""
+    """Set the name of this process, and the directory variable in its initial environment."""
     with suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write(name)
     libc = ctypes.CDLL(None)
@@ -125,7 +126,7 @@ def _show(directory: str, name: str) -> None:
 
 
 def _run(request: Request) -> None:
-    """Do what ``python -m twisted`` does."""
+    """Run ``twist`` as ``python -m twisted`` does."""
     _show(request["directory"], "twist")
     os.environ[DIRECTORY] = request["directory"]
     if request["test"] is not None:

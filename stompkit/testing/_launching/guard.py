@@ -50,23 +50,23 @@ _USAGE = (
 )
 _GRACE_S = 10.0
 _STDIN = 0
-#: How often to look whether the parent has changed: a process that the parent forked may have
-#: kept the pipe open.
+#: Interval in seconds between two checks of the parent process: a process that the parent forked
+#: may keep the pipe open.
 _PARENT_CHECK_S = 0.5
-#: How often to look at a group whose members may be nobody's children here.
+#: Interval in seconds between two checks of a process group with members that are no children.
 _GROUP_CHECK_S = 0.05
-#: How long to try to kill: a process in an uninterruptible wait may not die at all.
+#: Timeout in seconds for killing: a process in an uninterruptible wait may not end at all.
 _KILL_S = 10.0
-#: How long to wait until all processes have stopped, for the same reason.
+#: Timeout in seconds for stopping all processes, for the same reason.
 _PAUSE_S = 5.0
-#: How often to look whether they have.
+#: Interval in seconds between two checks for that.
 _PAUSE_CHECK_S = 0.002
-#: How /proc calls the states of a thread that is stopped, traced, or at its end.
+#: States in /proc of a thread that is stopped, traced, or ending.
 _STANDING = (b"T", b"t", b"Z", b"X", b"x")
 
 
 class Why(Enum):
-    """What made the guard stop watching."""
+    """Reason why the guard stopped watching."""
 
     ENDED = "the command ended"
     STOP = "the guard was told to stop it"
@@ -81,7 +81,7 @@ class Guard:
     ) -> None:
         """Start a command by calling ``start``, which returns its process id.
 
-        An OSError of it is raised.
+        An OSError that it raises is propagated.
         """
         self._grace_s = grace_s
         self._answers = answers
@@ -107,7 +107,7 @@ class Guard:
         self._pid = start()
 
     def run(self) -> int | None:
-        """Watch the command to its end; return its wait status, ``None`` if it can't be had."""
+        """Watch the command until it ends; return its wait status, ``None`` if unavailable."""
         why = self._watch()
         if why is Why.STOP:
             self._terminate()
@@ -115,22 +115,22 @@ class Guard:
         return self._status
 
     def alone(self) -> bool:
-        """Whether whoever asked for the command is gone, once it has ended."""
+        """Return True if the requesting process has gone, after the command has ended."""
         # The pipe of a process that dies is closed first; its children change hands later.
         if not self._input_ended and select.select([_STDIN], [], [], 0)[0]:
             self._input_ended = not os.read(_STDIN, 1)
         return self._input_ended or self._has_other_parent()
 
     def _has_other_parent(self) -> bool:
-        """Whether the process that started this one is gone."""
+        """Return True if the process that started this one has gone."""
         return os.getppid() != self._parent
 
     def _on_stop(self, *_: object) -> None:
-        """Take a signal that asks for the end."""
+        """Handle a signal that requests the end."""
         self._stop = True
 
     def _watch(self) -> Why:
-        """Wait for the first reason to stop."""
+        """Wait for the first reason to stop watching."""
         while True:
             readable = self._wait(_PARENT_CHECK_S, _STDIN)
             self._reap()
@@ -147,7 +147,7 @@ class Guard:
                 self._do(act)
 
     def _do(self, act: Callable[[], None]) -> None:
-        """Do what a letter means, and tell how it went."""
+        """Perform the action of a letter and report the result."""
         answer = ""
         try:
             act()
@@ -172,19 +172,19 @@ class Guard:
             time.sleep(_PAUSE_CHECK_S)
 
     def _resume(self) -> None:
-        """Let all processes run again."""
+        """Resume all processes."""
         self._signal_all(signal.SIGCONT)
 
     def _fill(self) -> None:
-        """Let no process write to a file."""
+        """Make all writes to files fail."""
         self._limit_files(0)
 
     def _empty(self) -> None:
-        """Let all processes write to files as far as their hard limits go."""
+        """Allow writes to files up to the hard limits."""
         self._limit_files(None)
 
     def _limit_files(self, limit_bytes: int | None) -> None:
-        """Bound the size of the files that all processes write, below their hard limits."""
+        """Limit the size of the files that all processes write, below their hard limits."""
         if sys.platform != "linux":
             raise OSError("only Linux can bound the files of a process that runs")
         done: set[int] = set()
@@ -198,14 +198,14 @@ class Guard:
             done |= pids
 
     def _signal_all(self, number: int) -> None:
-        """Send a signal to the process group and to what has left it."""
+        """Send a signal to the process group and to the processes that have left it."""
         self._signal_group(number)
         for pid in self._family():
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 
     def _family(self) -> list[int]:
-        """The command and all that it started, as far as /proc tells."""
+        """Return the command and all its descendants, as far as /proc shows them."""
         children: dict[int, list[int]] = {}
         for pid, parent in _processes():
             children.setdefault(parent, []).append(pid)
@@ -216,7 +216,7 @@ class Guard:
         return found
 
     def _terminate(self) -> None:
-        """Ask the process group to end, and give it time to."""
+        """Terminate the process group and wait for the grace period."""
         self._signal_group(signal.SIGTERM)
         # One that is paused would not notice.
         self._resume()
@@ -228,7 +228,7 @@ class Guard:
             self._wait(_GROUP_CHECK_S)
 
     def _kill(self) -> None:
-        """Kill the group, and whatever left it, generation by generation."""
+        """Kill the group and the processes that left it, generation by generation."""
         deadline = time.monotonic() + _KILL_S
         while time.monotonic() < deadline:
             alive = self._signal_group(signal.SIGKILL)
@@ -241,7 +241,7 @@ class Guard:
             self._wait(_GROUP_CHECK_S)
 
     def _wait(self, timeout_s: float, *descriptors: int) -> list[int]:
-        """Wait for a signal or for input; return the descriptors that have some."""
+        """Wait for a signal or for input; return the readable descriptors."""
         readable, _, _ = select.select([self._wake, *descriptors], [], [], timeout_s)
         if self._wake in readable:
             with contextlib.suppress(BlockingIOError):
@@ -249,7 +249,7 @@ class Guard:
         return readable
 
     def _reap(self) -> bool:
-        """Collect what has ended; say whether no child is left."""
+        """Collect children that have ended; return True if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -261,7 +261,7 @@ class Guard:
                 self._status = status
 
     def _signal_group(self, number: int) -> bool:
-        """Send a signal to the process group; say whether it has members."""
+        """Send a signal to the process group; return True if it has members."""
         try:
             # The group's number is the command's, and not free for others while it has members.
             os.killpg(self._pid, number)
@@ -271,15 +271,15 @@ class Guard:
 
 
 def adopt_orphans() -> None:
-    """On Linux become the parent of orphans among the descendants."""
+    """On Linux, become the parent of orphaned descendants."""
     if sys.platform == "linux":
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def depend_on_guard() -> None:
-    """On Linux have this process killed when the guard itself is, and not by a disk that is full.
+    """On Linux, make the kernel kill this process with the guard, and ignore a full disk.
 
-    The process has to be a child of the guard.
+    The process must be a child of the guard.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -292,7 +292,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _starting(command: list[str]) -> Callable[[], int]:
-    """Return what starts a command in a session of its own."""
+    """Return a function that starts a command in its own session."""
 
     def start() -> int:
         process = subprocess.Popen(
@@ -309,7 +309,7 @@ def _starting(command: list[str]) -> Callable[[], int]:
 
 
 def _processes() -> list[tuple[int, int]]:
-    """All processes, each with its parent, as far as /proc tells."""
+    """Return all processes, each with its parent, as far as /proc shows them."""
     found = []
     try:
         numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
@@ -323,12 +323,12 @@ def _processes() -> list[tuple[int, int]]:
 
 
 def _children() -> list[int]:
-    """The direct children of this process."""
+    """Return the direct children of this process."""
     return [pid for pid, parent in _processes() if parent == os.getpid()]
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a thread of a process is neither stopped nor at its end."""
+    """Return True if a thread of a process is neither stopped nor ending."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -338,7 +338,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _stat(path: str) -> list[bytes] | None:
-    """State, parent and more of a process or a thread; ``None`` when it is gone."""
+    """Return state, parent and more of a process or a thread; ``None`` if it has ended."""
     try:
         with open(path, "rb") as file:
             # The name, in parentheses, can hold anything.
@@ -348,7 +348,7 @@ def _stat(path: str) -> list[bytes] | None:
 
 
 def _end_like(code: int) -> int:
-    """Return the exit status of the command, or die of the signal that it died of."""
+    """Return the exit status of the command, or end by the same signal as the command."""
     if code >= 0:
         return code
     # The command has left a core file, if any is wanted.
@@ -360,9 +360,9 @@ def _end_like(code: int) -> int:
 
 
 def watch(guard: Guard, remove: str) -> int:
-    """Run a guard, and remove a directory if nobody is left to want it.
+    """Run a guard, and remove a directory if its owner has gone.
 
-    Returns how the command ended: its exit status, or minus the number of a signal.
+    Returns the exit status of the command, or minus the number of a signal.
     """
     status = guard.run()
     if remove and guard.alone():
@@ -371,7 +371,7 @@ def watch(guard: Guard, remove: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program; return its exit status, 2 for wrong usage, 127 for no such command."""
+    """Run the program; return its exit status: 2 for wrong usage, 127 for an unknown command."""
     options = {"--grace": str(_GRACE_S), "--remove": "", "--answers": ""}
     try:
         while arguments[0] != "--":

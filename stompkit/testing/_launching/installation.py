@@ -1,4 +1,4 @@
-"""A broker that is launched: its files, its ports, its process, and how it is started again."""
+"""A launched broker: its files, ports and process, and its restart."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from stompkit.testing._launching.process import GuardedProcess, ProcessLog
 
 __all__ = ["Installation", "check_port", "port_was_taken"]
 
-#: How long one CONNECT may go unanswered before another is tried, in seconds.
+#: Timeout in seconds of one CONNECT; then another one is tried.
 _PROBE_S: Final = 5.0
-#: How long the last CONNECT may take, in seconds, when the time is nearly over.
+#: Minimum timeout in seconds of the last CONNECT before the deadline.
 _LEAST_PROBE_S: Final = 0.1
-#: How long to believe that a broker that refuses CONNECT is still starting, in seconds.
+#: Time in seconds for which a broker that refuses CONNECT counts as still starting.
 _REFUSED_S: Final = 3.0
-#: What to do where the system does not let a broker be run.
+#: Remedies for errors of the system that prevent a broker from running.
 _REMEDIES: Final = {
     errno.EMFILE: "raise the limit of open files (ulimit -n), or close what tests have left open",
     errno.ENFILE: "close files: all processes of this machine together have too many open",
@@ -56,20 +56,20 @@ _ANY_PORT: Final = "leave the port out (or make it 0) to have a free one chosen"
 
 
 class Installation:
-    """One broker on this machine; started, ended, and started again where it was."""
+    """One broker on this machine, which can be started, ended and restarted."""
 
     def __init__(self, launcher: Launcher, config: LaunchConfig) -> None:
-        """Take a complete configuration and make the directory; nothing runs yet."""
+        """Take a complete configuration and create the directory; nothing runs yet."""
         self.port = config.port
         """The TCP port that the broker listens on; 0 until it is known."""
         self.websocket_port = config.websocket_port
-        """The TCP port for WebSockets; 0 until it is known, or where there is none."""
+        """The TCP port for WebSockets; 0 until it is known, or if there is none."""
         self.is_emulated = False
-        """Whether another broker plays the one that was asked for."""
+        """True if another broker emulates the requested one."""
         self.version = ""
-        """The version of the server; empty where it is not known."""
+        """The version of the server; empty if unknown."""
         self.control: ControlSocket | None = None
-        """Where tests have a say in the broker."""
+        """The control socket, by which tests control the broker."""
         self._launcher = launcher
         self._config = config
         self._process: GuardedProcess | None = None
@@ -77,9 +77,9 @@ class Installation:
         self._kept: list[socket.socket] = []
         self._final_log: str | None = None
         self._temporary = config.directory is None
-        #: Whether somebody may want to see what is in the directory.
+        #: True if the directory may still be needed after the broker has ended.
         self._is_wanted = False
-        #: What the broker has said of itself when it was ready, where it does that.
+        #: The announcement that the broker wrote when it was ready, if it supports that.
         self.announcement: dict[str, Any] = {}
         with _explained(config):
             if config.directory is None:
@@ -95,35 +95,35 @@ class Installation:
 
     @property
     def process(self) -> GuardedProcess:
-        """The broker's process; raises BrokerError when there is none."""
+        """The broker's process; raises BrokerError if there is none."""
         if self._process is None or self._process.status() is not None:
             raise BrokerError(f"{self._config.name} does not run: it has ended, or was ended")
         return self._process
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker's process runs."""
+        """True if the broker's process runs."""
         return self._process is not None and self._process.status() is None
 
     @property
     def is_paused(self) -> bool:
-        """Whether the broker's process was paused, and not resumed since."""
+        """True if the broker's process was paused, and not resumed since."""
         return self._process is not None and self._process.is_paused
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether the broker's process can't write to files, because somebody wanted that."""
+        """True if writes of the broker's process to files were made to fail."""
         return self._process is not None and self._process.is_disk_full
 
     @property
     def log(self) -> str:
-        """All that the broker has written since it was launched."""
+        """Output of the broker since it was launched."""
         return self._log.text() if self._final_log is None else self._final_log
 
     def start(self) -> None:
-        """Start the broker, at the same port if it is started again, and wait until it is ready.
+        """Start the broker, on the same port after a restart, and wait until it is ready.
 
-        Raises BrokerStartError where it does not start.
+        Raises BrokerStartError if it does not start.
         """
         with _explained(self._config):
             self._start()
@@ -158,7 +158,7 @@ class Installation:
         self.control = None if prepared.control is None else ControlSocket(prepared.control)
 
     def end(self, *, kill: bool) -> None:
-        """End the broker, which can be started again; harmless when it has ended."""
+        """End the broker, which can be started again; harmless if it has ended."""
         if self._temporary or is_shared(self.directory):
             # Its guard ends with it.
             remove_when_killed(self.directory)
@@ -175,7 +175,7 @@ class Installation:
             self.control.close()
 
     def close(self, *, kill: bool = False) -> None:
-        """End the broker for good, and give back the ports that are not in use."""
+        """End the broker for good, and release the ports that are not in use."""
         self._end(kill=kill)
         self._ports.close()
         for kept in self._kept:
@@ -183,13 +183,13 @@ class Installation:
         self._kept.clear()
 
     def keep_directory(self) -> None:
-        """Leave the broker's files until this process ends: somebody wants to see them."""
+        """Keep the broker's files until this process ends: they may be inspected."""
         if self._temporary:
             remove_at_exit(self.directory)
         self._is_wanted = True
 
     def remove_directory(self) -> None:
-        """Remove the broker's files, if nobody else wants them."""
+        """Remove the broker's files, unless they are needed elsewhere."""
         self._final_log = self.log
         if not self._is_wanted:
             self._discard_directory()
@@ -202,7 +202,7 @@ class Installation:
                 remove_at_exit(self.directory)
 
     def _choose_port(self) -> int:
-        """The port that the broker shall be told."""
+        """Return the port to pass to the broker."""
         if self.port or self._launcher.chooses_port:
             check_port(replace(self._config, port=self.port))
             return self.port
@@ -212,10 +212,10 @@ class Installation:
             raise _unlistenable(self._config, error) from error
 
     def _keep_ports(self) -> None:
-        """See that nobody else gets the ports while the broker does not run.
+        """Reserve the ports while the broker does not run.
 
-        Not even a client that tries to connect to one: the system may give it this very port to
-        connect from, and it would be connected with itself.
+        Even a client that connects to such a port could take it: the system may assign this very
+        port as the client's local port, and the client would be connected to itself.
         """
         if sys.platform != "linux" or self._kept:
             return
@@ -234,7 +234,7 @@ class Installation:
     def _failed(
         self, process: GuardedProcess, waited_s: float, last: str, *, is_refused: bool
     ) -> BrokerStartError:
-        """Say why the broker is not ready, once it has been stopped and its log is complete."""
+        """Return the error that explains why the broker is not ready, after it has stopped."""
         status = process.status()
         process.kill()
         log = process.log()
@@ -278,12 +278,12 @@ class Installation:
 
 
 def _directory_prefix(name: str) -> str:
-    """How a broker's temporary directory begins; colons separate paths in lists of them."""
+    """Return the prefix of a broker's temporary directory, without colons: they separate paths."""
     return f"stompkit-{name.replace(':', '-')}-"
 
 
 def check_port(config: LaunchConfig) -> None:
-    """Raise BrokerStartError if the port of the configuration, or any, can't be listened on."""
+    """Raise BrokerStartError if the configured port, or any port, is unavailable."""
     try:
         is_in_use = is_taken(config.host, config.port)
     except OSError as error:
@@ -309,7 +309,7 @@ def _not_run(config: LaunchConfig, problem: str, remedy: str) -> BrokerStartErro
 
 @contextmanager
 def _explained(config: LaunchConfig) -> Iterator[None]:
-    """Say what to do where the system does not let a broker be run."""
+    """Add the remedy to an error of the system that prevents a broker from running."""
     try:
         yield
     except OSError as said:
@@ -319,7 +319,7 @@ def _explained(config: LaunchConfig) -> Iterator[None]:
 
 
 def _lack_of_descriptors() -> OSError | None:
-    """Why no file can be opened; ``None`` where one can. The library may hide that."""
+    """Return why no file can be opened; ``None`` if one can. The library may hide the reason."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
@@ -328,16 +328,16 @@ def _lack_of_descriptors() -> OSError | None:
 
 
 def port_was_taken(error: BrokerStartError) -> bool:
-    """Whether the broker did not start because somebody else listened on its port."""
+    """Return True if the broker did not start because its port was in use."""
     return _PORT_TAKEN.search(error.attempt.log) is not None
 
 
 class _GivenUpError(Exception):
-    """The broker won't become ready however long one waits."""
+    """The broker will not become ready, however long the caller waits."""
 
 
 class _Wait:
-    """Asks a broker that has just been started whether it is ready, until it is."""
+    """Polls a started broker until it is ready."""
 
     def __init__(
         self,
@@ -346,11 +346,11 @@ class _Wait:
         process: GuardedProcess,
         announce: Path | None,
     ) -> None:
-        """Ask as the configuration says, at the port that ``announce``, if any, will tell."""
+        """Poll as configured, at the port that the file ``announce``, if any, will contain."""
         self.last = "was not asked"
-        """Why it is not ready, as the end of a sentence."""
+        """The reason why it is not ready, as the end of a sentence."""
         self.websocket_port = 0
-        """The port for WebSockets that was announced, if one was."""
+        """The announced port for WebSockets, if any."""
         self._host = config.host
         self._port = config.port
         self._timeout_s = config.start_timeout_s or 0.0
@@ -360,16 +360,16 @@ class _Wait:
             launcher.versions, config.vhost or config.host, config.login, config.passcode
         )
         self._refused_since: float | None = None
-        #: What the broker has written to its file, once it has.
+        #: Contents of the broker's announcement file, once it is written.
         self.announcement: dict[str, Any] = {}
 
     @property
     def is_refused(self) -> bool:
-        """Whether it has answered CONNECT, but not by CONNECTED."""
+        """True if the broker has answered CONNECT with a frame other than CONNECTED."""
         return self._refused_since is not None
 
     def until_ready(self) -> int | None:
-        """Return the port once CONNECT is answered there, ``None`` when that is not to be."""
+        """Return the port once CONNECT is answered there, ``None`` if that will not happen."""
         deadline = time.monotonic() + self._timeout_s
         try:
             return wait_until(lambda: self._ready_port(deadline), self._timeout_s)
@@ -377,7 +377,7 @@ class _Wait:
             return None
 
     def _ready_port(self, deadline: float) -> int | None:
-        """Ask the broker once."""
+        """Try once to connect to the broker."""
         port = self._announced()
         if port is not None:
             remaining_s = max(deadline - time.monotonic(), _LEAST_PROBE_S)
@@ -392,7 +392,7 @@ class _Wait:
         return port
 
     def _note(self, reason: NotReady) -> None:
-        """Remember why the broker is not ready, and for how long it has been refusing."""
+        """Record why the broker is not ready, and since when it has been refusing."""
         self.last = str(reason)
         now = time.monotonic()
         if not reason.refused:
@@ -403,7 +403,7 @@ class _Wait:
             raise _GivenUpError
 
     def _announced(self) -> int | None:
-        """The port to ask at, if it is known yet."""
+        """Return the port to connect to, if it is known yet."""
         if self._announce is None:
             return self._port
         try:

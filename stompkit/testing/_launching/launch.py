@@ -1,4 +1,4 @@
-"""Launch a broker in a process of its own, and know when it is ready."""
+"""Launch a broker in a separate process, and wait until it is ready."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 __all__ = ["RunningBroker", "given", "launch"]
 
-#: How often to take another port when somebody else was faster.
+#: Maximum number of attempts with different ports when the port is taken meanwhile.
 _PORT_ATTEMPTS: Final = 3
 
 
 def launch(config: LaunchConfig) -> RunningBroker:
     """Start a broker and return when it answers CONNECT.
 
-    Raises BrokerMissing where the server software is not installed, BrokerStartError where it
-    does not start, and BrokerError for an unknown name or a setting that the broker lacks.
+    Raises BrokerMissing if the server software is not installed, and BrokerStartError if the broker
+    does not start. Raises BrokerError for an unknown name or a setting that the broker does not
+    support.
     """
     launcher = launcher_for(config.name)
     return launch_with(launcher, replace(config, name=short_name(config.name)))
 
 
 def launch_with(launcher: Launcher, config: LaunchConfig) -> RunningBroker:
-    """Start a broker by the given launcher, whatever the configuration's ``name``."""
+    """Start a broker by the given launcher, whatever the ``name`` of the configuration."""
     _check(launcher, config)
     missing = launcher.missing()
     if missing is not None:
@@ -78,12 +79,12 @@ def given(
     queue_template: str = LaunchConfig.queue_template,
     topic_template: str = LaunchConfig.topic_template,
 ) -> RunningBroker:
-    """Describe a broker that is already running; it is not started, asked or stopped.
+    """Describe a broker that is already running; it is not started, probed or stopped.
 
-    For the name of a known broker, its usual login, passcode and virtual host are taken where
-    none are given; an empty login stands for none.  With ``frames`` a proxy is started in front
-    of it, on a free port of 127.0.0.1 (::1 where there is no IPv4), to which ``host`` and ``port``
-    of the result lead.
+    For the name of a known broker, its default login, passcode and virtual host are used if none
+    are given; an empty login means none.  With ``frames`` a proxy is started in front of it, on a
+    free port of 127.0.0.1 (::1 if there is no IPv4). ``host`` and ``port`` of the result are then
+    those of the proxy.
     """
     config = LaunchConfig(
         name=name,
@@ -104,7 +105,7 @@ def given(
 
 
 def _check(launcher: Launcher, config: LaunchConfig) -> None:
-    """Refuse what the broker does not have."""
+    """Reject settings that the broker does not support."""
     wanted = {
         "persistent": config.persistent is True,
         "control": config.control,
@@ -122,7 +123,7 @@ def _check(launcher: Launcher, config: LaunchConfig) -> None:
 
 
 def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:
-    """Put what the broker, if it is a known one, takes by default where nothing is said."""
+    """Fill in the defaults of the broker, if it is a known one."""
     if launcher is None:
         return replace(config, login=config.login or None)
     login, passcode = config.login, config.passcode
@@ -144,7 +145,7 @@ def _complete(launcher: Launcher | None, config: LaunchConfig) -> LaunchConfig:
 
 
 def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
-    """Start a broker, at another port if somebody else was faster."""
+    """Start a broker, on another port if the first one was taken meanwhile."""
     attempts = 1 if config.port or launcher.chooses_port else _PORT_ATTEMPTS
     while True:
         attempts -= 1
@@ -168,7 +169,7 @@ def _started(launcher: Launcher, config: LaunchConfig) -> Installation:
 
 
 def _tapped(server: tuple[str, int], config: LaunchConfig) -> Proxy:
-    """Start a proxy that records frames, where the configuration says that clients connect."""
+    """Start a proxy that records frames, at the address that the configuration gives to clients."""
     from stompkit.testing._frames.log import FrameLog
     from stompkit.testing.proxy import Proxy
 

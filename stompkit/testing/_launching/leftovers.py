@@ -1,4 +1,4 @@
-"""Folders that outlive a broker: for those who read its log, or for others on the same store."""
+"""Folders that outlive a broker, to keep its log readable or its store available to others."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["is_shared", "remove_at_exit", "remove_when_killed", "shared_folder"]
 
 _SWEEPER: Final = Path(__file__).with_name("sweeper.py")
 
-#: Each folder, with the process that is to remove it.
+#: Folders and the id of the process that removes each of them.
 _OWNERS: Final[dict[Path, int]] = {}
 #: Folders that brokers of this process share.
 _SHARED: Final[set[Path]] = set()
 
 
 class _Sweeper:
-    """A process that removes folders when this one has gone, by whatever means."""
+    """A process that removes folders after this process has ended, however it ends."""
 
     def __init__(self) -> None:
-        """Start it; raises OSError where that is not possible."""
+        """Start the process; raises OSError on failure."""
         self.owner = os.getpid()
         self._folders: set[Path] = set()
         self._process = subprocess.Popen(
@@ -44,7 +44,7 @@ class _Sweeper:
         )
 
     def add(self, folder: Path) -> None:
-        """Tell it of one more folder."""
+        """Register another folder."""
         if folder in self._folders:
             return
         assert self._process.stdin is not None
@@ -53,7 +53,7 @@ class _Sweeper:
         self._folders.add(folder)
 
     def close(self) -> None:
-        """Let it remove what is left, and end; nothing happens in a forked copy of the owner."""
+        """Make the process remove the remaining folders and end; do nothing in a forked child."""
         if self.owner != os.getpid():
             return
         assert self._process.stdin is not None
@@ -77,7 +77,7 @@ def remove_at_exit(folder: Path) -> None:
 
 
 def remove_when_killed(folder: Path) -> None:
-    """See that a temporary folder goes if this process is killed while no guard looks after it."""
+    """Remove a temporary folder if this process is killed while no guard is responsible for it."""
     # Without processes or descriptors to be had, the folder stays in that case only.
     with contextlib.suppress(OSError), _LOCK:
         if not _SWEEPERS or _SWEEPERS[-1].owner != os.getpid():
@@ -88,7 +88,7 @@ def remove_when_killed(folder: Path) -> None:
 
 
 def _remove_all() -> None:
-    """Remove the folders of this process, and not those that it knows as a forked copy."""
+    """Remove the folders of this process, but not those inherited by a fork."""
     for folder, owner in _OWNERS.items():
         if owner == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)
@@ -98,7 +98,7 @@ def _remove_all() -> None:
 def shared_folder() -> Iterator[Path]:
     """Yield a folder for several brokers, which is removed at the end.
 
-    Where this process dies before, the guards of the brokers in it remove it.
+    If this process dies earlier, the guards of the brokers in it remove it.
     """
     folder = Path(tempfile.mkdtemp(prefix="stompkit-shared-"))
     _SHARED.add(folder)
@@ -110,5 +110,5 @@ def shared_folder() -> Iterator[Path]:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether brokers of this process share a folder that nobody wants after them."""
+    """Return True if brokers of this process share a folder that is removed after them."""
     return folder in _SHARED

@@ -1,4 +1,4 @@
-"""Where a broker is, and what STOMP is spoken over there, as people write it."""
+"""The address and the transport of a broker, in text form."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _FORMS: Final = "HOST:PORT, stomp://, stomps://, ws:// or wss://"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a broker is, and what STOMP is spoken over there."""
+    """The address and the transport of a broker."""
 
     host: str
     port: int
     scheme: str = "stomp"
     """``stomp``, ``stomps``, ``ws`` or ``wss``."""
     path: str = "/"
-    """Where WebSockets are."""
+    """The path of the WebSocket URL."""
     ca: str = ""
-    """A file or a directory with certificates of authorities; empty for the system's."""
+    """A file or a directory with certificates of authorities; empty for the system's default."""
 
     @classmethod
     def all_of(cls, text: str) -> tuple[Self, ...]:
-        """Read one address or several, with commas.
+        """Parse one address or several, separated by commas.
 
         Each is ``HOST:PORT``, ``stomp://HOST:PORT``, ``stomps://HOST:PORT?ca=FILE``,
         ``ws://HOST:PORT/PATH`` or ``wss://HOST:PORT/PATH?ca=FILE``; a URL may name several hosts.
-        Raises ``ValueError``, with nothing of a passcode.
+        Raises ``ValueError``, whose message contains no passcode.
         """
         return tuple(place for part in _ANOTHER_URL.split(text) for place in cls._of_part(part))
 
@@ -67,7 +67,7 @@ class Place:
         return found
 
     def __str__(self) -> str:
-        """The address as it may be written, without ``ca``."""
+        """Return the address in text form, without ``ca``."""
         where = format_address(self.host, self.port)
         if self.scheme == "stomp":
             return where
@@ -75,15 +75,15 @@ class Place:
 
     @property
     def has_tls(self) -> bool:
-        """Whether there is TLS between."""
+        """True if the connection uses TLS."""
         return self.scheme in ("stomps", "wss")
 
     @property
     def has_websockets(self) -> bool:
-        """Whether STOMP is spoken over WebSockets."""
+        """True if the transport is WebSocket."""
         return self.scheme in ("ws", "wss")
 
     @property
     def is_plain(self) -> bool:
-        """Whether STOMP is spoken over nothing but TCP."""
+        """True if the transport is plain TCP."""
         return self.scheme == "stomp"

@@ -1,4 +1,4 @@
-"""Free TCP ports for brokers that can't choose one by themselves."""
+"""Free TCP ports for brokers that cannot choose one themselves."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ __all__ = ["IPV4_LOOPBACK", "Ports", "is_listening", "is_taken", "loopback"]
 IPV4_LOOPBACK: Final = "127.0.0.1"
 _IPV6_LOOPBACK: Final = "::1"
 
-#: How long a connection may take to be made, in seconds.
+#: Timeout in seconds for opening a connection.
 _CONNECT_S = 2.0
-#: All addresses of IPv4.
+#: The wildcard address of IPv4.
 _EVERYWHERE = "0.0.0.0"
 
 
 class Ports:
-    """Takes free ports of one address, and keeps them free for a broker that is to use them.
+    """Reserves free ports of one address for a broker that will use them.
 
-    On Linux sockets stay bound to each port, without listening: nobody else gets the port, from
-    the kernel or by choosing one in the same way, but a server that sets SO_REUSEADDR, as they
-    all do, can listen on it.  That is so at all addresses of IPv4, since RabbitMQ looks whether it
-    can have a port at all of them.  Elsewhere a port is only known to have been free.
+    On Linux sockets stay bound to each port, without listening. No other process gets the port,
+    from the kernel or by the same method, but a server that sets SO_REUSEADDR, as they all do, can
+    listen on it.  The ports are reserved at all addresses of IPv4, since RabbitMQ checks a port at
+    all of them.  On other systems a port is only known to have been free.
     """
 
     def __init__(self, host: str) -> None:
-        """Take ports of the address ``host``, an IPv4 or IPv6 literal."""
+        """Reserve ports of the address ``host``, an IPv4 or IPv6 literal."""
         self._host = host
         self._held: list[socket.socket] = []
 
     def take(self) -> int:
         """Return the number of a free port.
 
-        Raises OSError where the address is not one of this machine's.
+        Raises OSError if the address does not belong to this machine.
         """
         while True:
             port = self._take_here()
@@ -59,7 +59,7 @@ class Ports:
         return port
 
     def _take_everywhere(self, port: int) -> bool:
-        """Hold a port that is held here at all other addresses; tell whether it is free there."""
+        """Reserve a port at all other addresses, too; return True if it is free there."""
         held = _socket(_EVERYWHERE)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -73,18 +73,18 @@ class Ports:
         return True
 
     def close(self) -> None:
-        """Give the ports up."""
+        """Release the ports."""
         while self._held:
             self._held.pop().close()
 
 
 def loopback() -> str:
-    """Return the address that only this machine has: 127.0.0.1, or ::1 where there is no IPv4."""
+    """Return the loopback address: 127.0.0.1, or ::1 if there is no IPv4."""
     return IPV4_LOOPBACK if _has(IPV4_LOOPBACK) or not _has(_IPV6_LOOPBACK) else _IPV6_LOOPBACK
 
 
 def _has(host: str) -> bool:
-    """Tell whether this machine has an address; also where no descriptor is left to find out."""
+    """Return True if this machine has an address; also if no descriptor is left to check."""
     try:
         is_taken(host, 0)
     except OSError as error:
@@ -93,9 +93,9 @@ def _has(host: str) -> bool:
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Tell whether somebody listens on the port, so that a broker can't.
+    """Return True if another process listens on the port, so that a broker cannot.
 
-    Raises OSError where the address is not one of this machine's.
+    Raises OSError if the address does not belong to this machine.
     """
     with _socket(host) as attempt:
         # As servers do, so that connections of a stopped broker that are still closing don't count.
@@ -110,13 +110,13 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def _socket(host: str) -> socket.socket:
-    """Make a TCP socket for the address's family."""
+    """Create a TCP socket for the address's family."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.socket(family, socket.SOCK_STREAM)
 
 
 def is_listening(host: str, port: int) -> bool:
-    """Tell whether somebody takes connections there."""
+    """Return True if connections are accepted at that address."""
     try:
         with socket.create_connection((host, port), _CONNECT_S):
             return True

@@ -1,4 +1,4 @@
-"""Ask a broker whether it is ready: one CONNECT, one answer."""
+"""Readiness check of a broker: one CONNECT, one answer."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from stompkit.frames import AFTER_LOGIN, Frame, FrameDecoder, ProtocolError, Tol
 __all__ = ["NotReady", "Probe"]
 
 _RECEIVE_BYTES = 65_536
-#: Errors of the system that say nothing of the broker.
+#: Errors of the system that say nothing about the broker.
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class NotReady(Exception):
     """The broker did not answer CONNECTED; the message is the end of a sentence.
 
-    ``refused`` says that it did answer, with something else.
+    ``refused`` is true if it answered with something else.
     """
 
     def __init__(self, reason: str, *, refused: bool = False) -> None:
-        """Keep the reason."""
+        """Store the reason."""
         super().__init__(reason)
         self.refused = refused
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What to say to a broker to learn whether it is ready."""
+    """Parameters of the CONNECT that checks if a broker is ready."""
 
     versions: str
     """The value of CONNECT's ``accept-version`` header."""
@@ -44,8 +44,8 @@ class Probe:
     def run(self, host: str, port: int, timeout_s: float) -> Frame:
         """Connect, and return the CONNECTED frame within ``timeout_s`` seconds.
 
-        Raises NotReady when there is none, LocalProtocolError when a setting can't be put into a
-        frame, and OSError when this process can't open another connection.
+        Raises NotReady if there is none, LocalProtocolError if a setting cannot be encoded in a
+        frame, and OSError if this process cannot open another connection.
         """
         connect = encode(self._connect(), None)
         deadline = time.monotonic() + timeout_s
@@ -69,7 +69,7 @@ class Probe:
         return answer
 
     def _connect(self) -> Frame:
-        """Make the CONNECT frame."""
+        """Create the CONNECT frame."""
         headers = {"accept-version": self.versions, "host": self.vhost}
         if self.login is not None:
             headers["login"] = self.login

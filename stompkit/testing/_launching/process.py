@@ -1,4 +1,4 @@
-"""A command that ends with the process that started it, and can be paused or kept from writing."""
+"""A command that ends with its parent process, and can be paused or made unable to write."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ __all__ = ["LOG_NAME", "GuardedProcess", "ProcessLog"]
 
 LOG_NAME: Final = "broker.log"
 _GUARD: Final = Path(__file__).with_name("guard.py")
-#: What the guard may take beyond the time that the command has, in seconds.
+#: Additional time in seconds that the guard may take beyond the timeout of the command.
 _GUARD_S: Final = 15.0
 
 
 class ProcessLog:
-    """The file that commands write to, one after the other, from now on."""
+    """The file to which commands write, one after the other, from now on."""
 
     def __init__(self, directory: Path) -> None:
-        """Begin at the end of what an earlier broker left in the directory."""
+        """Start at the end of the output of an earlier broker in the directory."""
         self.path = directory / LOG_NAME
         with self.path.open("ab") as file:
             self._start_bytes = file.tell()
 
     def write(self, line: str) -> None:
-        """Add a line that is not the command's own."""
+        """Add a line that the command did not write."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
 
     def text(self) -> str:
-        """What has been written so far; nothing once the file has been removed."""
+        """Return the text written so far; empty if the file has been removed."""
         try:
             written = self.path.read_bytes()[self._start_bytes :]
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class ProcessLog:
 
 @dataclass(frozen=True)
 class _Start:
-    """What a guard is started with."""
+    """Parameters for the start of a guard."""
 
     command: list[str]
     environment: Mapping[str, str]
@@ -58,7 +58,7 @@ class _Start:
     is_temporary: bool
 
     def guard(self, log: int, answers: int) -> subprocess.Popen[bytes] | ForkedGuard:
-        """Start it, in the quickest way that there is; the arguments are descriptors."""
+        """Start the guard, in the fastest available way; the arguments are descriptors."""
         if can_fork(self.command, self.environment):
             # Where that fails, what comes next shows why.
             with contextlib.suppress(OSError):
@@ -105,8 +105,8 @@ class GuardedProcess:
     ) -> None:
         """Start ``command``, whose files are in ``directory``.
 
-        The directory goes with this process if ``temporary``. The command's working directory is
-        the same unless another one is named.
+        The directory is removed with this process if ``temporary``. It is also the command's
+        working directory unless another one is given.
         """
         self.command = list(command)
         self.is_paused = self.is_disk_full = False
@@ -132,49 +132,49 @@ class GuardedProcess:
             os.close(answers)
 
     def status(self) -> int | None:
-        """How the command ended: exit status, or minus a signal's number; ``None``: it runs."""
+        """Return the exit status, or minus a signal's number; ``None`` while the command runs."""
         return self._guard.poll()
 
     def stop(self) -> None:
-        """Have the command shut down, killed if it takes too long; harmless when it has ended."""
+        """Shut the command down, or kill it after the timeout; harmless if it has ended."""
         self._finish(b"s", self._stop_timeout_s + _GUARD_S)
 
     def kill(self) -> None:
-        """Kill the command, as ``kill -9`` does; harmless when it has ended."""
+        """Kill the command, as ``kill -9`` does; harmless if it has ended."""
         self._finish(b"k", _GUARD_S)
 
     def pause(self) -> None:
-        """Return when the command and all that it started have stopped, as by SIGSTOP.
+        """Stop the command and all its descendants, as by SIGSTOP; return when they have stopped.
 
-        This and the next three methods raise BrokerError where it can't be done.
+        This and the next three methods raise BrokerError on failure.
         """
         self._ask(b"p")
         self.is_paused = True
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the command."""
         self._ask(b"c")
         self.is_paused = False
 
     def fill_disk(self) -> None:
-        """Make every attempt to write to a file fail, for the command and all that it started.
+        """Make every write to a file fail, for the command and all its descendants.
 
-        What it would add to its log in the meantime is lost.
+        Log output of this period is lost.
         """
         self._ask(b"f")
         self.is_disk_full = True
 
     def free_disk(self) -> None:
-        """Take that back."""
+        """Undo ``fill_disk``."""
         self._ask(b"e")
         self.is_disk_full = False
 
     def log(self) -> str:
-        """What the command has written so far."""
+        """Return the output of the command so far."""
         return self._log.text()
 
     def _ask(self, word: bytes) -> None:
-        """Have the guard do something, and wait until it has."""
+        """Send an order to the guard and wait for its answer."""
         answer = b""
         if self._guard.poll() is None and self._tell(word):
             # Not select(), which takes no descriptor above 1,023: tests can have many open.
@@ -191,7 +191,7 @@ class GuardedProcess:
             raise BrokerError(f"can't be done to the broker's processes: {problem}")
 
     def _tell(self, word: bytes) -> bool:
-        """Write to the guard; say whether it was there."""
+        """Write to the guard; return True if it still runs."""
         assert self._guard.stdin is not None
         try:
             self._guard.stdin.write(word)
@@ -201,7 +201,7 @@ class GuardedProcess:
         return True
 
     def _finish(self, word: bytes, timeout_s: float) -> None:
-        """Tell the guard what to do, and wait until it has."""
+        """Send the guard its last order and wait until it has ended."""
         assert self._guard.stdin is not None
         # Where that fails the guard has ended, and the command before it.
         self._tell(word)

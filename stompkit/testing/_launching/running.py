@@ -1,4 +1,4 @@
-"""A broker that runs: where it is, and what tests can do to it."""
+"""A running broker: its address, and the operations that tests can perform on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOCK_MOVED", "GuardedProcess", "RunningBroker"]
 
-#: The defect that a test does not have to undo.
+#: The defect that a test does not need to undo.
 CLOCK_MOVED: Final = "with its clock moved"
 _FRAMES_REMEDY: Final = (
     "ask for a broker with LaunchConfig(frames=True), or given(..., frames=True)"
@@ -41,11 +41,10 @@ _FRAMES_REMEDY: Final = (
 
 
 class RunningBroker:
-    """A broker to talk to: one that was launched, or one that somebody else runs.
+    """A running broker: one that was launched, or one that was given.
 
-    A context manager: leaving it stops a broker that was launched.  What tests do to a broker
-    raises BrokerError where it can't be done, which says why: of somebody else's broker only
-    ``reset`` can be asked for.
+    As a context manager, it stops a launched broker on exit.  An operation that is impossible
+    raises BrokerError with the reason. A given broker supports only ``reset``.
     """
 
     name: str
@@ -55,21 +54,21 @@ class RunningBroker:
     port: int
     """The TCP port that clients connect to."""
     server_address: tuple[str, int]
-    """Where the broker itself listens: elsewhere if its frames are recorded."""
+    """The address that the broker itself listens on: different if its frames are recorded."""
     login: str | None
     """The user to log in as; ``None``: CONNECT needs no login."""
     passcode: str | None
-    """That user's password."""
+    """The password of that user."""
     vhost: str
-    """What to put into CONNECT's ``host`` header."""
+    """The value for CONNECT's ``host`` header."""
     queue_template: str
-    """The destination of a queue, ``{}`` standing for its name."""
+    """The destination of a queue; ``{}`` is replaced by its name."""
     topic_template: str
     """The destination of a topic, likewise."""
     config: LaunchConfig | None
-    """What it was launched by; ``None`` for a broker that somebody else runs."""
+    """The configuration it was launched with; ``None`` for a given broker."""
     directory: Path | None
-    """Where its configuration, data and log are; ``None`` for a broker that somebody else runs."""
+    """The directory of its configuration, data and log; ``None`` for a given broker."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class RunningBroker:
     ) -> None:
         """Describe a broker that listens on ``port``; use ``launch`` or ``given`` to get one.
 
-        ``versions`` is what a client has to offer, as the value of ``accept-version``.
+        ``versions`` is the value of ``accept-version`` for clients.
         """
         self.name = kind_of(config.name)
         self._versions = versions
@@ -99,7 +98,7 @@ class RunningBroker:
         self._installation = installation
         self._tap = tap
         self._frames = None if tap is None else tap.frames
-        #: What to do where frames are wanted and not recorded.
+        #: The remedy in errors about frames that are not recorded.
         self.frames_remedy = _FRAMES_REMEDY
         self._refusal: Fault | None = None
         self._proxies: list[Proxy] = []
@@ -114,7 +113,7 @@ class RunningBroker:
             atexit.register(self._stop_at_exit)
 
     def __repr__(self) -> str:
-        """Name and address."""
+        """Return the name and the address."""
         return f"<RunningBroker {self.name} {self.url}>"
 
     @property
@@ -124,9 +123,9 @@ class RunningBroker:
 
     @property
     def admin_url(self) -> str:
-        """Where the admin's HTTP is, as ``http://host:port``; another one after a restart.
+        """URL of the admin HTTP, as ``http://host:port``; it changes with a restart.
 
-        stompkit's only, launched with ``LaunchConfig(admin=True)``.
+        stompkit only, launched with ``LaunchConfig(admin=True)``.
         """
         announced = {} if self._installation is None else self._installation.announcement
         if not announced.get("admin"):
@@ -139,7 +138,7 @@ class RunningBroker:
 
     @property
     def ws_url(self) -> str:
-        """Where STOMP is spoken over WebSocket: ``ws://host:port/``.
+        """URL of STOMP over WebSocket: ``ws://host:port/``.
 
         Raises BrokerError for a broker that was not launched with ``websocket=True``.
         """
@@ -153,80 +152,80 @@ class RunningBroker:
 
     @property
     def log(self) -> str:
-        """All that the broker has written so far; empty for one that somebody else runs."""
+        """Output of the broker so far; empty for a given broker."""
         return "" if self._installation is None else self._installation.log
 
     @property
     def is_emulated(self) -> bool:
-        """Whether stompkit plays the broker that was asked for."""
+        """True if stompkit emulates the requested broker."""
         return self._installation is not None and self._installation.is_emulated
 
     @property
     def version(self) -> str:
-        """The version of the server, as in ``4.3.6``; empty where it is not known.
+        """The version of the server, as in ``4.3.6``; empty if unknown.
 
-        It is known of ActiveMQ, Artemis and RabbitMQ that were launched.
+        It is known for ActiveMQ, Artemis and RabbitMQ if they were launched.
         """
         return "" if self._installation is None else self._installation.version
 
     @property
     def is_running(self) -> bool:
-        """Whether it has neither been stopped nor ended otherwise, as far as one can know."""
+        """True if the broker has neither been stopped nor ended otherwise, as far as is known."""
         if self._installation is None:
             return not self._is_stopped
         return self._installation.is_running
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was paused, and not resumed since."""
+        """True if the broker was paused, and not resumed since."""
         return self._installation is not None and self._installation.is_paused
 
     @property
     def records_frames(self) -> bool:
-        """Whether the frames are recorded."""
+        """True if the frames are recorded."""
         return self._frames is not None
 
     @property
     def frames(self) -> FrameLog:
-        """The frames that clients and broker have exchanged, as far as ``reset`` has left them."""
+        """The frames that clients and broker have exchanged since the last ``reset``."""
         if self._frames is None:
             raise BrokerError(f"the frames of {self.name} are not recorded: {self.frames_remedy}")
         return self._frames
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What the broker can do; it is asked, each thing when it is first wanted."""
+        """Capabilities of the broker; each is probed on first use."""
         from stompkit.testing._capabilities.capabilities import Capabilities
 
         return Capabilities(self)
 
     @cached_property
     def clock(self) -> BrokerClock:
-        """The broker's clock; stompkit's only."""
+        """The broker's clock; stompkit only."""
         self._control()
         return BrokerClock(self._ask)
 
     def destinations(self) -> dict[str, DestinationInfo]:
-        """What the broker has, by the name of the destination; stompkit's only."""
+        """Return the destinations of the broker by name; stompkit only."""
         found = self._ask("destinations")["destinations"]
         return {each["name"]: DestinationInfo(**each) for each in found}
 
     def sessions(self) -> list[SessionInfo]:
-        """Who is connected to the broker; stompkit's only."""
+        """Return the sessions of the connected clients; stompkit only."""
         return [SessionInfo(**each) for each in self._ask("connections")["connections"]]
 
     # Names, clients and proxies.
 
     def queue(self, name: str = "queue") -> str:
-        """A destination: a queue that no other test uses, the same for the same name."""
+        """Return the destination of a queue that no other test uses; stable for each name."""
         return self.queue_template.format(f"{self._prefix}-{name}")
 
     def topic(self, name: str = "topic") -> str:
-        """A destination: a topic that no other test uses, the same for the same name."""
+        """Return the destination of a topic that no other test uses; stable for each name."""
         return self.topic_template.format(f"{self._prefix}-{name}")
 
     def new_names(self) -> None:
-        """Have the same names stand for other destinations from now on."""
+        """Map the same names to new destinations from now on."""
         self._prefix = f"t{self._token}-{next(self._numbers)}"
 
     def client(
@@ -234,9 +233,9 @@ class RunningBroker:
     ) -> StompClient:
         """Open a session; raises as ``StompClient.connect`` does.
 
-        ``version`` is what to offer, by default all that the broker is known to take; ``via`` is
-        a proxy to connect through. ``headers`` are further ones of CONNECT, with ``_`` for ``-``;
-        those that are known, as ``login``, are replaced.
+        ``version`` is the version to offer, by default all that the broker is known to support;
+        ``via`` is a proxy to connect through. ``headers`` are added to CONNECT, with ``_`` for
+        ``-``; they replace known ones such as ``login``.
         """
         from stompkit.testing.client import StompClient
 
@@ -252,9 +251,9 @@ class RunningBroker:
         )
 
     def proxy(self, *, seed: int = 0) -> Proxy:
-        """Start a proxy in front of the broker, for faults; it is stopped with it, if not before.
+        """Start a proxy in front of the broker, for faults; it is stopped with the broker.
 
-        Where frames are recorded they are what comes out of the proxy.
+        If frames are recorded, the log contains the output of the proxy.
         """
         from stompkit.testing._frames.log import FrameLog
         from stompkit.testing.proxy import Proxy
@@ -267,17 +266,17 @@ class RunningBroker:
     # What several tests do that share it.
 
     def share(self) -> None:
-        """From now on keep files and ports when it is stopped, so that ``repair`` can start it."""
+        """Keep files and ports after ``stop``, so that ``repair`` can start the broker again."""
         self._is_shared = True
 
     def unshare(self) -> None:
-        """Have ``stop`` end it for good, also where it was called before."""
+        """Make ``stop`` end the broker for good, also if it was called before."""
         if self._is_shared:
             self._is_shared = self._is_stopped = False
 
     @property
     def defects(self) -> tuple[str, ...]:
-        """What keeps clients from using it as it was launched, as ends of a sentence.
+        """Reasons why clients cannot use the broker as it was launched, as ends of a sentence.
 
         Empty, or one or more of ``stopped``, ``killed``, ``paused``, ``cut off``, ``without room on
         its disk``, and ``with its clock moved``.
@@ -296,10 +295,9 @@ class RunningBroker:
         return tuple(name for name, is_so in found.items() if is_so)
 
     def repair(self) -> None:
-        """Start, resume or reconnect it, and put its clock right: until it has no ``defects``.
+        """Start, resume or reconnect the broker, and reset its clock, until it has no ``defects``.
 
-        A broker that was stopped is started only while it is shared. Raises BrokerError where that
-        does not work.
+        A stopped broker is started only while it is shared. Raises BrokerError on failure.
         """
         if self._is_stopped and not self._is_shared:
             raise BrokerError(f"{self.name} has been stopped, and its files are gone")
@@ -321,12 +319,12 @@ class RunningBroker:
     # What tests do to the broker.
 
     def reset(self) -> None:
-        """See that the next test finds nothing of what was before.
+        """Isolate the next test from everything before.
 
-        A broker that was launched with ``control`` cuts all connections and forgets all
-        destinations, messages and subscriptions, and its clock is right again. Any other one goes
-        on with what it has, and the next test has other names for it. In both cases connections
-        are cut where frames are recorded, and recorded frames are forgotten.
+        A broker that was launched with ``control`` closes all connections, deletes all
+        destinations, messages and subscriptions, and resets its clock. Any other broker keeps its
+        state, and the next test gets other names. In both cases connections are closed if frames
+        are recorded, and recorded frames are cleared.
         """
         if self._tap is not None:
             self._tap.disconnect()
@@ -338,16 +336,16 @@ class RunningBroker:
             self._frames.clear()
 
     def kill(self) -> None:
-        """Kill the broker with everything that it started, as ``kill -9`` does.
+        """Kill the broker and all its descendants, as ``kill -9`` does.
 
-        Nobody can connect to it until ``restart``.  Nothing happens to a broker that has ended.
+        Clients cannot connect until ``restart``.  Nothing happens if the broker has ended.
         """
         installation = self._own("kill")
         if not self._is_stopped:
             self._end(installation, kill=True)
 
     def restart(self, *, kill: bool = False) -> None:
-        """End the broker if it runs, start it again where it was, and wait until it is ready.
+        """End the broker if it runs, restart it with the same settings, and wait until ready.
 
         It finds the data that it has left; what it needs to have left any is that it is
         ``persistent``. ``kill`` ends it as ``kill -9`` does, else it shuts down in order.
@@ -369,9 +367,9 @@ class RunningBroker:
             self._refusal = None
 
     def cut_off(self) -> None:
-        """Have clients lose the broker: kill it, or refuse them if somebody else runs it.
+        """Cut clients off: kill a launched broker, or refuse connections to a given one.
 
-        The latter takes a broker whose frames are recorded. Nothing happens the second time.
+        The latter requires that frames are recorded. Nothing happens the second time.
         """
         if self._installation is not None:
             self.kill()
@@ -394,34 +392,32 @@ class RunningBroker:
             self._refusal = None
 
     def pause(self) -> None:
-        """Stop the broker with everything that it started, as SIGSTOP does.
+        """Stop the broker and all its descendants, as SIGSTOP does.
 
-        Connections stay open, and new ones may be made, but nobody gets an answer.
+        Connections stay open, and new ones may be opened, but clients get no answer.
         """
         self._own("pause").process.pause()
 
     def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Resume a paused broker."""
         self._own("resume").process.resume()
 
     def fill_disk(self) -> None:
-        """Let every attempt of the broker to write to a file fail, until ``free_disk``; on Linux.
+        """Make every write of the broker to a file fail, until ``free_disk``; Linux only.
 
-        Whoever starts the broker again finds an empty disk.  What the broker would write to its
-        log in the meantime is lost.
+        After a restart the disk has room again.  Log output of this period is lost.
         """
         self._own("fill the disk of").process.fill_disk()
 
     def free_disk(self) -> None:
-        """Let the broker write to files again."""
+        """Allow the broker to write to files again."""
         self._own("free the disk of").process.free_disk()
 
     def stop(self) -> None:
-        """Shut the broker down and remove its temporary directory; stop the proxies before it.
+        """Shut the broker down and remove its temporary directory; stop its proxies first.
 
-        It is killed if it takes longer than its ``stop_timeout_s``.  Nothing happens the second
-        time, or to a broker that somebody else runs. One that tests share keeps its directory until
-        the last of them is over.
+        It is killed after ``stop_timeout_s`` seconds.  Nothing happens the second time, or to a
+        given broker. A shared broker keeps its directory until the last test has ended.
         """
         if self._is_stopped:
             return
@@ -441,11 +437,11 @@ class RunningBroker:
                 last_first.callback(proxy.stop)
 
     def keep_until_stopped(self, held: ExitStack) -> None:
-        """Leave a context when the broker is stopped: what it is reached through."""
+        """Register a context to exit when the broker is stopped, such as a tunnel to it."""
         self._kept.enter_context(held)
 
     def _rest(self) -> None:
-        """Stop what clients see of it, and nothing that it takes to start it again."""
+        """Stop the broker and its proxies, but keep everything that a restart needs."""
         with ExitStack() as last_first:
             if self._installation is not None:
                 last_first.callback(self._end, self._installation, kill=False)
@@ -471,7 +467,7 @@ class RunningBroker:
         self.stop()
 
     def _own(self, what: str) -> Installation:
-        """What there is of a broker that was launched; for somebody else's raise BrokerError."""
+        """Return the installation of a launched broker; raise BrokerError for a given one."""
         if self._installation is None:
             raise BrokerError(
                 f"can't {what} {self.name} at {self.url}: somebody else runs it; leave out --mq to "
@@ -480,7 +476,7 @@ class RunningBroker:
         return self._installation
 
     def _end(self, installation: Installation, *, kill: bool) -> None:
-        """End the broker, and have whoever connects find nobody."""
+        """End the broker and make connections to it fail."""
         if self._tap is not None and self._refusal is None:
             self._refusal = self._tap.refuse()
         installation.end(kill=kill)
@@ -488,7 +484,7 @@ class RunningBroker:
             self._tap.disconnect()
 
     def _control(self) -> ControlSocket:
-        """Where tests have a say in the broker; raises BrokerError where they have none."""
+        """Return the control socket; raise BrokerError if the broker has none."""
         control = None if self._installation is None else self._installation.control
         if control is None:
             raise BrokerError(
@@ -498,14 +494,14 @@ class RunningBroker:
         return control
 
     def _ask(self, do: str, **fields: object) -> dict[str, Any]:
-        """Ask the broker for something by its control socket."""
+        """Send a request to the broker over its control socket."""
         control = self._control()
         if self.is_paused:
             raise BrokerError(f"{self.name} is paused and can't be asked for {do}")
         return control.ask(do, **fields)
 
     def _stop_at_exit(self) -> None:
-        """Stop the broker with the interpreter, but not with a copy of it that was forked."""
+        """Stop the broker at interpreter exit, but not in a forked child."""
         if os.getpid() == self._owner:
             self.unshare()
             self.stop()

@@ -1,11 +1,11 @@
-"""Remove directories once the process that asked for it has gone.
+"""Remove directories after the process that registered them has ended.
 
-    python -I sweeper.py PID
+python -I sweeper.py PID
 
-Standard input is a pipe from the process PID, the parent of this program.  It brings the paths of
-the directories, with a NUL behind each.  When it ends, a NUL stands for no path, or the parent is
-another, the directories are removed with all that is in them.  Standard library only: it runs under
-``python -I``.
+Standard input is a pipe from the process PID, the parent of this program.  It carries the paths of
+the directories, each followed by a NUL.  The directories are removed with all their contents when
+the pipe ends, when an empty path comes, or when the parent changes.  Standard library only: it runs
+under ``python -I``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import sys
 
 _STDIN = 0
 _CHUNK_BYTES = 65_536
-#: How often to look whether the parent has changed: a process that the parent forked may have
-#: kept the pipe open.
+#: Interval in seconds between two checks of the parent process: a process that the parent forked
+#: may keep the pipe open.
 _PARENT_CHECK_S = 0.5
 
 

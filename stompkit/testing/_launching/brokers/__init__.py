@@ -1,4 +1,4 @@
-"""How each known broker is launched, and any other."""
+"""Launchers of the known brokers, and of any other by its command."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LAUNCHERS: Final[dict[str, Launcher]] = {
     "rabbitmq": RabbitMQ(),
     "morbidq": MorbidQ(Stompkit()),
 }
-#: Their names; any other broker is launched by its command.
+#: Names of the known brokers; any other broker is launched by its command.
 BROKERS: Final = tuple(LAUNCHERS)
-#: Those that can be had in several versions.
+#: Launchers of the brokers that exist in several versions.
 _VERSIONED: Final[dict[str, Callable[[str], Launcher]]] = {
     "activemq": ActiveMQ,
     "artemis": Artemis,
@@ -38,12 +38,11 @@ _VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+)*")
 
 
 def launcher_for(name: str) -> Launcher:
-    """The launcher of a known broker, or of one that is given as ``command:...``.
+    """Return the launcher of a known broker, or of one given as ``command:...``.
 
     A known broker may have a version: ``rabbitmq:4``.
 
-    Raises BrokerError for a name that is neither, for a version that makes no sense, and for a
-    command that makes no sense.
+    Raises BrokerError for an unknown name, an invalid version or an invalid command.
     """
     if name.startswith(PREFIX):
         return Command(name.removeprefix(PREFIX))
@@ -66,14 +65,14 @@ def launcher_for(name: str) -> Launcher:
 
 
 def kind_of(name: str) -> str:
-    """The name of a broker without its version; a command as it is."""
+    """Return the name of a broker without its version; a command is unchanged."""
     return name if name.startswith(PREFIX) else name.partition(":")[0]
 
 
 def short_name(name: str) -> str:
-    """What to call a broker in messages: a command by its program.
+    """Return the name of a broker for messages: for a command, its program.
 
-    Raises BrokerError for a command that makes no sense.
+    Raises BrokerError for an invalid command.
     """
     if name.startswith(PREFIX):
         return Command(name.removeprefix(PREFIX)).name

@@ -1,4 +1,4 @@
-"""What has to be known of a broker to launch it."""
+"""The interface of a launcher."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ __all__ = ["Launcher", "Prepared", "check_escapes", "inherited_environment"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A broker that is ready to be run."""
+    """A broker that is ready to run."""
 
     command: list[str]
     """The command; it stays in the foreground."""
     environment: Mapping[str, str]
-    """The environment variables of the command, all of them."""
+    """All environment variables of the command."""
     announce: Path | None = None
-    """Where the broker writes which port it chose; ``None``: it listens where it was told."""
+    """The file to which the broker writes its port; ``None``: it listens on the given port."""
     control: Path | None = None
-    """The Unix socket at which tests have a say in the broker; ``None``: there is none."""
+    """The Unix socket by which tests control the broker; ``None``: there is none."""
     working_directory: Path | None = None
-    """Where the command is run; ``None``: in the directory of the broker's files."""
+    """The working directory of the command; ``None``: the directory of the broker's files."""
     is_emulated: bool = False
-    """Whether another broker plays the one that was asked for."""
+    """True if another broker emulates the requested one."""
     version: str = ""
-    """The version of the server; empty where it is not known before it runs."""
+    """The version of the server; empty if it is not known before it runs."""
     note: str = ""
-    """What to say of the broker at the beginning of its log."""
+    """A note on the broker, written at the start of its log."""
 
 
 def check_escapes(config: LaunchConfig, name: str, pattern: str) -> None:
-    """Raise BrokerError for a login or passcode in which the broker *name* would see escapes.
+    """Raise BrokerError for a login or passcode in which the broker *name* would decode escapes.
 
-    CONNECT has none (1.2, "Value Encoding"), but some brokers decode it all the same. *pattern* is
-    what they decode.
+    CONNECT has no escapes (1.2, "Value Encoding"), but some brokers decode them anyway. *pattern*
+    matches the text that they decode.
     """
     for what, text in (("login", config.login), ("passcode", config.passcode)):
         found = re.search(pattern, text or "")
@@ -56,41 +56,41 @@ class Launcher(Protocol):
     """One kind of broker."""
 
     chooses_port: bool
-    """Whether the broker, told to take port 0, tells which one it got."""
+    """True if the broker, given port 0, reports the port that it chose."""
     versions: str
-    """What CONNECT must offer to be answered, as the value of ``accept-version``."""
+    """The ``accept-version`` that CONNECT must offer to be answered."""
     start_timeout_s: float
-    """How long to wait by default until CONNECT is answered, in seconds."""
+    """Default timeout in seconds until CONNECT is answered."""
     login: str | None
-    """The user of a broker that was launched without one being named; ``None``: any or none."""
+    """The user of a broker that was launched without a login; ``None``: any or none."""
     passcode: str | None
-    """That user's password."""
+    """The password of that user."""
     features: frozenset[str]
-    """Which of ``persistent``, ``control``, ``admin``, ``quirks``, ``websocket`` it has."""
+    """The supported ones of ``persistent``, ``control``, ``admin``, ``quirks``, ``websocket``."""
 
     def vhost(self, config: LaunchConfig) -> str:
-        """The virtual host of a broker that is launched like this, if none is named."""
+        """Return the default virtual host of a broker that is launched with this configuration."""
         ...
 
     def missing(self) -> str | None:
-        """Say what of the server software is not installed and how to get it, else ``None``."""
+        """Return which server software is missing and how to install it, or ``None``."""
         ...
 
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
-        """Write the broker's files into ``directory`` and say how to run it.
+        """Write the broker's files into ``directory`` and return the command that runs it.
 
-        The directory may have been used for the same broker before.  ``config`` has no ``None``
-        in it but for a login and passcode that are not wanted, and its port is the one to use;
-        ``take_port`` gives more, for what is not STOMP.  Raises BrokerError for settings that
-        the broker does not have.
+        The same broker may have used the directory before.  ``config`` has no ``None`` except for a
+        login and passcode that are not used, and its port is the one to use; ``take_port`` returns
+        further ports, for protocols other than STOMP.  Raises BrokerError for settings that the
+        broker does not support.
         """
         ...
 
 
 def inherited_environment(*dropped_prefixes: str) -> dict[str, str]:
-    """The environment of this process, less the variables that would steer the broker elsewhere."""
+    """Return the environment of this process, without variables that would affect the broker."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith(dropped_prefixes)
     }

@@ -1,4 +1,4 @@
-"""Which release of a server to launch: the installed one, or one that was fetched."""
+"""The release of a server to launch: the installed one, or one that was fetched."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Release:
     """A release of a server on this machine."""
 
     version: str
-    """Its version; empty where nothing tells."""
+    """The version; empty if unknown."""
     fetched: Fetched | None = None
-    """Where it is in the cache folder; ``None``: it is installed on the system."""
+    """The entry in the cache folder; ``None``: it is installed on the system."""
 
 
 def choose(server: str, wanted: str, installed: str | None) -> Release | None:
-    """The release to launch; ``None`` where there is no such one.
+    """Return the release to launch; ``None`` if there is none.
 
-    ``installed`` is the version on the system, ``None`` where there is none. It is taken where no
-    version is wanted. Else the newest release of the wanted version is taken.
+    ``installed`` is the version on the system, or ``None``. It is used if no version is wanted.
+    Otherwise the newest release of the wanted version is used.
     """
     releases = [Release(each.version, each) for each in fetched(server)]
     if installed is not None:
@@ -42,9 +42,9 @@ def choose(server: str, wanted: str, installed: str | None) -> Release | None:
 
 
 def explain_missing(server: str, wanted: str, installed: str | None, fetch: str) -> str:
-    """Say that a version is not here, which ones are, and how to get others.
+    """Return the message that a version is missing, with the available ones and the remedy.
 
-    ``fetch`` is what ``make servers`` calls the server.
+    ``fetch`` is the server's name in ``make servers``.
     """
     here = [f"{each.version} (fetched)" for each in fetched(server)]
     if installed:

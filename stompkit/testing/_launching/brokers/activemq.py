@@ -1,4 +1,4 @@
-"""Launch Apache ActiveMQ (Classic) with nothing but a STOMP connector."""
+"""Launch Apache ActiveMQ (Classic) with only a STOMP connector."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from stompkit.testing._launching.config import LaunchConfig
 __all__ = ["ActiveMQ"]
 
 _NAME: Final = "activemq"
-#: What ``make servers`` calls the release of today.
+#: Name of the current release in ``make servers``.
 _FETCH: Final = "activemq-6"
 _JAVA_DIRECTORY: Final = Path("/usr/share/java")
-#: The library whose name tells the version.
+#: The library whose file name contains the version.
 _BROKER: Final = "activemq-broker"
 
-#: Without any of these it does not start, or takes no users, or writes no log.
+#: Without these ActiveMQ does not start, accepts no users, or writes no log.
 _NEEDED: Final = (
     "activemq-broker activemq-client activemq-console activemq-jaas activemq-kahadb-store "
     "activemq-protobuf activemq-spring activemq-stomp "
@@ -35,7 +35,7 @@ _NEEDED: Final = (
     "hawtbuf jcl-over-slf4j slf4j-api slf4j-simple "
     "spring3-beans spring3-context spring3-core spring3-expression xbean-spring"
 ).split()
-#: These are for some of its features, such as messages in JSON or selectors by XPath.
+#: Optional libraries for some features, such as messages in JSON or selectors by XPath.
 _WANTED: Final = (
     "activemq-openwire-legacy commons-lang3 commons-net commons-pool2 "
     "geronimo-annotation-1.3-spec geronimo-j2ee-connector-1.5-spec geronimo-jacc_1.1_spec "
@@ -71,7 +71,7 @@ _SETTINGS: Final = """\
   </broker>
 </beans>
 """
-#: In the short form of the elements a value that begins with # would name another bean.
+#: In the short form of the elements, a value that begins with # would refer to another bean.
 _PLUGINS: Final = """\
 <plugins>
       <bean xmlns="http://www.springframework.org/schema/beans"
@@ -91,7 +91,7 @@ _PLUGINS: Final = """\
 
 
 class ActiveMQ:
-    """ActiveMQ started as a plain Java program: Debian's own script wants a system service."""
+    """ActiveMQ as a plain Java program: Debian's own script requires a system service."""
 
     chooses_port = False
     versions = "1.0,1.1,1.2"
@@ -105,11 +105,11 @@ class ActiveMQ:
         self._version = version
 
     def vhost(self, config: LaunchConfig) -> str:
-        """There are no virtual hosts."""
+        """Return the default: ActiveMQ has no virtual hosts."""
         return config.host
 
     def missing(self) -> str | None:
-        """Look for Java, and for the libraries of Debian's package or of a release fetched."""
+        """Check for Java, and for the libraries of Debian's package or of a fetched release."""
         release = self._release()
         if release is None and self._version:
             return explain_missing(_NAME, self._version, _installed(), _FETCH)
@@ -158,12 +158,12 @@ class ActiveMQ:
         return Prepared(command, inherited_environment("ACTIVEMQ_", "CLASSPATH"), version=version)
 
     def _release(self) -> Release | None:
-        """The release to launch, if it is here."""
+        """Return the release to launch, if it is available."""
         return choose(_NAME, self._version, _installed())
 
 
 def _installed() -> str | None:
-    """The version of Debian's package; ``None`` where it is not installed."""
+    """Return the version of Debian's package; ``None`` if it is not installed."""
     if _lacking():
         return None
     versions = sorted(_JAVA_DIRECTORY.glob(f"{_BROKER}-[0-9]*.jar"))
@@ -171,12 +171,12 @@ def _installed() -> str | None:
 
 
 def _lacking() -> list[str]:
-    """The libraries of Debian's package that are not there."""
+    """Return the missing libraries of Debian's package."""
     return [name for name in _NEEDED if _jar(name) is None]
 
 
 def _jar(name: str) -> Path | None:
-    """The library's file: the one without a version in its name, else the newest of the others."""
+    """Return the library's file: the one without a version in its name, else the newest."""
     plain = _JAVA_DIRECTORY / f"{name}.jar"
     if plain.exists():
         return plain
@@ -185,7 +185,7 @@ def _jar(name: str) -> Path | None:
 
 
 def _settings(config: LaunchConfig) -> str:
-    """The configuration file; its folders are those of the working directory."""
+    """Return the configuration file; its folders are those of the working directory."""
     plugins = ""
     if config.login is not None:
         plugins = _PLUGINS.format(
@@ -199,7 +199,7 @@ def _settings(config: LaunchConfig) -> str:
 
 
 def _literal(text: str) -> str:
-    """A value for Spring: one that it would take for an expression as an expression for it."""
+    """Return a value for Spring, escaped so that Spring does not evaluate it as an expression."""
     if "#{" not in text:
         return text
     escaped = text.replace("'", "''")
@@ -207,5 +207,5 @@ def _literal(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The value of an attribute in XML; the module that has a function for it imports slowly."""
+    """Return the value of an XML attribute; the standard module for that imports slowly."""
     return f'"{escape(text)}"'

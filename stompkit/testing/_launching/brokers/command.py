@@ -15,13 +15,13 @@ from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["PREFIX", "Command"]
 
-#: What the name of a broker begins with that is given by its command.
+#: Prefix of the name of a broker that is given by its command.
 PREFIX: Final = "command:"
 _EXAMPLE: Final = f"as in {PREFIX}/opt/mq/bin/mq --port {{port}}"
 
 
 class Command:
-    """A broker by a command that stays in the foreground, run where the tests are."""
+    """A broker given by a command that stays in the foreground and runs on the test machine."""
 
     chooses_port = False
     versions = "1.0,1.1,1.2"
@@ -32,7 +32,7 @@ class Command:
     features = frozenset({"persistent"})
 
     def __init__(self, command: str) -> None:
-        """Take a command with placeholders; raises BrokerError for one that makes no sense."""
+        """Parse a command with placeholders; raises BrokerError for an invalid one."""
         try:
             self._words = shlex.split(command)
         except ValueError as error:
@@ -46,21 +46,21 @@ class Command:
 
     @property
     def name(self) -> str:
-        """What to call the broker: its program."""
+        """The name of the broker: its program."""
         return Path(self._words[0]).name
 
     def vhost(self, config: LaunchConfig) -> str:
-        """The address, which is what most brokers go by, if they do."""
+        """Return the address, which most brokers with virtual hosts accept."""
         return config.host
 
     def missing(self) -> str | None:
-        """Nothing: a program that is named and is not there is a mistake."""
+        """Return None: a missing program is an error in the command."""
         return None
 
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
-        """Put the settings in."""
+        """Replace the placeholders."""
         settings = {
             "port": str(config.port),
             "host": config.host,
@@ -78,7 +78,7 @@ class Command:
 
     @staticmethod
     def _filled(word: str, settings: dict[str, str]) -> str:
-        """One word of the command with the settings in it."""
+        """Return one word of the command with its placeholders replaced."""
         try:
             fields = [field for _, field, _, _ in Formatter().parse(word) if field is not None]
         except ValueError as error:

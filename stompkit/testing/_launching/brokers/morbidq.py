@@ -1,4 +1,4 @@
-"""Launch MorbidQ, a broker of 2008 that knows no receipts: the real one, or ours in its place."""
+"""Launch MorbidQ, a broker of 2008 without receipts: the real one, or its emulation by stompkit."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from stompkit.testing._launching.errors import BrokerError
 
 __all__ = ["PYTHON_VARIABLE", "MorbidQ", "morbidq_python"]
 
-#: Names the interpreter of a Python 2.7 that has MorbidQ; empty, it keeps to the stand-in.
+#: Environment variable with a Python 2.7 interpreter that has MorbidQ; empty selects the emulation.
 PYTHON_VARIABLE: Final = "STOMPKIT_MORBIDQ_PYTHON"
 _PYTHONS: Final = ("python2.7", "python2")
 _MAIN: Final = "import sys; from morbid import main; sys.exit(main())"
-#: How long an interpreter may take to import it, in seconds.
+#: Timeout in seconds for an interpreter to import MorbidQ.
 _IMPORT_S: Final = 30.0
 
 
 class MorbidQ:
-    """MorbidQ 0.8.7 by a Python 2.7; where there is none, stompkit with MorbidQ's quirks."""
+    """MorbidQ 0.8.7 with a Python 2.7; without one, stompkit with MorbidQ's quirks."""
 
     chooses_port = False
     # It answers whatever is offered in the way of 1.0.
@@ -38,15 +38,15 @@ class MorbidQ:
     features: frozenset[str] = frozenset()
 
     def __init__(self, stand_in: Stompkit) -> None:
-        """Take the launcher of the broker that plays MorbidQ."""
+        """Store the launcher of the broker that emulates MorbidQ."""
         self._stand_in = stand_in
 
     def vhost(self, config: LaunchConfig) -> str:
-        """There are no virtual hosts."""
+        """Return the default: MorbidQ has no virtual hosts."""
         return config.host
 
     def missing(self) -> str | None:
-        """Nothing but what the stand-in misses, unless there is a Python that was named."""
+        """Return what the emulation lacks, unless the variable names a Python."""
         named = os.environ.get(PYTHON_VARIABLE)
         if named and morbidq_python() is None:
             return (
@@ -58,7 +58,7 @@ class MorbidQ:
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
-        """Compose the command of either."""
+        """Return the command of the real MorbidQ or of the emulation."""
         if config.login is not None:
             raise BrokerError("MorbidQ takes everybody: no release can check a login")
         python = morbidq_python()
@@ -77,7 +77,7 @@ class MorbidQ:
 
 
 def morbidq_python() -> str | None:
-    """The interpreter that has MorbidQ, if there is one."""
+    """Return the interpreter that has MorbidQ, if there is one."""
     named = os.environ.get(PYTHON_VARIABLE)
     if named == "":
         return None
@@ -90,7 +90,7 @@ def morbidq_python() -> str | None:
 
 @cache
 def _has_morbidq(python: str) -> bool:
-    """Ask an interpreter whether it has MorbidQ."""
+    """Return True if an interpreter can import MorbidQ."""
     try:
         asked = subprocess.run(
             [python, "-c", "from morbid import main"],
@@ -106,5 +106,5 @@ def _has_morbidq(python: str) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """The environment without what is meant for another Python."""
+    """Return the environment without variables for another Python."""
     return inherited_environment("PYTHON")

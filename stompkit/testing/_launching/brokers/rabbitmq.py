@@ -1,4 +1,4 @@
-"""Launch RabbitMQ with its STOMP plug-in and nothing else that listens to the world."""
+"""Launch RabbitMQ with its STOMP plug-in and no other public listener."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from stompkit.testing._launching.ports import IPV4_LOOPBACK, loopback
 
 __all__ = ["RabbitMQ"]
 
-#: The server itself. The program of the same name on PATH is a wrapper that insists on being
-#: root or the system service's user.
+#: The server itself. The program of the same name on PATH is a wrapper that must run as root or as
+#: the system service's user.
 _SERVERS: Final = (Path("/usr/lib/rabbitmq/bin/rabbitmq-server"),)
 _GUEST: Final = "guest"
 _NAME: Final = "rabbitmq"
-#: What ``make servers`` calls the release of today.
+#: Name of the current release in ``make servers``.
 _FETCH: Final = "rabbitmq-4"
-#: A part of the path that the server's program leads to.
+#: The part of the program's resolved path that contains the version.
 _VERSION: Final = re.compile(r"rabbitmq_server-(\d[\d.]*)")
-#: Older ones quote less of the name of a directory for a shell.
+#: Older versions quote the name of a directory incompletely for a shell.
 _QUOTES_SINCE: Final = (4,)
 
 # epmd, the directory of Erlang nodes, would otherwise be started by the first node on the machine
@@ -43,7 +43,7 @@ _SCRIPT: Final = 'epmd -port "$ERL_EPMD_PORT" -address "$ERL_EPMD_ADDRESS" & exe
 
 
 class RabbitMQ:
-    """RabbitMQ as a node of its own, with its own epmd, for whoever runs the tests."""
+    """RabbitMQ as a separate node with its own epmd, run by the user of the tests."""
 
     chooses_port = False
     versions = "1.0,1.1,1.2"
@@ -57,11 +57,11 @@ class RabbitMQ:
         self._version = version
 
     def vhost(self, config: LaunchConfig) -> str:
-        """RabbitMQ's default one."""
+        """Return RabbitMQ's default virtual host."""
         return "/"
 
     def missing(self) -> str | None:
-        """Look for the server and for Erlang, on the system and among what was fetched."""
+        """Check for the server and Erlang, on the system and among the fetched releases."""
         release = self._release()
         if release is None and self._version:
             return explain_missing(_NAME, self._version, _installed(), _FETCH)
@@ -101,12 +101,12 @@ class RabbitMQ:
         return Prepared(command, environment, version=version)
 
     def _release(self) -> Release | None:
-        """The release to launch, if it is here."""
+        """Return the release to launch, if it is available."""
         return choose(_NAME, self._version, _installed())
 
 
 def _installed() -> str | None:
-    """The version on the system; ``None`` where a part of it is missing."""
+    """Return the version on the system; ``None`` if a part of it is missing."""
     if _lacking():
         return None
     found = _VERSION.search(str(_SERVERS[0].resolve()))
@@ -114,7 +114,7 @@ def _installed() -> str | None:
 
 
 def _lacking() -> list[str]:
-    """What the system lacks, to run the server."""
+    """Return the parts that the system lacks to run the server."""
     programs = [name for name in ("erl", "epmd") if shutil.which(name) is None]
     lacking = [f"the program {name!r} on PATH" for name in programs]
     if _server() is None:
@@ -123,12 +123,12 @@ def _lacking() -> list[str]:
 
 
 def _server() -> Path | None:
-    """The server's program."""
+    """Return the path of the server's program."""
     return next((path for path in _SERVERS if os.access(path, os.X_OK)), None)
 
 
 def _variables(directory: Path) -> dict[str, str]:
-    """The environment variables that keep all of the node's files in its directory."""
+    """Return the environment variables that keep all of the node's files in its directory."""
     return {
         # Where the node keeps the cookie that its kind know each other by.
         "HOME": str(directory),
@@ -152,7 +152,7 @@ def _variables(directory: Path) -> dict[str, str]:
 
 
 def _check_directory(directory: Path, version: str) -> None:
-    """Raise BrokerError for a directory in which the server would wait for ever."""
+    """Raise BrokerError for a directory in which the server would hang."""
     unquoted = "`" if version_key(version) >= _QUOTES_SINCE else "'\""
     if any(character in str(directory) for character in unquoted):
         raise BrokerError(
@@ -162,7 +162,7 @@ def _check_directory(directory: Path, version: str) -> None:
 
 
 def _settings(config: LaunchConfig, definitions: str) -> str:
-    """The configuration file."""
+    """Return the configuration file."""
     return f"""\
 listeners.tcp = none
 stomp.listeners.tcp.1 = {config.host}:{config.port}
@@ -173,7 +173,7 @@ disk_free_limit.absolute = 50MB
 
 
 def _definitions(config: LaunchConfig) -> dict[str, Any]:
-    """The users, the virtual hosts and who may do what there: everybody everything."""
+    """Return the users, the virtual hosts and the permissions: all users may do everything."""
     # One that it does not know has it close the connection without a word.
     check_escapes(config, "RabbitMQ", r"\\.?")
     users = {_GUEST: _GUEST}
@@ -196,7 +196,7 @@ def _definitions(config: LaunchConfig) -> dict[str, Any]:
 
 
 def _user(name: str, password: str) -> dict[str, Any]:
-    """One user, with the password hashed as RabbitMQ stores it."""
+    """Return one user, with the password hashed as RabbitMQ stores it."""
     salt = os.urandom(4)
     digest = hashlib.sha256(salt + password.encode()).digest()
     return {

@@ -20,14 +20,14 @@ __all__ = ["Stompkit"]
 
 _PACKAGE = Path(__file__).resolve().parents[3]
 
-#: What the brokers with a mind of their own about virtual hosts take.
+#: Default virtual host of the emulated brokers that accept only some names.
 _VHOSTS: Final[dict[str, Callable[[], str]]] = {"rabbitmq": lambda: "/", "coilmq": socket.getfqdn}
 
 
 class Stompkit:
-    """``twist stompkit``: a port of its own choice, data only in memory unless asked otherwise.
+    """``twist stompkit``: it chooses its port, and keeps data only in memory by default.
 
-    ``twist stompkit-test`` where tests want a say in it.
+    ``twist stompkit-test`` if tests control it.
     """
 
     chooses_port = True
@@ -38,14 +38,14 @@ class Stompkit:
     features = frozenset({"persistent", "control", "admin", "quirks", "websocket"})
 
     def vhost(self, config: LaunchConfig) -> str:
-        """Every name is taken, except by the quirks of brokers that take only one."""
+        """Return the default: every name is accepted, except by the quirks of some brokers."""
         for name in (config.quirks or "").split(","):
             if name in _VHOSTS:
                 return _VHOSTS[name]()
         return config.host
 
     def missing(self) -> str | None:
-        """Look for Twisted, without importing it into the process that runs the tests."""
+        """Check for Twisted, without importing it into the process that runs the tests."""
         found = importlib.util.find_spec("twisted")
         # Only a directory, as the one of this package's own plug-in for it, has no origin.
         if found is None or found.origin is None:
@@ -58,7 +58,7 @@ class Stompkit:
     def prepare(
         self, config: LaunchConfig, directory: Path, take_port: Callable[[], int]
     ) -> Prepared:
-        """Have the port announced in a file, and the user, if any, looked up in another."""
+        """Make the broker announce its port in a file, and read its user from another."""
         announce = directory / "announce.json"
         announce.unlink(missing_ok=True)
         # In an endpoint's description a colon ends an argument.
@@ -99,7 +99,7 @@ class Stompkit:
 
 
 def _python_path() -> str:
-    """Have the broker import the very package that these tests import, also from a checkout."""
+    """Return a path that imports the same package as the tests, also from a checkout."""
     paths = [os.environ.get("PYTHONPATH", "")]
     root = _PACKAGE.parent
     if root.name not in ("site-packages", "dist-packages"):

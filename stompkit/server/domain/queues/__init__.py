@@ -1,1 +1,1 @@
-"""Queues, and who gets their messages."""
+"""Queues, and the dispatching of their messages."""

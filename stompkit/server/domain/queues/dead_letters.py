@@ -1,8 +1,8 @@
-"""Dead letters: what the broker notes of a message that nobody could use, and the way back.
+"""Dead letters: the record of a rejected or expired message, and its return.
 
-A dead letter is the message that died, with a record in its headers. The names of the record are
-the broker's: :data:`RECORD` is left out of everything that clients send, so a client can neither
-forge a record nor lose a header of its own to one.
+A dead letter is the original message with a record in its headers. The names of the record belong
+to the broker: :data:`RECORD` is removed from everything that clients send. A client can therefore
+neither forge a record nor lose one of its headers to it.
 
 ================================== =========================================================
 ``stompkit-dead-letter-source``      the queue or durable subscription in which it died
@@ -10,13 +10,13 @@ forge a record nor lose a header of its own to one.
 ``stompkit-dead-letter-reason``      why it died
 ``stompkit-dead-letter-deliveries``  how often it had been delivered
 ``stompkit-dead-letter-time``        when it died, milliseconds since the epoch
-``stompkit-dead-letter-expires``     until when it is to be delivered; left out without an end
-``stompkit-dead-letter-headers``     as JSON, headers that the broker has changed, with the
-                                     values that they had; ``null`` for none
+``stompkit-dead-letter-expires``     its expiry; left out if it does not expire
+``stompkit-dead-letter-headers``     as JSON, headers that the broker has changed, with their
+                                     original values; ``null`` for none
 ================================== =========================================================
 
-``original-destination``, ``dead-letter-reason`` and ``dead-letter-deliveries`` say some of that
-once more. Older versions had no others, and took theirs for the truth.
+``original-destination``, ``dead-letter-reason`` and ``dead-letter-deliveries`` repeat a part of
+that. Older versions had only these, and trusted them.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _TIME: Final = "stompkit-dead-letter-time"
 _EXPIRES: Final = "stompkit-dead-letter-expires"
 _HEADERS: Final = "stompkit-dead-letter-headers"
 
-#: What a dead letter has said of itself from the beginning, under names that senders use as well.
+#: Headers that describe a dead letter since the first version; senders use the same names.
 _SHOWN: Final = ("original-destination", "dead-letter-reason", "dead-letter-deliveries")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter that can go back.
+    """A dead letter that can be put back.
 
-    ``source`` is the queue or durable subscription in which it died, ``first`` the message that
-    it was there. The letters that older versions made of what a durable subscription had don't
-    know where that was sent to: their destination is the source.
+    ``source`` is the queue or durable subscription in which it died, ``first`` the original
+    message. Dead letters of durable subscriptions from older versions lack the destination that the
+    message was sent to: their destination is the source.
     """
 
     source: str
@@ -58,9 +58,9 @@ class DeadLetter(NamedTuple):
 
 
 def sent_expiry(message: Message, policy: Policy) -> float:
-    """Return until when a message is to be delivered, 0 for one that only its queue gives an end.
+    """Return the expiry that a message was sent with, or 0 if only its queue limits its lifetime.
 
-    That one has its time once more when it goes back.
+    Such a message gets a full lifetime again when it is put back.
     """
     is_sent = not message.headers.keys().isdisjoint(("expires", "expiration"))
     return message.expires if is_sent or not policy.message_ttl_s else 0.0
@@ -77,12 +77,11 @@ def dead_letter(
 ) -> Message:
     """Return the dead letter of *message*, which died in *source*.
 
-    *expires* is until when it is to be delivered, 0 without an end. *more* are headers that the
-    letter has over those of the message.
+    *expires* is its expiry, 0 for none. *more* are additional headers of the dead letter.
     """
     known = read_dead_letter(message)
     if known is not None:
-        # Somebody has moved the letter elsewhere, where it has died once more.
+        # The dead letter was moved elsewhere, where it has died once more.
         message, expires = known.first, known.first.expires
     own = message.headers
     shown = dict(zip(_SHOWN, (source, reason, str(deliveries)), strict=True))
@@ -106,7 +105,7 @@ def dead_letter(
 
 
 def read_dead_letter(letter: Message) -> DeadLetter | None:
-    """Return what a message says of how it died, or ``None`` for one that is no dead letter."""
+    """Return the record of a dead letter, or ``None`` for any other message."""
     headers = letter.headers
     if _SOURCE not in headers:
         return _read_older(letter)
@@ -115,13 +114,13 @@ def read_dead_letter(letter: Message) -> DeadLetter | None:
         first = letter.with_headers(_restored(headers, before))
         first.expires = int(headers.get(_EXPIRES, "0")) / 1000
     except (KeyError, ValueError):
-        # A client has made it up when an older version let it.
+        # A client has forged it while an older version allowed that.
         return None
     return DeadLetter(headers[_SOURCE], first)
 
 
 def _before(headers: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what headers that the broker has changed were before; ``None`` for not there."""
+    """Return the original values of headers that the broker has changed; ``None`` if absent."""
     noted = json.loads(headers.get(_HEADERS, "{}"))
     if not isinstance(noted, dict) or not all(
         value is None or isinstance(value, str) for value in noted.values()
@@ -131,16 +130,16 @@ def _before(headers: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _restored(headers: Mapping[str, str], before: Mapping[str, str | None]) -> dict[str, str]:
-    """Return headers with the values that some of them had before, in their order."""
+    """Return headers with their original values restored, in order."""
     own = {**headers, **{name: value for name, value in before.items() if value is not None}}
     gone = {name for name, value in before.items() if value is None}
     return {name: value for name, value in own.items() if name not in gone and name not in RECORD}
 
 
 def _read_older(letter: Message) -> DeadLetter | None:
-    """Return what a letter of an older version says, if it can be true where the letter is.
+    """Return the record of a dead letter from an older version, if it is plausible there.
 
-    Since then nobody but the broker can have put it there: what clients send is marked.
+    Since then only the broker can have put it there: messages from clients are marked.
     """
     headers = letter.headers
     if CLAIM in headers or not headers.keys() >= set(_SHOWN):
@@ -156,7 +155,7 @@ def _read_older(letter: Message) -> DeadLetter | None:
 def moved_message(message: Message, destination: str, now: float) -> Message:
     """Return *message* for the queue to which an operator moves it.
 
-    It is a dead letter there only if it is one where it comes from.
+    It is a dead letter there only if it is one in its current queue.
     """
     headers = message.headers
     if _SOURCE not in headers and _SHOWN[1] in headers:
@@ -167,7 +166,7 @@ def moved_message(message: Message, destination: str, now: float) -> Message:
 
 
 def _moved_older(message: Message, destination: str, now: float) -> Message:
-    """Return a message that says it is a dead letter, with what can be noted of that."""
+    """Return a message that claims to be a dead letter, with the known part of a record."""
     headers, letter = message.headers, read_dead_letter(message)
     if letter is not None:
         reason, deliveries = headers[_SHOWN[1]], headers[_SHOWN[2]]

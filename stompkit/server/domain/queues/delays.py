@@ -1,4 +1,4 @@
-"""Messages of a destination whose time has not come."""
+"""Messages of a destination that are not due yet."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ if TYPE_CHECKING:
 
 __all__ = ["Delays"]
 
-#: Messages read at a time when a queue is opened; only their times are kept.
+#: Number of messages read at a time when a queue is opened; only their due times are kept.
 _PAGE_MESSAGES: Final = 1_000
 _PAGE_OCTETS: Final = 16 * 1024 * 1024
-#: Messages that are moved at a time: more need not be in memory, nor tried again and again.
+#: Maximum number of messages moved at a time, which limits memory and retries.
 _MOST_MOVED: Final = 100
-#: Places in the heap of what waits no more, beside those of what does.
+#: Number of stale heap entries tolerated in addition to the number of waiting messages.
 _FEW: Final = 64
-#: Seconds until messages that the store could not read or move are tried again.
+#: Delay in seconds before a failed read or move of messages is retried.
 _RETRY_S: Final = 1.0
-#: Tells entries of delayed messages that are in memory from others.
+#: Marks the references of delayed messages in memory.
 _IN_MEMORY: Final = SubQueue(DELAYED)
 
 
 class Delays:
-    """Puts messages into their queue when they are due, in the order of their times.
+    """Puts messages into their queue when they are due, in the order of their due times.
 
-    Those of a persistent queue are in a lane of their own in the store; only their times and
-    places are in memory. They leave it in the unit that puts them into their queue, and wait on
-    where that fails. To take one out from among many takes no longer than to put it in.
+    Delayed messages of a persistent queue are in a separate lane of the store; only their due times
+    and places are in memory. Each leaves the lane in the write batch that puts it into its queue,
+    and keeps waiting if that fails. Removal takes no longer than insertion.
     """
 
     def __init__(self, queue: Destination) -> None:
-        """Begin with nothing waiting."""
+        """Start empty."""
         self._queue = queue
-        #: By their places, times with messages that are not in the store, and entries whose move
-        #: failed.
+        #: Waiting messages by place: due times, with messages that are not in the store, and
+        #: references whose move failed.
         self._waiting: dict[int, tuple[float, Message | MessageReference | None]] = {}
-        #: Times and places; those of what waits no more are left out when they come up.
+        #: Due times and places; stale ones are skipped when they reach the front.
         self._heap: list[tuple[float, int]] = []
-        #: Places of messages that are in memory, by their identifiers.
+        #: Places of messages in memory, by their identifiers.
         self._places: dict[str, int] = {}
-        #: Octets of these messages.
+        #: Number of bytes of messages in memory.
         self.octets = 0
-        #: Times and places of what is being moved, and how many are being read for that.
+        #: Due times and places of messages being moved; the number of reads in progress follows.
         self.moving: dict[Message, tuple[float, int]] = {}
         self._reads = 0
         self._retry_at = 0.0
         self._lane: SubQueue | None = None
         self._alarm: Alarm | None = None
         self._last = 0
-        #: Messages that are on their way into the store, to wait there, and those in memory that
-        #: are part of a unit that is.
+        #: Number of messages on their way into the store, to wait there, and of those in memory
+        #: whose write batch is on its way.
         self.incoming = 0
         self.incoming_octets = 0
 
     def __len__(self) -> int:
-        """How many messages wait."""
+        """Return the number of waiting messages."""
         return len(self._waiting)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing waits, or is on its way to do so."""
+        """Return True if no message is waiting or on its way to wait."""
         return not (self._waiting or self.incoming)
 
     @property
@@ -78,7 +78,7 @@ class Delays:
         return [] if self._lane is None else [self._lane]
 
     def in_memory(self, after: int, most: int) -> list[tuple[int, Message]]:
-        """The first messages in memory with places above ``after``, by place."""
+        """Return the first messages in memory with places above ``after``, by place."""
         places = (
             place
             for place, (_, what) in self._waiting.items()
@@ -99,7 +99,7 @@ class Delays:
         heapq.heappush(self._heap, (due, place))
 
     def _take(self, place: int) -> tuple[float, Message | MessageReference | None]:
-        """Have something wait no more."""
+        """Remove a waiting message."""
         due, what = self._waiting.pop(place)
         if isinstance(what, Message):
             self._places.pop(what.id, None)
@@ -110,7 +110,7 @@ class Delays:
         return due, what
 
     def _first(self) -> tuple[float, int] | None:
-        """The time and place of what is due next."""
+        """Return the due time and place of the next message."""
         heap = self._heap
         while heap:
             if heap[0][1] in self._waiting:
@@ -119,7 +119,7 @@ class Delays:
         return None
 
     def restore(self, lane: SubQueue) -> None:
-        """Learn from the store, while the broker is being opened, what waits."""
+        """Restore the waiting messages from the store, while the broker is being opened."""
         self._lane = lane
         store = self._queue.host.broker.store
         assert store is not None  # it has told of the lane
@@ -149,7 +149,7 @@ class Delays:
         queue.keep(lane, entry)
 
     def arriving(self, message: Message) -> MessageReference:
-        """Return an entry for a message that will wait in memory, once :meth:`kept` is called."""
+        """Return a reference to a message that will wait in memory after :meth:`kept` is called."""
         self._last += 1
         entry = MessageReference(message, self._queue, self._last)
         entry.lane = _IN_MEMORY
@@ -158,12 +158,12 @@ class Delays:
         return entry
 
     def arrived(self, size: int) -> None:
-        """Count a message no longer among those on their way into the store."""
+        """Remove a message from the count of those on their way into the store."""
         self.incoming -= 1
         self.incoming_octets -= size
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for one that would have to wait for too long."""
+        """Raise :class:`Refused` for a message with too long a delay."""
         broker = self._queue.host.broker
         if message.due > broker.now + broker.config.max_delay_s:
             raise Refused(
@@ -171,7 +171,7 @@ class Delays:
             )
 
     def check_room(self, messages: int) -> None:
-        """Raise :class:`Refused` if that many more can't wait: too many do, or will."""
+        """Raise :class:`Refused` if there is no room for that many more delayed messages."""
         most = self._queue.host.broker.config.max_delayed
         waiting = len(self._waiting) + self.incoming
         if waiting + messages > most:
@@ -180,11 +180,11 @@ class Delays:
                 "queue-full",
             )
 
-    # For those who look at what waits, or want it sooner.
+    # For inspecting delayed messages and making them due early.
 
     @property
     def first(self) -> tuple[float, int, Message | None] | None:
-        """The time, place and, unless it is in the store, message of what is due next."""
+        """Return the due time, the place and, if in memory, the message that is due next."""
         first = self._first()
         if first is None:
             return None
@@ -193,7 +193,7 @@ class Delays:
         return due, place, what.message if isinstance(what, MessageReference) else what
 
     def find(self, message_id: str) -> tuple[float, int, Message] | None:
-        """The time, place and message of an identifier, if it waits in memory."""
+        """Return the due time, place and message of an identifier, if it waits in memory."""
         place = self._places.get(message_id)
         if place is None:
             return None
@@ -202,12 +202,12 @@ class Delays:
         return due, place, what
 
     def due_at(self, place: int) -> float | None:
-        """The time of what waits at a place, if it still does."""
+        """Return the due time of the message at a place, if it still waits."""
         found = self._waiting.get(place)
         return None if found is None or isinstance(found[1], MessageReference) else found[0]
 
     def hurry(self, place: int, message: Message) -> None:
-        """Put what waits at a place into its queue now."""
+        """Put the message at a place into its queue now."""
         due, _ = self._take(place)
         if self._queue.is_persistent:
             self._move(due, place, message)
@@ -217,30 +217,30 @@ class Delays:
         self._queue.host.broker.touch(self._queue)
 
     def drop(self, place: int) -> None:
-        """Wait no more for what waits at a place; the queue forgets it."""
+        """Remove the message at a place; the queue forgets it."""
         self._take(place)
 
     def kept(self, entry: MessageReference) -> None:
-        """Wait for the time of a message that the store has, or whose unit it has."""
+        """Start waiting with a message that is stored, or whose write batch is."""
         message = entry.message
         self._add(message.due, entry.place, None if self._queue.is_persistent else message)
         self._arm()
 
     def put_off(self, entry: MessageReference, error: StoreError | None) -> bool:
-        """Note the end of a move, if it is one; says whether the message has to wait on."""
+        """Record the result of a move, if it is one; return True if the message keeps waiting."""
         moving = self.moving.pop(entry.message, None)
         if moving is None:
             return False
         if error is None:
             self._arm()
             return False
-        # A store that was cut off may have moved it all the same: to do that again, to the same
-        # place, is right in both cases.
+        # A store that lost its connection may have moved it after all. Repeating the move to the
+        # same place is correct in both cases.
         self._again(*moving, entry)
         return True
 
     def clear(self) -> None:
-        """Forget all that waits in memory."""
+        """Forget all messages in memory."""
         self._waiting.clear()
         self._places.clear()
         self._heap.clear()
@@ -249,7 +249,7 @@ class Delays:
             self._alarm.cancel()
 
     def _arm(self) -> None:
-        """Have the next one's time noticed."""
+        """Set the alarm to the next due time."""
         first = self._first()
         if first is None or self._reads or self.moving:
             return
@@ -260,7 +260,7 @@ class Delays:
     def _on_time(self) -> None:
         now = self._queue.host.broker.now
         ripe: list[tuple[float, int, Message | MessageReference | None]] = []
-        # Before the ones of last time are done with, none that was to be later overtakes them.
+        # Until the last moves are complete, no later message may overtake them.
         if now >= self._retry_at and not (self._reads or self.moving):
             while len(ripe) < _MOST_MOVED:
                 first = self._first()
@@ -279,7 +279,7 @@ class Delays:
         self._arm()
 
     def _again(self, due: float, place: int, entry: MessageReference | None) -> None:
-        """Have a message wait for a store that works; those that come due meanwhile wait, too."""
+        """Keep a message waiting for a retry; messages that come due meanwhile wait, too."""
         self._add(due, place, entry)
         self._retry_at = self._queue.host.broker.clock.seconds() + _RETRY_S
         self._arm()
@@ -303,7 +303,7 @@ class Delays:
         journal.read(lane.number, place - 1, 1, 1, did, failed)
 
     def _move(self, due: float, place: int, what: Message | MessageReference) -> None:
-        """Put a message into its queue, in a unit that keeps no other back; an entry once more."""
+        """Move a message into its queue in a separate write batch; a reference is retried."""
         queue, lane = self._queue, self._lane
         journal = queue.host.broker.journal
         assert lane is not None and journal is not None  # the message is in the store

@@ -1,4 +1,4 @@
-"""Who gets a message of a queue: turns, selectors, groups, and consumers that are to be alone."""
+"""Dispatch messages of a queue: rotation, selectors, groups and exclusive consumers."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from stompkit.server.settings.broker import Policy
 
 __all__ = ["Dispatcher"]
 
-#: Owners of message groups that a queue remembers; the oldest is forgotten first.
+#: Maximum number of group owners that a queue remembers; the oldest is forgotten first.
 _MOST_GROUPS: Final = 10_000
 
 
 class Dispatcher:
-    """The subscriptions of one queue, and their turns."""
+    """The subscriptions of one queue, and their order of service."""
 
     def __init__(self, policy: Policy) -> None:
-        """Begin with nobody."""
-        #: Whoever is to be asked first is at the front.
+        """Start without subscriptions."""
+        #: Subscriptions in order of service, the next one first.
         self.subscriptions: deque[Subscription] = deque()
-        #: Whether it matters which subscription gets which message.
+        #: True if the choice of the subscription depends on the message.
         self.is_picky = policy.exclusive
         self._is_exclusive = policy.exclusive
         self._groups: dict[str, Subscription] = {}
         self.has_groups = False
-        #: By subscriptions with selectors and the indices of lanes, places: of what waits up to
-        #: there the selector takes nothing.
+        #: For subscriptions with selectors: by index of the sub-queue, the place up to which no
+        #: waiting message matches.
         self._seen: dict[Subscription, dict[int, int]] = {}
 
     def take(self, policy: Policy) -> None:
-        """Go by other settings from now on."""
+        """Apply new settings."""
         self._is_exclusive = policy.exclusive
         self._look()
 
     def add(self, subscription: Subscription) -> None:
-        """Let somebody take part."""
+        """Add a subscription."""
         self.subscriptions.append(subscription)
         self._look()
 
     def remove(self, subscription: Subscription) -> None:
-        """Let somebody take part no more; its groups are free for others."""
+        """Remove a subscription, and release its groups."""
         self.subscriptions.remove(subscription)
         self._seen.pop(subscription, None)
         if self.has_groups:
@@ -55,19 +55,19 @@ class Dispatcher:
         self._look()
 
     def put_last(self, subscription: Subscription) -> None:
-        """Have a subscription wait until all others have had their turn."""
+        """Move a subscription to the end of the rotation."""
         if subscription in self.subscriptions:
             self.subscriptions.remove(subscription)
             self.subscriptions.append(subscription)
 
     def put_all_last(self, served: Iterable[Subscription]) -> None:
-        """Have subscriptions wait for their turn that have had it, the last one for longest."""
+        """Move served subscriptions to the end of the rotation, in order."""
         if len(self.subscriptions) > 1:
             for subscription in served:
                 self.put_last(subscription)
 
     def notice(self, message: Message) -> None:
-        """Learn whether there are groups to be kept together."""
+        """Record that messages have groups, if this one has."""
         if message.group and not self.has_groups:
             self.has_groups = self.is_picky = True
 
@@ -79,7 +79,7 @@ class Dispatcher:
         )
 
     def takers(self) -> deque[Subscription]:
-        """Those that get messages: all, or only the oldest one where it is to be alone."""
+        """Return the subscriptions that get messages: all, or only the oldest exclusive one."""
         subscriptions = self.subscriptions
         if self._is_exclusive:
             return deque([min(subscriptions, key=lambda each: each.serial)])
@@ -88,29 +88,29 @@ class Dispatcher:
             return deque([min(exclusive, key=lambda each: each.serial)])
         return subscriptions
 
-    # What selectors have seen.
+    # Places seen by selectors.
 
     def seen(self, subscription: Subscription, lane: int) -> int:
-        """Return the place up to which a selector takes nothing of what waits in a lane."""
+        """Return the place up to which a selector matches no waiting message of a sub-queue."""
         places = self._seen.get(subscription)
         return 0 if places is None else places.get(lane, 0)
 
     def look_again(self, lane: int, place: int) -> None:
-        """Have selectors look again at what has come back to a place of a lane."""
+        """Show selectors a message again that has returned to a place of a sub-queue."""
         for places in self._seen.values():
             if places.get(lane, 0) >= place:
                 places[lane] = place - 1
 
     def round(self, lane: int, takers: Iterable[Subscription], time: SelectorTime) -> _Round:
-        """Begin to offer the messages of a lane, in their order, to whoever wants some."""
+        """Start to offer the messages of a sub-queue, in order, to interested subscriptions."""
         return _Round(self, lane, takers, time)
 
     def owner(self, group: str) -> Subscription | None:
-        """Return the subscription that has got the messages of a group so far."""
+        """Return the subscription that currently owns a message group."""
         return self._groups.get(group)
 
     def own(self, group: str, subscription: Subscription) -> bool:
-        """Give a group to a subscription; says whether another group was forgotten for it."""
+        """Assign a group to a subscription; return True if another group was forgotten for it."""
         is_full = len(self._groups) >= _MOST_GROUPS
         if is_full:
             del self._groups[next(iter(self._groups))]
@@ -118,7 +118,7 @@ class Dispatcher:
         return is_full
 
     def saw(self, subscription: Subscription, lane: int, place: int) -> None:
-        """Note that a selector takes nothing of what waits up to a place of a lane."""
+        """Record that a selector matches no waiting message up to a place of a sub-queue."""
         places = self._seen.get(subscription)
         if places is None:
             places = self._seen[subscription] = {}
@@ -126,10 +126,10 @@ class Dispatcher:
 
 
 class _Round:
-    """Offers messages of one lane to subscriptions in turn, each only what it has not seen.
+    """Offers messages of one sub-queue to subscriptions in rotation, each only unseen ones.
 
-    A selector is evaluated once for each message, as long as that does not come back; and only
-    while there is time for it. The rest is for the next iteration of the reactor.
+    A selector is evaluated once for each message, unless the message returns, and only while there
+    is time for it. The rest follows in the next reactor iteration.
     """
 
     def __init__(
@@ -138,36 +138,36 @@ class _Round:
         self._sharing = sharing
         self._lane = lane
         self._time = time
-        #: Those that have seen what comes next, with the place up to which they have; the next to
-        #: join in is the last.
+        #: Subscriptions that have seen the next messages, with the place up to which they have. The
+        #: last one joins next.
         self._behind = [(sharing.seen(each, lane), each) for each in takers if each.wants()]
         self._behind.sort(key=_by_place)
         self._behind.reverse()
         self._active: deque[Subscription] = deque()
         self._eligible = set(sharing.takers()) if sharing.has_groups else set()
-        #: Whether all that was passed over was so because no selector takes it.
+        #: True if all messages passed over were skipped because no selector matches.
         self._is_seamless = True
-        #: Whether somebody could not look for want of time, and whether anybody could.
+        #: True if a subscription lacked time to evaluate; whether any could follows.
         self.is_unfinished = False
         self.has_looked = False
-        #: Whether a group was forgotten, whose messages others can get now.
+        #: True if a group was forgotten whose messages others can now get.
         self.has_forgotten = False
-        #: Whoever got a message, the last one last.
+        #: Subscriptions served, the most recent one last.
         self.served: dict[Subscription, None] = {}
         time.begin()
 
     @property
     def first(self) -> int:
-        """Return the place behind which there may be something for somebody."""
+        """Return the place after which messages may be relevant to a subscription."""
         return self._behind[-1][0] if self._behind else 0
 
     @property
     def is_over(self) -> bool:
-        """Return whether nobody wants anything, or can look at it now."""
+        """Return True if no subscription wants a message, or can evaluate one now."""
         return not (self._active or self._behind)
 
     def taker(self, entry: MessageReference) -> Subscription | None:
-        """Return whoever gets a message."""
+        """Return the subscription that gets a message, or None."""
         message, place = entry.message, entry.place
         behind = self._behind
         while behind and behind[-1][0] < place:
@@ -186,7 +186,7 @@ class _Round:
         return self._next(entry)
 
     def _next(self, entry: MessageReference) -> Subscription | None:
-        """Return the first, in turn, that wants and takes a message."""
+        """Return the first subscription, in rotation, that wants and takes a message."""
         active = self._active
         verdicts: dict[object, bool] = {}
         for _ in range(len(active)):
@@ -221,7 +221,7 @@ class _Round:
         return selector.takes(entry.message.headers)
 
     def _serve(self, subscription: Subscription) -> None:
-        """Have a subscription be the last in turn."""
+        """Move a subscription to the end of the rotation."""
         if subscription in self._active:
             self._active.remove(subscription)
         self._active.append(subscription)

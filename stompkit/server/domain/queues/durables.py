@@ -1,4 +1,4 @@
-"""Durable subscriptions of topics: a queue that collects while its subscriber is away."""
+"""Durable subscriptions of topics: a queue collects messages while the subscriber is away."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-#: Headers of SUBSCRIBE that name a durable subscription of a client that has said client-id.
+#: Headers of SUBSCRIBE that name a durable subscription of a client with a client-id.
 _NAMES = (
     "activemq.subscriptionName",
     "activemq.subcriptionName",
@@ -40,12 +40,12 @@ _NAMES = (
 
 
 def durable_key(headers: Mapping[str, str], client_id: str | None) -> tuple[str, bool] | None:
-    """The name of the durable subscription that SUBSCRIBE or UNSUBSCRIBE speaks of.
+    """Return the key of the durable subscription named by SUBSCRIBE or UNSUBSCRIBE.
 
-    ``None`` for an ordinary one. The second of the pair says whether several clients can share
-    it: they can where they say it as RabbitMQ's do, with ``durable:true``, ``auto-delete:false``
-    and an ``id``. ActiveMQ's and Artemis's clients give it a name, and a ``client-id`` in
-    CONNECT. Raises :class:`Refused` for half of that.
+    Return ``None`` for an ordinary subscription. The second value is True if several clients can
+    share it. That is the case in RabbitMQ's form, with ``durable:true``, ``auto-delete:false`` and
+    an ``id``. Clients of ActiveMQ and Artemis give a name, and a ``client-id`` in CONNECT. Raises
+    :class:`Refused` if the headers are incomplete.
     """
     for header in _NAMES:
         if header in headers:
@@ -62,13 +62,13 @@ def durable_key(headers: Mapping[str, str], client_id: str | None) -> tuple[str,
 
 
 def durable_name(key: str) -> str:
-    """The name of the queue of a durable subscription; no two keys have the same."""
+    """Return the name of the queue of a durable subscription; it is unique for each key."""
     client_id, _, name = key.partition("\n")
     return f"{DURABLES}{quote(client_id, safe='', errors='surrogateescape')}/{name}"
 
 
 def named_durable_key(name: str) -> str | None:
-    """Return the key of the durable subscription whose queue has a name; ``None`` for others."""
+    """Return the key of the durable subscription with a queue name; ``None`` for other names."""
     if not name.startswith(DURABLES):
         return None
     client_id, _, own = name.removeprefix(DURABLES).partition("/")
@@ -76,19 +76,19 @@ def named_durable_key(name: str) -> str | None:
 
 
 def stored_durable_name(record: DurableRecord) -> str:
-    """What the store has the messages of a durable subscription under.
+    """Return the name of a durable subscription's lanes in the store.
 
-    No other one has the same, nor has what the name stood for before.
+    It is unique, also among earlier subscriptions of the same name.
     """
     name = durable_name(record.key)
     if not record.generation:
         return name
-    # A colon would be quoted in what comes first in the name.
+    # A colon would be quoted in the first part of the name.
     return f"{DURABLES}{record.generation}:{name.removeprefix(DURABLES)}"
 
 
 class DurableQueue(Queue):
-    """The messages of a topic, or of all that match a pattern, for one durable subscription."""
+    """Messages of a topic, or of all topics that match a pattern, for a durable subscription."""
 
     def __init__(
         self,
@@ -97,28 +97,28 @@ class DurableQueue(Queue):
         host: VirtualHost,
         states: Sequence[LaneState] = (),
     ) -> None:
-        """Begin to collect."""
+        """Start collecting."""
         super().__init__(durable_name(record.key), policy, host, states)
         self.record = record
         self.pattern = host.pattern(record.topic) if is_pattern(record.topic) else None
         self.selector = Selector(record.selector) if record.selector else None
-        #: What its name stood for before, which goes on collecting until the store has the change.
+        #: The subscription previously of this name, which collects until the store has the change.
         self.replaced: DurableQueue | None = None
 
     def _read_policy(self) -> None:
         super()._read_policy()
-        # Whoever sends to its topic is not to be refused for its sake.
+        # Senders to its topic must not be refused because this queue is full.
         self._is_trimmed = True
 
     @property
     def charged_to(self) -> str:
-        """The user whose limits count it, and what is made for it."""
+        """The user whose limits count it and its dead letters."""
         return self.record.owner or ""
 
     def check_user(self, user: str | None) -> None:
-        """Raise :class:`Refused` for a user to whom it does not belong.
+        """Raise :class:`Refused` for a user who does not own it.
 
-        ``None`` is somebody whose login nobody checks, and who may do everything.
+        ``None`` is an unauthenticated user, who may do everything.
         """
         owner = self.record.owner
         if user is not None and owner is not None and user != owner:
@@ -131,36 +131,36 @@ class DurableQueue(Queue):
 
     @property
     def settings_name(self) -> str:
-        """Those of its topic are its settings, too."""
+        """The settings of its topic apply."""
         return self.record.topic
 
     @property
     def is_idle(self) -> bool:
-        """Never: it collects whether or not somebody is there."""
+        """Always False: it collects even without subscribers."""
         return False
 
     def remove(self, subscription: Subscription) -> None:
-        """Deliver no more to a subscription; from now on nobody uses this one."""
+        """Stop deliveries to a subscription, and record the time of last use."""
         super().remove(subscription)
         if self.host.durables.get(self.record.key) is self:
             self.host.touch_durable(self)
 
     def covers(self, topic: str) -> bool:
-        """Whether it collects what is sent to a topic."""
+        """Return True if it collects messages sent to a topic."""
         if self.pattern is not None:
             return self.pattern.matches(topic)
         return self.record.topic == topic
 
     def selects(self, message: Message) -> bool:
-        """Whether the selector, if there is one, takes a message."""
+        """Return True if the selector, if there is one, takes a message."""
         return self.selector is None or self.selector.takes(message.headers)
 
     def offer(self, message: Message) -> None:
-        """Take what the selector takes; when full, the oldest message or else this one is lost."""
+        """Collect a message that the selector takes; if full, drop the oldest ones or this one."""
         size = message.size
         if not self._fits(1, size) and not (size <= self._max_octets and self._would_fit(1, size)):
-            # Consumers have what it would have to drop, or it can never have room: that is no
-            # reason to drop others.
+            # Consumers hold the messages to drop, or there can never be room: dropping others does
+            # not help.
             self.dropped += 1
             return
         self.put(message)

@@ -1,4 +1,4 @@
-"""Messages of a queue whose time has passed."""
+"""Expiry of a queue's messages."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 
 __all__ = ["Expiry"]
 
-#: Seconds until messages are tried again that the dead letters had no room for, if nobody says
-#: before that there is some.
+#: Delay in seconds before messages for which the dead letters had no room are retried, unless room
+#: is reported earlier.
 _RETRY_S: Final = 30.0
-#: Seconds between two looks at what has expired, so that each look is worth its while; where
-#: somebody waits for room there are none.
+#: Minimum interval in seconds between two expiry runs, so that each is worthwhile. It does not
+#: apply while senders wait for room.
 _PAUSE_S: Final = 0.1
-#: Messages that are expired in one turn.
+#: Maximum number of messages that expire in one cycle.
 _MOST_EXPIRED: Final = 100
-#: Messages, and octets of them, that are read at a time to find those that have expired; and how
-#: many times as long as that took it is not done again.
+#: Number of messages, and of their bytes, read at a time to find expired ones. The next scan waits
+#: for a multiple of the scan's duration.
 _PAGE_MESSAGES: Final = 250
 _PAGE_OCTETS: Final = 4 * 1024 * 1024
 _REST: Final = 10
-#: Places noted of messages that have left before their time, beside those of messages there.
+#: Number of stale heap entries tolerated in addition to the number of waiting messages.
 _FEW: Final = 64
 
 
 class Expiry:
-    """Drops or dead-letters messages in memory when their time has passed.
+    """Drops or dead-letters messages when they expire.
 
-    Whoever waits for room, or for what is behind them in the store, is looked at again then.
+    Senders that wait for room, and consumers that wait for stored messages, are then served again.
     """
 
     def __init__(self, queue: Queue) -> None:
-        """Begin with nothing that expires."""
+        """Start empty."""
         self._queue = queue
-        #: Times, with the indices of lanes and places there: no message is kept alive. What has
-        #: left its place before its time is noticed when that comes.
+        #: Expiry times with sub-queue indices and places: no message is kept alive. Stale ones are
+        #: skipped when they come due.
         self._heap: list[tuple[float, int, int]] = []
-        #: Expired messages that the dead letters had no room for.
+        #: Expired messages for which the dead letters had no room.
         self.overdue: list[MessageReference] = []
         self._alarm: Alarm | None = None
-        #: Lanes that are being read.
+        #: Sub-queues being read.
         self._scans: set[SubQueue] = set()
 
     def expect(self, entry: MessageReference) -> None:
-        """Note when a message that waits in memory will expire."""
+        """Record the expiry time of a message in memory."""
         lane = entry.lane
         assert lane is not None  # every entry of a queue has one
         expires = entry.message.expires
@@ -89,7 +89,7 @@ class Expiry:
         while self._heap and self._heap[0][0] <= now and len(due) < _MOST_EXPIRED:
             _, index, place = heapq.heappop(self._heap)
             due.append((index, place))
-        # In their order in the queue, as far as they are noticed together.
+        # In queue order, among those that expire at the same time.
         for index, place in sorted(due):
             self._expire_at(index, place, can_load=True)
         self.retry_overdue()
@@ -101,9 +101,9 @@ class Expiry:
             self._wake_at(first if is_awaited else max(first, now + _PAUSE_S))
 
     def expire_next(self) -> bool:
-        """End the message that has expired first, if one has; says whether to look further.
+        """Expire the next message that is due; return True if more may be due.
 
-        Reads nothing of the store: it is called in the middle of other things.
+        It does not read from the store, since it is called within other operations.
         """
         heap, now = self._heap, self._queue.host.broker.now
         if not heap or heap[0][0] > now:
@@ -118,7 +118,7 @@ class Expiry:
             self.expire(entry)
 
     def _take_out(self, index: int, place: int, *, can_load: bool) -> MessageReference | None:
-        """Take a message out of its lane, if it still waits there."""
+        """Remove a message from its sub-queue, if it still waits there."""
         for lane in self._queue.lanes:
             if lane.index == index:
                 break
@@ -134,18 +134,18 @@ class Expiry:
             self._queue.host.broker.touch(self._queue)
         return entry
 
-    # What is only in the store.
+    # Messages only in the store.
 
     def expect_stored(self, lane: SubQueue, expires: float) -> None:
-        """Note when a message that is only in the store will expire."""
+        """Record the expiry time of a message that is only in the store."""
         lane.stored_expires = min(lane.stored_expires, expires)
         if self._queue.blocked:
             self._wake_at(expires)
 
     def look_in_store(self) -> bool:
-        """Drop what has expired in the store only, for somebody who waits for room.
+        """Drop expired messages that are only in the store, for a sender that waits for room.
 
-        Says whether something is being read for that; whoever waits is let in at the end.
+        Return True if the store is being read for that; waiting senders are resumed at the end.
         """
         now = self._queue.host.broker.now
         for lane in self._queue.lanes:
@@ -158,7 +158,7 @@ class Expiry:
         return bool(self._scans)
 
     def _scan(self, lane: SubQueue) -> None:
-        """Read a lane from behind its window to its end; nothing else is loaded meanwhile."""
+        """Read a sub-queue from the end of its window; nothing else is loaded meanwhile."""
         broker = self._queue.host.broker
         journal = broker.journal
         assert journal is not None  # only a store has what is not in memory
@@ -203,20 +203,20 @@ class Expiry:
         self.expire_read(lane, stored)
 
     def expire_read(self, lane: SubQueue, stored: StoredMessage) -> None:
-        """Do with an expired message that was read from the store what the policy says."""
+        """Apply the expiry policy to an expired message read from the store."""
         entry = MessageReference(Message.from_store(stored), self._queue, stored.place)
         entry.deliveries = stored.deliveries
         entry.lane = lane
         self.expire(entry)
 
-    # What becomes of it.
+    # Handling of expired messages.
 
     def next_overdue(self) -> MessageReference | None:
-        """The first of these, which waits no more; ``None`` if there are none."""
+        """Remove and return the first of these messages; ``None`` if there are none."""
         return self.overdue.pop(0) if self.overdue else None
 
     def expire(self, entry: MessageReference) -> None:
-        """Do with an expired message what the policy says."""
+        """Apply the expiry policy to an expired message."""
         queue = self._queue
         if queue.policy.expired == "discard":
             queue.expired += 1
@@ -225,35 +225,35 @@ class Expiry:
         elif queue.host.bury(entry, "expired"):
             queue.expired += 1
         else:
-            # Nobody gets it any more.
+            # No consumer receives it any more.
             self.overdue.append(entry)
             queue.host.await_dead_letters(queue)
             self._wake_at(queue.host.broker.now + _RETRY_S)
 
     def retry_overdue(self) -> None:
-        """Look whether there is room by now for those that the dead letters had none for."""
+        """Retry messages for which the dead letters had no room."""
         overdue = self.take_overdue()
         for index, entry in enumerate(overdue):
             self.expire(entry)
             if self.overdue:
-                # There is none, or no more.
+                # There is no room, or not any more.
                 self.overdue += overdue[index + 1 :]
                 break
 
     def take_overdue(self) -> list[MessageReference]:
-        """The expired messages that wait for room in the dead letters, which wait no more."""
+        """Remove and return the expired messages that wait for room in the dead letters."""
         overdue, self.overdue = self.overdue, []
         return overdue
 
     def clear(self) -> None:
-        """Expect nothing any more: the queue is being removed."""
+        """Cancel everything: the queue is being removed."""
         self._heap.clear()
         if self._alarm is not None:
             self._alarm.cancel()
 
 
 def _at(lane: SubQueue, place: int) -> MessageReference | None:
-    """Take the message at a place out of the window, if it is there."""
+    """Remove and return the message at a place of the window, if it is there."""
     ready = lane.ready
     if ready and ready[0].place == place:
         return ready.popleft()

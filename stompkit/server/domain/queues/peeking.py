@@ -1,4 +1,4 @@
-"""A look at the messages of a queue, in their order, a page at a time; it changes nothing."""
+"""Browse the messages of a queue in order, page by page, without changing it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from stompkit.server.interfaces import StoredMessage, StoreError
 
 __all__ = ["Page", "Seen", "State", "peek"]
 
-#: Octets of the store that a page has at most, but for its last message: a page is shorter then
-#: than was asked for, and yet not the last one.
+#: Maximum number of bytes read from the store for a page, except for its last message. A page can
+#: therefore be shorter than requested without being the last one.
 _PAGE_OCTETS: Final = 16 * 1024 * 1024
 
 State = Literal["ready", "in-flight", "delayed"]
 
 
 class Seen(NamedTuple):
-    """A message where it stands: in the part ``lane`` of its queue, at ``place``."""
+    """A message and its position: the index ``lane`` of its sub-queue, and its ``place``."""
 
     lane: int
     place: int
@@ -37,9 +37,10 @@ class Seen(NamedTuple):
 # A native class cannot derive from a list.
 @mypyc_attr(native_class=False)
 class Page(list[Seen]):
-    """Messages in their order, and whether there may be others behind them."""
+    """Messages in order, and if more may follow."""
 
-    #: The end of a queue is known by this alone: a page can be short, and full ones can be last.
+    #: True at the end of the queue. The length of a page does not show that: short pages can be
+    #: followed by others, and full ones can be last.
     is_last = False
 
 
@@ -50,16 +51,16 @@ def peek(
     done: Callable[[Page], None],
     failed: Callable[[StoreError], None],
 ) -> None:
-    """Call ``done`` with up to ``limit`` messages behind a lane and place, at once or later.
+    """Call ``done`` with up to ``limit`` messages after a sub-queue and place, at once or later.
 
-    There are fewer if they would take too much memory. Those that are delayed come last, in the
-    order in which they were sent.
+    There are fewer if they would take too much memory. Delayed messages come last, in the order in
+    which they were sent.
     """
     _Look(queue, after, limit, done, failed).go_on()
 
 
 class _Look:
-    """One page that is being put together."""
+    """One page under construction."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class _Look:
         return self._limit - len(self._found)
 
     def go_on(self) -> None:
-        """Look at the next lane, until the page is full or there is none."""
+        """Read the next sub-queue, until the page is full or there is none."""
         while self._lanes and self._room:
             lane, after = self._lanes.pop(0)
             if lane.index == DELAYED:
@@ -129,7 +130,7 @@ class _Look:
             if not stored or not self._room:
                 self.go_on()
             elif self._octets_left > 0:
-                # What is read at a time has bounds of its own, and says nothing of the end.
+                # A read has a separate size limit, so that a short result does not mean the end.
                 self._read(lane, stored[-1].place, state)
             else:
                 self._done(self._found)

@@ -1,4 +1,4 @@
-"""Messages of a queue that somebody takes one at a time, by choice, beside its subscriptions."""
+"""Take single messages of a queue by choice, without a subscription."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["Puller", "drop", "find", "front", "is_loading", "take"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Puller:
-    """Somebody who waits for messages: one that is in ``Queue.pullers`` is told of them."""
+    """A waiting consumer: one registered in ``Queue.pullers`` is notified of messages."""
 
     def offered(self, queue: Queue) -> None:
-        """Hear, once in a turn, that the queue may have messages now; :func:`take` takes one.
+        """Called at most once in a cycle when the queue may have messages; :func:`take` takes one.
 
-        Called as well where the queue is being removed, and has forgotten who waits.
+        Also called when the queue is being removed, and has removed all pullers.
         """
         raise NotImplementedError
 
 
 def front(queue: Queue, most: int) -> list[MessageReference]:
-    """The messages that could be taken now: up to ``most`` from the front of each lane.
+    """Return the messages that can be taken now: up to ``most`` from the front of each sub-queue.
 
-    Of a queue with priorities only those of the highest that there is. What the store has ready
-    is read into memory if need be, and offered then.
+    For a queue with priorities, only those of the highest present priority are returned. Stored
+    messages are loaded into memory if necessary, and offered then.
     """
     now = queue.host.broker.now
     found: list[MessageReference] = []
@@ -51,14 +51,14 @@ def front(queue: Queue, most: int) -> list[MessageReference]:
 
 
 def is_loading(queue: Queue) -> bool:
-    """Whether the store has messages whose turn it is, and that are not in memory yet."""
+    """Return True if messages due for delivery are in the store and not in memory yet."""
     return queue.is_held_back or any(
         lane.is_loading or (lane.stored and not lane.ready) for lane in queue.lanes
     )
 
 
 def find(queue: Queue, message_id: str) -> MessageReference | None:
-    """The message of that identifier, if it waits in memory."""
+    """Return the message with an identifier, if it waits in memory."""
     for lane in queue.lanes:
         if lane.back:
             lane.restore()
@@ -69,7 +69,7 @@ def find(queue: Queue, message_id: str) -> MessageReference | None:
 
 
 def take(queue: Queue, entry: MessageReference) -> None:
-    """Take a message that waits in memory; it is to be settled or returned as a delivered one."""
+    """Take a message that waits in memory; settle or return it like a delivered one."""
     _take_out(queue, entry)
     entry.deliveries += 1
     lane, journal = entry.lane, queue.host.broker.journal
@@ -78,7 +78,7 @@ def take(queue: Queue, entry: MessageReference) -> None:
 
 
 def drop(queue: Queue, entry: MessageReference) -> None:
-    """Forget a message that waits in memory."""
+    """Delete a message that waits in memory."""
     _take_out(queue, entry)
     queue.settled(entry)
 

@@ -1,4 +1,4 @@
-"""Queues: each message goes to one subscriber, in order, and stays until it is acknowledged."""
+"""Queues: each message goes to one subscriber, in order, and stays until acknowledged."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ __all__ = ["Queue"]
 _HIGHEST_PRIORITY: Final = 9
 _USUAL_PRIORITY: Final = 4
 _MANY: Final = sys.maxsize
-#: Seconds until a part of the store that could not be read is tried again.
+#: Delay in seconds before a failed read of the store is retried.
 _RETRY_S: Final = 1.0
-#: Octets of messages that are read at a time only to be dropped: more than can be on their way into
-#: the store by default, so that what is dropped keeps up with what comes.
+#: Maximum number of bytes of messages read at a time in order to drop them. It exceeds the default
+#: limit of uncommitted bytes, so that drops keep up with new messages.
 _DROPPED_OCTETS: Final = 16 * 1024 * 1024
 
 
@@ -63,7 +63,7 @@ class Queue(Destination):
         *,
         is_persistent: bool | None = None,
     ) -> None:
-        """Make a queue with what the store has of it; ``states`` are its lanes there."""
+        """Create a queue with its stored content; ``states`` are its lanes in the store."""
         super().__init__(name, policy, host)
         if is_persistent is None:
             is_persistent = policy.storage == "persistent"
@@ -71,38 +71,39 @@ class Queue(Destination):
         self._read_policy()
         self._sharing = Dispatcher(policy)
         self.subscriptions = self._sharing.subscriptions
-        #: Those that only look, with what they have yet to see once they have begun to.
+        #: Browsing subscriptions, each with its remaining messages once it has started.
         self.browsers: dict[Subscription, deque[MessageReference] | None] = {}
-        #: Those that take a message at a time when they want one, in the order in which they came.
+        #: Consumers that take single messages, in order of arrival.
         self.pullers: dict[Puller, None] = {}
-        #: The ranks of messages at the front by their identifiers, for those who take by rank.
+        #: Ranks of messages at the front by identifier, for consumers that take by rank.
         self.ranks: dict[str, tuple[int, int]] = {}
-        #: Connections that wait for room, in the order in which they are let in.
+        #: Connections that wait for room, in the order in which they are resumed.
         self.blocked: deque[Connection] = deque()
-        #: Queues whose expired messages wait for room among these dead letters.
+        #: Queues with expired messages that wait for room among these dead letters.
         self.overdue_of: dict[Queue, None] = {}
-        #: Messages and octets in the queue, delivered but unsettled ones included.
+        #: Number of messages and bytes in the queue, including delivered and unsettled ones.
         self.messages = 0
         self.octets = 0
-        #: Those among them that are not kept yet: on their way into the store, or part of a unit
-        #: whose other effects come first. Nothing is dropped for their sake.
+        #: Those of them that are not stored yet: on their way into the store, or part of a write
+        #: batch. Nothing is dropped to make room for them.
         self.incoming = 0
         self.incoming_octets = 0
-        #: Those of them that are in memory, and wait for the store to keep the rest of their unit.
+        #: Those of them that are in memory, and wait until the rest of their write batch is stored.
         self.following = 0
-        #: Those that are kept and have yet to get into their lanes: their unit has several.
+        #: Messages that are stored but not yet in their sub-queues, since their batch has several.
         self._arrived = 0
-        #: Whether messages are to be dropped that have to be read from the store for that. Until
-        #: then nothing is delivered: it could be what is to be dropped.
+        #: True if messages to be dropped must first be read from the store. Until then nothing is
+        #: delivered, since it could be one of these.
         self.owes_drops = False
-        #: Messages on their way that are waited for before anything is delivered, for the same
-        #: reason: they were sent before its consumer came.
+        #: Number of incoming messages to wait for before any delivery, for the same reason: they
+        #: were sent before their consumer arrived.
         self._awaited = 0
-        #: Whether more of it is to be in memory, so that what has expired makes room.
+        #: True if more of the queue should be in memory, so that expired messages make room.
         self._is_short = False
-        #: Whether nobody takes more of it before the next turn.
+        #: True if no consumer accepts more messages in this cycle.
         self._is_stuck = False
-        #: Messages that the store had at first, and that have left without being acknowledged.
+        #: Number of messages restored from the store, and of those that left without
+        #: acknowledgement.
         self.restored = 0
         self.lost = 0
         self.lanes: list[SubQueue] = []
@@ -121,7 +122,7 @@ class Queue(Destination):
         self.lanes.sort(key=lambda lane: lane.index)
 
     def configure(self, policy: Policy) -> None:
-        """Go by other settings from now on; whoever waits is looked at again."""
+        """Apply new settings, and check waiting senders and consumers again."""
         super().configure(policy)
         self._sharing.take(policy)
         self._read_policy()
@@ -129,34 +130,34 @@ class Queue(Destination):
             self._drop_no_more()
         self._expiry.retry_overdue()
         self._made_room()
-        # What is beyond limits that are lower now is dropped, or nothing is waited for any more.
+        # Messages beyond lowered limits are dropped, or nothing more is waited for.
         self.host.broker.touch(self)
 
     def _drop_no_more(self) -> None:
-        """Keep and deliver what would have been dropped."""
+        """Keep and deliver messages that would have been dropped."""
         self.owes_drops, self._awaited = False, 0
         for lane in self.lanes:
             lane.owed = lane.owed_octets = 0
 
     def _read_policy(self) -> None:
-        """Have at hand what every message asks for."""
+        """Cache the settings that every message needs."""
         policy = self.policy
         self._max_messages = policy.max_queue_messages
-        #: The limit that goes for the place where its messages are.
+        #: The size limit for the place where its messages are.
         self._max_octets = policy.max_queue_bytes
         if not self.is_persistent:
             self._max_octets = min(policy.max_queue_bytes, policy.max_memory_queue_bytes)
         self._drops_oldest = policy.when_full == "drop-oldest"
-        #: Whether it drops messages by itself where it has too many.
+        #: True if it drops excess messages by itself.
         self._is_trimmed = self._drops_oldest
         self._ttl_s = policy.message_ttl_s
         self._has_priorities = policy.priority
 
-    # What is in it.
+    # Content.
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has a part of it."""
+        """True if the store holds a part of it."""
         return any(lane.number for lane in self.lanes)
 
     @property
@@ -166,27 +167,27 @@ class Queue(Destination):
 
     @property
     def ready(self) -> int:
-        """Messages that wait to be delivered, in memory or only in the store."""
+        """Number of messages that wait for delivery, in memory or only in the store."""
         return sum(lane.waiting for lane in self.lanes)
 
     @property
     def delayed(self) -> int:
-        """Messages whose time has not come."""
+        """Number of messages that are not due yet."""
         return len(self._delays)
 
     @property
     def delays(self) -> Delays:
-        """What keeps those messages."""
+        """The delayed messages."""
         return self._delays
 
     @property
     def consumers(self) -> int:
-        """Subscriptions that get its messages; those that only look are not counted."""
+        """Number of subscriptions that consume its messages, without browsers."""
         return len(self.subscriptions)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue has neither messages nor subscribers, and nobody else minds it."""
+        """True if the queue has no messages, subscribers or other users."""
         return not (
             self.messages
             or self.subscriptions
@@ -200,12 +201,12 @@ class Queue(Destination):
 
     @property
     def depends_on_takers(self) -> bool:
-        """Whether others may get messages when a subscription ends: with groups, for example."""
+        """True if others may receive messages when a subscription ends, for example with groups."""
         return self._sharing.is_picky
 
     @property
     def is_disposable(self) -> bool:
-        """Whether it has no messages, and no subscribers but by patterns."""
+        """True if it has no messages, and only pattern subscribers."""
         is_used = self.messages or self.browsers or self.blocked or self.pullers
         is_kept = self.is_paused or self.holds or self.in_doubt
         return not (is_used or is_kept) and all(
@@ -214,29 +215,29 @@ class Queue(Destination):
 
     @property
     def settled_count(self) -> int:
-        """Messages that consumers are done with: those that are gone and not lost."""
+        """Number of messages that consumers have settled: those removed and not lost."""
         return max(0, self.restored + self.received - self.messages - self.lost)
 
     @property
     def unsettled(self) -> int:
-        """Messages that consumers have not acknowledged, and those on their way into the store."""
+        """Number of messages that are unacknowledged or on their way into the store."""
         return max(0, self.messages - self.ready - self.delayed)
 
     def check(self, message: Message) -> None:
-        """Raise :class:`Refused` for a message that would have to wait for too long."""
+        """Raise :class:`Refused` for a message with too long a delay."""
         if message.due:
             self._delays.check(message)
 
     def check_delays(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if that many more messages can't wait for their time."""
+        """Raise :class:`Refused` if there is no room for that many more delayed messages."""
         self._delays.check_room(messages)
 
     def check_room(self, messages: int, size: int) -> None:
-        """Raise :class:`Refused` if that many more messages and octets can't be taken."""
+        """Raise :class:`Refused` if there is no room for that many more messages and bytes."""
         if self._fits(messages, size):
             return
-        # What has expired has to be in memory to be dropped. It is read after this turn: nothing
-        # else is to happen between what is checked and what is done.
+        # Expired messages must be in memory to be dropped. They are read after this cycle: nothing
+        # may happen between the check and the operation.
         self._is_short = True
         self.host.broker.touch(self)
         while self._expiry.expire_next():
@@ -257,9 +258,9 @@ class Queue(Destination):
         raise Refused(text, "queue-full")
 
     def _look_in_store(self) -> bool:
-        """Drop what has expired in the store only; says whether that has to be waited for."""
+        """Drop expired messages that are only in the store; return True if that takes time."""
         broker = self.host.broker
-        # A runner that answers at once must not have others served in the middle of this.
+        # A runner that answers immediately must not serve others in the middle of this.
         broker.is_checking = True
         try:
             return self._expiry.look_in_store()
@@ -268,12 +269,12 @@ class Queue(Destination):
 
     @property
     def is_held_back(self) -> bool:
-        """Whether nothing is delivered: what is ahead of it is to be dropped, or comes back."""
+        """True if deliveries wait for earlier messages to be dropped or returned."""
         return self.owes_drops or self._awaited > 0 or self.returning > 0
 
     @property
     def is_over(self) -> bool:
-        """Whether it has more than it may, without what is not kept yet, or is to be dropped."""
+        """True if it exceeds its limits, without messages not stored yet or due to be dropped."""
         messages, octets = self._excess()
         if self.owes_drops:
             messages -= sum(lane.owed for lane in self.lanes)
@@ -281,7 +282,7 @@ class Queue(Destination):
         return messages > 0 or octets > 0
 
     def _excess(self) -> tuple[int, int]:
-        """Messages and octets beyond the limits, without what is not kept yet."""
+        """Return the messages and bytes beyond the limits, without those not stored yet."""
         return (
             self.messages - self.incoming - self._max_messages,
             self.octets - self.incoming_octets - self._max_octets,
@@ -294,10 +295,10 @@ class Queue(Destination):
         )
 
     def _would_fit(self, messages: int, size: int) -> bool:
-        """Whether there is room once everything is dropped that nobody has.
+        """Return True if there is room once all messages not held by consumers are dropped.
 
-        What is only in the store is part of that, and so is what is on its way there: once it is
-        kept, it can be dropped.
+        This includes messages that are only in the store, and those on their way there, which can
+        be dropped once they are stored.
         """
         delays, overdue = self._delays, self._expiry.overdue
         kept = self.messages - self.ready - (self.incoming - delays.incoming) - len(overdue)
@@ -306,15 +307,15 @@ class Queue(Destination):
         octets -= sum(entry.message.size for entry in overdue)
         return kept + messages <= self._max_messages and octets + size <= self._max_octets
 
-    # What is dropped.
+    # Dropping.
 
     def _make_room(self) -> None:
-        """Drop the oldest messages for the sake of one that is kept, and not in its lane yet."""
+        """Drop the oldest messages in favour of one that is stored but not in its sub-queue yet."""
         self._hand_out()
         self._drop_oldest()
 
     def _trim(self) -> bool:
-        """Drop what is beyond the limits; says whether that is done, or waits for the store."""
+        """Drop messages beyond the limits; return False if that waits for the store."""
         if not self.owes_drops:
             self._hand_out()
         self._drop_oldest()
@@ -327,10 +328,10 @@ class Queue(Destination):
         return not self.owes_drops
 
     def _drop_oldest(self) -> None:
-        """Drop from the front of the lowest priority until the limits are kept.
+        """Drop from the front of the lowest priority until the limits are met.
 
-        What is only in the store is read for that later. What consumers have, and what has yet to
-        come due, is never dropped.
+        Messages that are only in the store are read later for that. Messages held by consumers, and
+        delayed ones, are never dropped.
         """
         while self.is_over and self._expiry.expire_next():
             pass
@@ -345,10 +346,10 @@ class Queue(Destination):
                 self._owe(lane)
 
     def _owe(self, lane: SubQueue) -> None:
-        """Have messages dropped that only the store has, as many as have to be.
+        """Schedule messages that are only in the store to be dropped, as many as necessary.
 
-        Their number is known, but their octets are not until they have been read: it is reckoned
-        with the usual ones, and looked at again then.
+        Their number is known, but their sizes are not until they are read. The average size is
+        assumed, and checked again after reading.
         """
         self.owes_drops = True
         usual = max(1, lane.stored_octets // lane.stored)
@@ -360,10 +361,10 @@ class Queue(Destination):
         lane.owed_octets += owed * usual
 
     def _drop_stored(self, lane: SubQueue, stored: StoredMessage) -> bool:
-        """Drop a message that has been read for that; says whether it was still to be."""
+        """Drop a message read for that; return False if that is no longer necessary."""
         messages, octets = self._excess()
         if messages <= 0 and octets <= 0:
-            # Fewer were enough.
+            # Fewer were sufficient.
             lane.owed = lane.owed_octets = 0
             return False
         lane.seen = stored.place
@@ -376,7 +377,7 @@ class Queue(Destination):
         return True
 
     def _drop_first(self, lane: SubQueue) -> bool:
-        """Drop the first message of a lane that is in memory; says whether there was one."""
+        """Drop the first message of a sub-queue in memory; return False if there is none."""
         overdue = self._expiry.next_overdue()
         if overdue is not None:
             self._drop(overdue)
@@ -391,7 +392,7 @@ class Queue(Destination):
         return True
 
     def _drop(self, entry: MessageReference) -> None:
-        """Drop a message to keep the limits."""
+        """Drop a message to meet the limits."""
         self._timeouts.forget(entry)
         lane = entry.lane
         assert lane is not None  # every entry of a queue has one
@@ -405,12 +406,12 @@ class Queue(Destination):
         if lane.number:
             journal = self.host.broker.journal
             assert journal is not None  # it has given the lane its number
-            # Where the process dies before, the limits are kept again when the next one begins.
+            # If the process dies before, the limits are enforced again at the next start.
             journal.lazily(Remove(lane.number, place))
         self._made_room()
 
     def _hand_out(self) -> None:
-        """Deliver what is settled by that and so makes room; reads nothing of the store."""
+        """Deliver messages that are settled by delivery and so make room; never reads the store."""
         if self._is_stuck or self.is_paused or self.is_held_back or not self.subscriptions:
             return
         if not any(lane.ready or lane.back for lane in self.lanes):
@@ -421,9 +422,9 @@ class Queue(Destination):
         self._is_stuck = not self._deliver(takers, _MANY, can_load=False)
 
     def purge(self) -> int:
-        """Drop all messages that nobody has; gives their number.
+        """Drop all messages not held by consumers; return their number.
 
-        Delivered ones stay with their consumers.
+        Delivered messages stay with their consumers.
         """
         before = self.messages
         for lane in self.lanes:
@@ -442,7 +443,7 @@ class Queue(Destination):
         return before - self.messages
 
     def _purge_stored(self, lane: SubQueue) -> None:
-        """Drop what is behind the window; its sizes have to be read for that."""
+        """Drop messages behind the window; their sizes must be read for that."""
         journal = self.host.broker.journal
         assert journal is not None  # only a store has what is not in memory
         left, after = lane.stored, lane.seen
@@ -471,10 +472,10 @@ class Queue(Destination):
 
         read()
 
-    # In.
+    # Incoming messages.
 
     def put(self, message: Message) -> None:
-        """Append a message; the caller has checked that there is room, or can be."""
+        """Append a message; the caller has checked that there is or can be room."""
         self.received += 1
         self.messages += 1
         self.octets += message.size
@@ -483,7 +484,7 @@ class Queue(Destination):
             message.expires = max(now, message.due) + self._ttl_s
         is_delayed = message.due > now
         is_persistent = self.is_persistent
-        # What is in memory waits for what it is part of, and for what came before it.
+        # A message in memory waits for the rest of its batch, and for earlier messages.
         waits = not is_persistent and (
             self.host.arriving is not None or (self.following > 0 and not is_delayed)
         )
@@ -500,21 +501,21 @@ class Queue(Destination):
             self.take_in(self._entry(message))
 
     def _arrive(self, entry: MessageReference) -> None:
-        """Have a message in memory wait for the rest of its unit."""
+        """Delay a message in memory until the rest of its write batch is stored."""
         if self.host.arriving is not None:
             self.host.arriving.append((self, entry))
         else:
             self.follow(entry)
 
     def follow(self, entry: MessageReference) -> None:
-        """Have a message in memory wait for the store; :meth:`put_done` follows."""
+        """Delay a message in memory until the store is done; :meth:`put_done` follows."""
         journal = self.host.broker.journal
         assert journal is not None  # there is a store to wait for
         self.following += 1
         journal.follow(entry)
 
     def _entry(self, message: Message) -> MessageReference:
-        """Return an entry for a message, with the next place of its lane."""
+        """Return a reference to a message, with the next place of its sub-queue."""
         index = _HIGHEST_PRIORITY
         index -= message.priority if self._has_priorities else _USUAL_PRIORITY
         lane = self._lane(index)
@@ -526,7 +527,7 @@ class Queue(Destination):
         return entry
 
     def enqueue(self, message: Message) -> None:
-        """Append a message that is counted already."""
+        """Append a message that is already counted."""
         entry = self._entry(message)
         if self.is_persistent:
             lane = entry.lane
@@ -536,7 +537,7 @@ class Queue(Destination):
             self.take_in(entry)
 
     def take_in(self, entry: MessageReference) -> None:
-        """Append a message of a queue in memory to its lane, or have it wait for its time."""
+        """Append a message in memory to its sub-queue, or to the delayed messages."""
         lane = entry.lane
         assert lane is not None  # every entry of a queue has one
         if self._is_trimmed and self.is_over:
@@ -547,14 +548,14 @@ class Queue(Destination):
         if entry.place > lane.seen:
             lane.append(entry)
         else:
-            # What came after it was faster.
+            # A later message was faster.
             lane.back.append(entry)
             self._sharing.look_again(lane.index, entry.place)
         if entry.message.expires:
             self._expiry.expect(entry)
 
     def keep(self, lane: SubQueue, entry: MessageReference) -> None:
-        """Have the store keep a message; :meth:`put_done` follows."""
+        """Write a message to the store; :meth:`put_done` follows."""
         broker = self.host.broker
         journal = broker.journal
         assert journal is not None  # a persistent queue has a store
@@ -580,13 +581,13 @@ class Queue(Destination):
         )
 
     def arrived(self, entry: MessageReference) -> None:
-        """Count a message no longer among those on their way, ahead of :meth:`put_done`."""
+        """Remove a message from the count of incoming ones, before :meth:`put_done`."""
         if entry.message not in self._delays.moving:
             self._arrived += 1
             self.count_off(entry)
 
     def count_off(self, entry: MessageReference) -> None:
-        """Count a message no longer among those on their way."""
+        """Remove a message from the count of incoming ones."""
         size = entry.message.size
         self.incoming -= 1
         self.incoming_octets -= size
@@ -597,7 +598,7 @@ class Queue(Destination):
             self._delays.arrived(size)
 
     def put_done(self, entry: MessageReference, error: StoreError | None) -> None:
-        """Deliver a message that the store has, or forget one that it could not take."""
+        """Deliver a message that is stored, or forget one that could not be stored."""
         lane = entry.lane
         assert lane is not None  # keep() is given one
         delays = self._delays
@@ -607,7 +608,7 @@ class Queue(Destination):
         elif self._arrived:
             self._arrived -= 1
         else:
-            # As count_off() does: most units have one message.
+            # As count_off() does: most batches have one message.
             self.incoming -= 1
             self.incoming_octets -= entry.message.size
             if self._awaited:
@@ -647,7 +648,7 @@ class Queue(Destination):
             if entry.place > lane.seen:
                 lane.append(entry)
             else:
-                # The store had failed when it was due, and what came after it was faster.
+                # The store had failed when the message was due, and a later one was faster.
                 lane.back.append(entry)
                 self._sharing.look_again(lane.index, entry.place)
             if entry.message.expires:
@@ -663,33 +664,33 @@ class Queue(Destination):
         self.lanes.sort(key=lambda lane: lane.index)
         return lane
 
-    # Out.
+    # Outgoing messages.
 
     def add(self, subscription: Subscription) -> None:
-        """Begin to deliver to a subscription."""
+        """Start deliveries to a subscription."""
         subscription.homes[self] = None
         self._sharing.add(subscription)
         self._await_arrivals()
 
     def offer_to(self, subscription: Subscription) -> None:
-        """Have a subscription that was added look at what is there, at the end of the turn."""
+        """Offer existing messages to a new subscription, at the end of the cycle."""
         if any(lane.ready or lane.back or lane.stored for lane in self.lanes):
             subscription.waiting[self] = None
 
     def browse(self, subscription: Subscription) -> None:
-        """Show a subscription what is there, up to the end of the window; :meth:`pump` does it."""
+        """Show a browser the messages up to the end of the window; :meth:`pump` writes them."""
         subscription.homes[self] = None
         self.browsers[subscription] = None
         self._await_arrivals()
 
     def _await_arrivals(self) -> None:
-        """Deliver nothing before what was sent so far is kept, if that pushes others out."""
+        """Delay deliveries until earlier messages are stored, if these push others out."""
         if self._is_trimmed and not self._fits(0, 0):
             self._awaited = self.incoming
             self._is_stuck = self._awaited > 0
 
     def remove(self, subscription: Subscription) -> None:
-        """Deliver no more to a subscription."""
+        """Stop deliveries to a subscription."""
         subscription.homes.pop(self, None)
         subscription.waiting.pop(self, None)
         if subscription in self.browsers:
@@ -698,11 +699,11 @@ class Queue(Destination):
         self._sharing.remove(subscription)
 
     def put_last(self, subscription: Subscription) -> None:
-        """Have a subscription wait until all others have had their turn."""
+        """Move a subscription to the end of the rotation."""
         self._sharing.put_last(subscription)
 
     def pump(self) -> None:
-        """Deliver from the front, to the subscribers in turn."""
+        """Deliver from the front, to the subscribers in rotation."""
         if self._is_short:
             self._is_short = False
             self._load_low_lanes()
@@ -714,21 +715,21 @@ class Queue(Destination):
         for browser in list(self.browsers):
             self._show(browser)
         if self.pullers and not self.is_paused:
-            # Each wants one at the most, where a subscription takes what it is allowed to hold.
+            # Each wants at most one, if a subscription takes as many as it may hold.
             for puller in list(self.pullers):
                 puller.offered(self)
         if self.subscriptions and not self.is_paused:
             self._deliver(self._sharing.takers(), _MANY)
 
     def serve(self, subscription: Subscription) -> bool:
-        """Deliver one message to one subscription, if it can be; says whether it was."""
+        """Deliver one message to one subscription; return False if there is none for it."""
         if self.is_paused or self.is_held_back or subscription not in self.subscriptions:
             return False
         if subscription not in self._sharing.takers():
             return False
         is_served = self._deliver(deque([subscription]), 1) > 0
         if is_served and self._sharing.is_picky:
-            # Others see further now.
+            # Other subscriptions can see further now.
             self.host.broker.touch(self)
         return is_served
 
@@ -743,7 +744,7 @@ class Queue(Destination):
                 delivered += pump(lane, takers, most - delivered)
                 is_enough = delivered >= most or (bool(lane.ready) and not self._sharing.is_picky)
             if lane.stored:
-                # What is on its way is before what has a lower priority.
+                # Incoming messages precede those with a lower priority.
                 is_enough = is_enough or not lane.ready
                 if can_load:
                     self._load_if_low(lane)
@@ -787,10 +788,9 @@ class Queue(Destination):
         return delivered
 
     def _pump_picky(self, lane: SubQueue, takers: deque[Subscription], most: int) -> int:
-        """Deliver in order what somebody takes, and leave the rest in its order.
+        """Deliver matching messages in order, and keep the others in order.
 
-        Looks no further than the window: what is behind it has to wait until somebody takes
-        what is in front.
+        Only the window is searched: stored messages wait until those in front are taken.
         """
         broker = self.host.broker
         now, furthest = broker.now, broker.config.window_messages
@@ -833,7 +833,7 @@ class Queue(Destination):
             journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
 
     def _show(self, browser: Subscription) -> None:
-        """Write to a browser what it has not seen; the end is marked, and it gets no more."""
+        """Write unseen messages to a browser; mark the end, after which it gets no more."""
         backlog = self.browsers[browser]
         if backlog is None:
             if self._load_low_lanes():
@@ -847,7 +847,7 @@ class Queue(Destination):
         while backlog and browser.connection.has_room:
             entry = backlog.popleft()
             if not entry.message.is_expired(now):
-                # It looks as the next consumer would get it.
+                # It is shown as the next consumer would receive it.
                 seen = MessageReference(entry.message, self, entry.place)
                 seen.deliveries = entry.deliveries
                 browser.deliver(seen)
@@ -857,17 +857,17 @@ class Queue(Destination):
         browser.end_of_browsing()
         self.remove(browser)
 
-    # The window of what the store has.
+    # The window of stored messages.
 
     def _load_low_lanes(self) -> bool:
-        """Load what there is room for in the windows; says whether something is on its way."""
+        """Fill the windows as far as there is room; return True if reads are in progress."""
         for lane in self.lanes:
             if lane.stored:
                 self._load_if_low(lane)
         return any(lane.is_loading for lane in self.lanes)
 
     def refill(self, lane: SubQueue) -> None:
-        """Load more of a lane if its window has run low."""
+        """Load more of a sub-queue if its window has run low."""
         if lane.stored:
             self._load_if_low(lane)
 
@@ -918,7 +918,7 @@ class Queue(Destination):
         )
 
     def loaded(self, lane: SubQueue) -> None:
-        """Go on, now that a lane has been read."""
+        """Continue after a sub-queue has been read."""
         lane.is_loading = False
         if lane.is_purged:
             lane.is_purged = False
@@ -926,29 +926,29 @@ class Queue(Destination):
         self._made_room()
         self.host.broker.touch(self)
 
-    # The end of a message.
+    # Removal of messages.
 
     def settled(self, entry: MessageReference) -> None:
-        """Forget an acknowledged entry."""
+        """Remove an acknowledged message."""
         self._forget(entry)
 
     def settled_many(self, messages: int, octets: int) -> None:
-        """Have many acknowledged messages gone; :meth:`let_go` follows for each."""
+        """Remove many acknowledged messages; :meth:`let_go` follows for each."""
         self.messages -= messages
         self.octets -= octets
         self._made_room()
 
     def let_go(self, entry: MessageReference) -> None:
-        """Wait for nothing more of an acknowledged entry, which is gone."""
+        """Stop the timers of an acknowledged message that is already removed."""
         self._timeouts.forget(entry)
 
     def withdraw(self, entry: MessageReference) -> None:
-        """Forget an entry that an operator has taken out; nobody has it."""
+        """Remove a message taken out by an operator; no consumer holds it."""
         self.lost += 1
         self._forget(entry)
 
     def forget_stored(self, lane: SubQueue, stored: StoredMessage) -> None:
-        """Forget a message behind the window of its lane, or one whose time has not come."""
+        """Remove a message behind the window of its sub-queue, or a delayed one."""
         self.messages -= 1
         self.octets -= stored.size
         if lane.index != DELAYED:
@@ -959,7 +959,7 @@ class Queue(Destination):
         self._made_room()
 
     def forget_delayed(self, message: Message) -> None:
-        """Forget a message in memory whose time has not come."""
+        """Remove a delayed message in memory."""
         self.messages -= 1
         self.octets -= message.size
         self._made_room()
@@ -980,11 +980,11 @@ class Queue(Destination):
             self.host.broker.has_room(self)
 
     def retry_overdue(self) -> None:
-        """Try again to dead-letter expired messages that there was no room for."""
+        """Retry dead-lettering expired messages for which there was no room."""
         self._expiry.retry_overdue()
 
     def let_in(self) -> None:
-        """Have those who wait for room go on, in their order, until there is none again."""
+        """Resume senders that wait for room, in order, until there is none again."""
         if self.overdue_of:
             queues, self.overdue_of = self.overdue_of, {}
             for queue in queues:
@@ -992,12 +992,12 @@ class Queue(Destination):
         while self.blocked:
             connection = self.blocked.popleft()
             if not connection.try_again() and self.blocked and self.blocked[-1] is connection:
-                # It has queued up again; nobody is to get in before it.
+                # It has queued up again; nobody may overtake it.
                 self.blocked.rotate(1)
                 return
 
     def returned(self, entries: Iterable[MessageReference]) -> None:
-        """Take entries back; they get their old places before anything else is delivered."""
+        """Take messages back; they return to their old places before anything else is delivered."""
         for entry in entries:
             entry.subscription = None
             self._timeouts.forget(entry)
@@ -1013,26 +1013,27 @@ class Queue(Destination):
                 journal.lazily(Mark(lane.number, entry.place, entry.deliveries))
 
     def given_back(self, entries: Iterable[MessageReference]) -> None:
-        """Take back a part of what a connection has had that ended, the newest part first."""
+        """Take back a part of an ended connection's messages, the newest part first."""
         self.returned(entries)
         for lane in self.lanes:
             if lane.back:
                 lane.restore()
 
     def taken_back(self, entry: MessageReference) -> None:
-        """Take back an entry that was settled by what could not be done."""
+        """Take back a message whose settlement could not be applied."""
         self.messages += 1
         self.octets += entry.message.size
         lane = entry.lane
         if lane is not None and lane.number and entry.place > lane.seen:
-            # An operator has taken it out of the store, ahead of what is still only there.
+            # An operator has removed it from the store, ahead of messages that are still only
+            # there.
             lane.leave_stored(entry.message.size)
         else:
             self.returned([entry])
         self.host.broker.touch(self)
 
     def clear(self) -> None:
-        """Let go of who is subscribed or waits for room: the queue is being removed."""
+        """Remove all subscriptions and waiting connections: the queue is being removed."""
         for subscription in [*self.subscriptions, *self.browsers]:
             self.remove(subscription)
         self._made_room()
@@ -1043,25 +1044,25 @@ class Queue(Destination):
             puller.offered(self)
 
     def stop(self) -> None:
-        """Wait for no time any more: the queue is being removed."""
+        """Cancel all timers: the queue is being removed."""
         self._delays.clear()
         self._timeouts.clear()
         self._expiry.clear()
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         self.is_paused = False
         self.host.broker.touch(self)
 
     def purge_overdue(self) -> int:
-        """Drop what has expired and waits for room in the dead letters; gives its number."""
+        """Drop expired messages that wait for room in the dead letters; return their number."""
         overdue = self._expiry.take_overdue()
         for entry in overdue:
             self.withdraw(entry)
         return len(overdue)
 
     def drop_lanes(self) -> None:
-        """Have the store forget the queue; it is empty, or to be removed with its messages."""
+        """Delete the queue's lanes from the store; it is empty, or removed with its messages."""
         journal = self.host.broker.journal
         for lane in [*self.lanes, *self._delays.lanes]:
             if lane.number and journal is not None:

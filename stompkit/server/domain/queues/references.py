@@ -1,4 +1,4 @@
-"""A message's place in a destination, and who has it."""
+"""A reference to a message in a destination, with its holder."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class MessageReference:
     __slots__ = ("deliveries", "holder", "home", "key", "lane", "message", "place", "subscription")
 
     def __init__(self, message: Message, home: Destination, place: int) -> None:
-        """Take a place: a number that grows with each message of the destination."""
+        """Start at a place: a number that increases with each message of the destination."""
         self.message = message
         self.home = home
         self.place = place
         self.deliveries = 0
-        #: The part of a queue that it stands in.
+        #: The sub-queue that contains it.
         self.lane: SubQueue | None = None
-        #: The subscription that it was delivered to, with its key in that connection's ledger.
+        #: The subscription that it was delivered to; its key among the pending acknowledgements
+        #: follows.
         self.subscription: Subscription | None = None
         self.key = ""
-        #: The open transaction that has acknowledged it, or the frame of which it is a part and
-        #: that is not done yet.
+        #: The open transaction that has acknowledged it, or the unfinished settlement that includes
+        #: it.
         self.holder: Transaction | Settlement | Acknowledged | None = None

@@ -1,4 +1,4 @@
-"""One ordered part of a queue: what is in memory, and what is only in the store."""
+"""One ordered part of a queue, with messages in memory and in the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DELAYED", "SubQueue"]
 
-#: The index of the lane for messages whose time has not come; those of priorities are below.
+#: Index of the sub-queue for delayed messages; those of priorities are lower.
 DELAYED: Final = 10
 
 
@@ -22,10 +22,10 @@ def _place(entry: MessageReference) -> int:
 
 
 class SubQueue:
-    """First in, first out; a queue with priorities has one for each.
+    """A first-in, first-out part of a queue; a queue with priorities has one for each.
 
-    Of a persistent queue only a window is in memory: what is at the front. The rest is counted
-    in ``stored``, and read from the store when the window runs low.
+    Only a window at the front of a persistent queue is in memory. The rest is counted in
+    ``stored``, and read from the store when the window runs low.
     """
 
     __slots__ = (
@@ -48,41 +48,42 @@ class SubQueue:
     )
 
     def __init__(self, index: int) -> None:
-        """Make an empty lane that the store does not know."""
+        """Create an empty sub-queue without a lane in the store."""
         self.index = index
-        #: The lane's number in the store; 0 while the store does not know it.
+        #: Number of its lane in the store; 0 without a lane.
         self.number = 0
         self.ready: deque[MessageReference] = deque()
-        #: Entries that were delivered and came back; they get their old places.
+        #: Delivered messages that were returned; they get their old places.
         self.back: list[MessageReference] = []
         self.last_place = 0
-        #: Messages behind the window, their octets, and the place at which it ends.
+        #: Number of messages behind the window; their bytes, and the place where the window ends,
+        #: follow.
         self.stored = 0
         self.stored_octets = 0
-        #: How many of these, from the front, are to be dropped once they are read, and their octets
-        #: about.
+        #: Number of these, from the front, to be dropped once they are read; their estimated bytes
+        #: follow.
         self.owed = 0
         self.owed_octets = 0
         self.seen = 0
-        #: When the first of them expires, as far as is known, and no later than it does; and the
-        #: time before which they are not read for that.
+        #: Lower bound of the first expiry time among them; the time before which they are not
+        #: scanned for it follows.
         self.stored_expires = inf
         self.scan_at = 0.0
         self.window_octets = 0
         self.is_loading = False
-        #: Whether what is being loaded is to be dropped.
+        #: True if the messages being loaded are to be dropped.
         self.is_purged = False
-        #: The place up to which everything has been delivered once, as far as the store knows.
+        #: Place up to which everything has been delivered once, as recorded in the store.
         self.delivered = 0
 
     @classmethod
     def of(cls, state: LaneState) -> SubQueue:
-        """Make a lane of what the store knows of it, with nothing in memory yet."""
+        """Create a sub-queue from its lane in the store, with nothing in memory yet."""
         lane = cls(state.part)
         lane.number = state.lane
         lane.stored = state.messages
         lane.stored_octets = state.octets
-        # Nobody knows what there is until it has been read.
+        # The expiry times are unknown until they are read.
         lane.stored_expires = 0.0
         lane.last_place = state.last_place
         lane.delivered = state.delivered_place
@@ -90,45 +91,45 @@ class SubQueue:
 
     @property
     def waiting(self) -> int:
-        """Messages that no consumer has, in memory or only in the store."""
+        """Number of messages that no consumer holds, in memory or only in the store."""
         return len(self.ready) + len(self.back) + self.stored
 
     @property
     def waiting_octets(self) -> int:
-        """Octets of these messages."""
+        """Number of bytes of these messages."""
         back = sum(entry.message.size for entry in self.back)
         return self.window_octets + back + self.stored_octets
 
     def leave_stored(self, size: int) -> None:
-        """Count a message that is behind the window."""
+        """Count a message that stays behind the window."""
         self.stored += 1
         self.stored_octets += size
 
     def take_stored(self, messages: int, octets: int) -> None:
-        """Count messages that are no longer behind the window."""
+        """Subtract messages that are no longer behind the window."""
         self.stored = max(0, self.stored - messages)
         self.stored_octets = max(0, self.stored_octets - octets)
         if self.owed > self.stored:
             self.owed, self.owed_octets = self.stored, self.stored_octets
 
     def nothing_stored(self) -> None:
-        """Note that nothing is behind the window."""
+        """Record that no messages are behind the window."""
         self.stored = self.stored_octets = self.owed = self.owed_octets = 0
 
     def append(self, entry: MessageReference) -> None:
-        """Put an entry at the end of the window."""
+        """Append a message to the window."""
         self.ready.append(entry)
         self.seen = entry.place
         self.window_octets += entry.message.size
 
     def popleft(self) -> MessageReference:
-        """Take the entry at the front."""
+        """Remove and return the message at the front."""
         entry = self.ready.popleft()
         self.window_octets -= entry.message.size
         return entry
 
     def restore(self) -> None:
-        """Put back what came back, by moving no more than what has been delivered before."""
+        """Put returned messages back in place, moving only messages delivered before."""
         back, ready = self.back, self.ready
         self.window_octets += sum(entry.message.size for entry in back)
         last = max(map(_place, back))

@@ -1,4 +1,4 @@
-"""Consumers that keep messages for too long."""
+"""Acknowledgement timeouts of a queue."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 __all__ = ["AckTimeouts"]
 
-#: Deliveries taken back in one turn.
+#: Maximum number of deliveries withdrawn in one cycle.
 _MOST_TAKEN: Final = 100
 
 
 class AckTimeouts:
-    """Takes messages of one queue back that nobody has acknowledged in time.
+    """Withdraws messages of one queue that are not acknowledged in time.
 
-    A delivery keeps the deadline that it was given, whatever the setting becomes later; so
-    deadlines need not be in the order of deliveries.
+    A delivery keeps its deadline even if the setting changes later. Deadlines are therefore not
+    always in the order of deliveries.
     """
 
     def __init__(self, queue: Queue) -> None:
-        """Begin with nothing delivered."""
+        """Start without deliveries."""
         self._queue = queue
         self._deadlines: Deadlines[MessageReference] | None = None
-        #: The deadlines of those that have been given more time, since input of theirs waits.
+        #: Original deadlines of deliveries with extra time, since their client's input waits.
         self._missed: dict[MessageReference, float] = {}
         self._alarm: Alarm | None = None
 
     def watch(self, entry: MessageReference) -> None:
-        """Begin to wait for the acknowledgement of a delivery."""
+        """Start the timeout of a delivery."""
         timeout_s = self._queue.policy.ack_timeout_s
         if timeout_s:
             self._wait(entry, self._queue.host.broker.now + timeout_s)
@@ -48,14 +48,14 @@ class AckTimeouts:
         self._alarm.set(until)
 
     def forget(self, entry: MessageReference) -> None:
-        """Wait no more: the entry has been settled, or has come back."""
+        """Stop the timeout: the message has been settled or returned."""
         if self._deadlines is not None:
             self._deadlines.discard(entry)
             if self._missed:
                 self._missed.pop(entry, None)
 
     def clear(self) -> None:
-        """Wait for nothing any more: the queue is being removed."""
+        """Cancel all timeouts: the queue is being removed."""
         if self._deadlines is not None:
             self._deadlines.clear()
         self._missed.clear()
@@ -81,7 +81,7 @@ class AckTimeouts:
         broker = self._queue.host.broker
         deadlines.discard(entry)
         if not entry.key:
-            # Its consumer is gone, and it is about to come back.
+            # Its consumer is gone, and it is about to return.
             self._missed.pop(entry, None)
             return
         if self._may_be_settled(entry, deadline):
@@ -91,12 +91,12 @@ class AckTimeouts:
         if entry.holder is None:
             broker.take_away(entry)
         else:
-            # What a transaction has acknowledged is as good as settled while that is open, and
-            # has its whole time again should it be aborted.
+            # Acknowledgements in an open transaction count as settled. If it is aborted, the
+            # timeout starts again.
             self.watch(entry)
 
     def _may_be_settled(self, entry: MessageReference, deadline: float) -> bool:
-        """Return whether what its consumer has sent, and is not handled, may acknowledge it."""
+        """Return True if unprocessed input of the consumer may acknowledge the message."""
         subscription = entry.subscription
         if subscription is None or not subscription.connection.has_input_waiting:
             return False

@@ -1,9 +1,9 @@
-"""What operators do with the messages of a queue: drop them, or move them elsewhere.
+"""Operator actions on the messages of a queue: drop them, or move them elsewhere.
 
-A sweep goes over the messages that are there when it begins and that nobody has, in their order:
-those in memory first, then those that are only in the store. It goes in steps of a turn each, so
-that clients are served in between, and the operations of one step are one unit of the journal:
-where the broker dies between two of them, no message is lost or doubled.
+A sweep processes the messages that exist when it starts and that no consumer holds, in order. Those
+in memory come first, then those that are only in the store. Each step takes one cycle, so that
+clients are served in between. The operations of a step form one write batch: if the broker dies
+between two steps, no message is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "Selection", "Sweep", "drop", "move_to", "put_back"]
 
-#: Messages that one step looks at, and octets that it reads of the store.
+#: Maximum number of messages that one step examines, and of bytes that it reads.
 _STEP_MESSAGES: Final = 250
 _STEP_OCTETS: Final = 4 * 1024 * 1024
-#: Seconds until a part of a queue that is being loaded is looked at again.
+#: Delay in seconds before a sub-queue that is being loaded is tried again.
 _PATIENCE_S: Final = 0.01
 
 
 class Selection(NamedTuple):
-    """Which messages are meant: all, or those that have one of ``ids``, that a selector takes."""
+    """Selected messages: all, or those with one of ``ids``, and matching a selector."""
 
     ids: frozenset[str] | None = None
     selector: Selector | None = None
     limit: int | None = None
 
     def takes(self, message: Message) -> bool:
-        """Whether a message is meant."""
+        """Return True if a message is selected."""
         if self.ids is not None and message.id not in self.ids:
             return False
         return self.selector is None or self.selector.takes(message.headers)
 
 
 class Outcome(NamedTuple):
-    """What has become of a sweep: messages that were dealt with, and those that had to stay.
+    """Result of a sweep: the number of processed messages, and of those that had to stay.
 
-    ``refused`` says why it ended early, or why one had to stay; ``failure`` that the store failed.
+    ``refused`` is the reason for an early end or for messages that stayed; ``failure`` is an error
+    of the store.
     """
 
     done: int = 0
@@ -61,18 +62,18 @@ class Outcome(NamedTuple):
     failure: StoreError | None = None
 
 
-#: Does something with a message that leaves its queue then; False where it has to stay, and
-#: :class:`Refused` where all that follow have to.
+#: Processes a message, which then leaves its queue; returns False if it has to stay. Raises
+#: :class:`Refused` if all following ones have to stay, too.
 Act = Callable[[Message], bool]
 
 
 def drop(_: Message) -> bool:
-    """Have a message be no more."""
+    """Delete a message."""
     return True
 
 
 def move_to(target: Queue) -> Act:
-    """Have messages go on in another queue, whose limits hold."""
+    """Return an action that moves messages to another queue, within its limits."""
 
     def act(message: Message) -> bool:
         copy = moved_message(message, target.name, target.host.broker.now)
@@ -85,7 +86,7 @@ def move_to(target: Queue) -> Act:
 
 
 def put_back(host: VirtualHost) -> Act:
-    """Have dead letters go back to where they come from, as the messages that they were."""
+    """Return an action that puts dead letters back into their source, as the original messages."""
 
     def act(message: Message) -> bool:
         letter = read_dead_letter(message)
@@ -107,27 +108,27 @@ def put_back(host: VirtualHost) -> Act:
 
 
 class Sweep:
-    """Goes over the messages of one queue once."""
+    """Processes the messages of one queue once."""
 
     def __init__(
         self, queue: Queue, selection: Selection, act: Act, told: Callable[[Outcome], None]
     ) -> None:
-        """Do nothing yet; ``told`` hears of the end, when the store has everything."""
+        """Prepare a sweep; ``told`` is called with its result, when everything is stored."""
         self._queue = queue
         self._broker = queue.host.broker
         self._selection = selection
         self._act = act
         self._told = told
         self._outcome = Outcome()
-        #: The lanes that are left, each with the place up to which it is looked at.
+        #: Remaining sub-queues, each with the place up to which it is processed.
         self._lanes = [(lane, lane.last_place) for lane in queue.lanes]
         self._cursor = 0
         self._is_over = False
-        #: Whether a lane is kept from loading, since its messages are on their way elsewhere.
+        #: The sub-queue that must not load messages, since they are being moved, if any.
         self._locked: SubQueue | None = None
 
     def start(self) -> None:
-        """Begin, in a turn to come; the queue is not forgotten before the end."""
+        """Start in a later cycle; the queue is not removed before the end."""
         self._queue.holds += 1
         self._broker.later(0.0, self._step)
 
@@ -187,7 +188,7 @@ class Sweep:
     def _take_from_store(self, lane: SubQueue, end: int) -> None:
         journal = self._broker.journal
         assert journal is not None  # only a store has what is not in memory
-        # So that nothing is loaded that is about to leave.
+        # Prevents loading of messages that are about to leave.
         self._locked = lane
         lane.is_loading = True
 
@@ -216,7 +217,7 @@ class Sweep:
                 yield entry
 
     def _deal_with(self, message: Message) -> bool:
-        """Act on a message, if it is meant; says whether it leaves the queue."""
+        """Process a message, if it is selected; return True if it leaves the queue."""
         if self._is_over or self._is_satisfied or not self._selection.takes(message):
             return False
         outcome = self._outcome
@@ -232,7 +233,7 @@ class Sweep:
             self._outcome = outcome._replace(left=outcome.left + 1)
         return is_done
 
-    # Units.
+    # Write batches.
 
     def _begin_step(self) -> None:
         journal = self._broker.journal
@@ -254,7 +255,7 @@ class Sweep:
 
         if journal is not None:
             if self._act is not drop:
-                # What has been dropped stays so: the store is told again.
+                # Dropped messages stay dropped: the removal is recorded again.
                 journal.take(taken)
             if journal.cut_for(did):
                 return
@@ -288,7 +289,7 @@ class Sweep:
 
 
 def _home(host: VirtualHost, name: str) -> Queue | None:
-    """The queue or durable subscription that a dead letter comes from, if it can still be."""
+    """Return the queue or durable subscription that a dead letter comes from, if it can exist."""
     if not name.startswith(Kind.QUEUE.value):
         return host.durable_named(name)
     found = host.destination(name)
@@ -296,7 +297,7 @@ def _home(host: VirtualHost, name: str) -> Queue | None:
 
 
 def _belongs(letter: DeadLetter, queue: Queue) -> bool:
-    """Whether the source is still what it was: a durable subscription can get another topic."""
+    """Return True if the source still matches: a durable subscription can get another topic."""
     if not isinstance(queue, DurableQueue) or _is_unknown(letter):
         return True
     headers = letter.first.headers
@@ -305,7 +306,7 @@ def _belongs(letter: DeadLetter, queue: Queue) -> bool:
 
 
 def _as_sent(letter: DeadLetter, queue: Queue) -> Message:
-    """The message that died, as far as its letter knows it."""
+    """Return the original message, as far as the dead letter records it."""
     if not isinstance(queue, DurableQueue) or not _is_unknown(letter):
         return letter.first
     name = queue.record.topic if queue.pattern is None else queue.name
@@ -313,7 +314,7 @@ def _as_sent(letter: DeadLetter, queue: Queue) -> Message:
 
 
 def _is_unknown(letter: DeadLetter) -> bool:
-    """Whether the letter does not know where the message was sent to."""
+    """Return True if the dead letter lacks the destination that the message was sent to."""
     return letter.first.destination.startswith(DURABLES)
 
 

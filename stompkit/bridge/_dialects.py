@@ -22,7 +22,7 @@ class Dialect:
     """True if a subscription can match several queues."""
     selectors: bool = True
     expires: bool = True
-    """True if it reads ``expires`` (a time), False for ``expiration`` (a duration in ms)."""
+    """True if the broker reads ``expires`` (a time); False for ``expiration`` (milliseconds)."""
     stripped: frozenset[str] = frozenset()
     """Headers that the broker itself adds to messages."""
 

@@ -1,7 +1,7 @@
-"""Replication: changes of databases, carried over a broker to other stores.
+"""Replication: database changes, sent over a broker to other stores.
 
-What is replicated is a :class:`Changeset`, all that one transaction has changed; :func:`packets`
-puts it into STOMP frames, and a :class:`Reassembler` has it back.
+The unit of replication is a :class:`Changeset`: all changes of one transaction. :func:`packets`
+splits it into STOMP frames, and a :class:`Reassembler` joins them again.
 """
 
 from stompkit.replication.events import (

@@ -1,4 +1,4 @@
-"""Documents of JSON that are told apart from text, numbers and NULL, and kept as they are."""
+"""JSON documents that stay distinct from text, numbers and NULL, without loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 __all__ = ["Json", "document", "document_in", "is_faithful", "same_document"]
 
-#: Deeper documents stay text: readers of JSON give up at some depth.
+#: Deeper documents stay text, because JSON parsers limit the depth.
 _MAX_DEPTH: Final = 100
 _INT64: Final = range(-(2**63), 2**63)
 _BRACKETS: Final = ("{", "[")
@@ -17,29 +17,29 @@ _BRACKETS: Final = ("{", "[")
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON document that is no object or list, or whose text Python would change.
+    """A JSON document that is neither object nor list, or whose text Python would change.
 
-    Objects and lists that Python keeps as they are stand for themselves. ``Json("null")`` is the
+    Objects and lists that Python keeps unchanged are plain dicts and lists. ``Json("null")`` is the
     JSON value, and ``None`` is NULL; ``Json('"5"')`` is JSON, and ``"5"`` is text.
     """
 
-    #: As :func:`document` has made it.
+    #: JSON text as :func:`document` produces it.
     text: str
 
     @property
     def value(self) -> Any:
-        """Return the document as Python has it; numbers may lose digits."""
+        """Return the document as a Python value; numbers may lose digits."""
         return json.loads(self.text)
 
 
 class _Unfaithful(ValueError):
-    """A document that would not be the same in Python."""
+    """A document that Python cannot represent without loss."""
 
 
 def document(text: str) -> Any:
-    """Return the value for a JSON document: a dict or a list where nothing is lost, or a Json.
+    """Return the value for a JSON document: a dict or a list if nothing is lost, otherwise a Json.
 
-    Raises ``ValueError`` for text that is no JSON.
+    Raises ``ValueError`` for text that is not JSON.
     """
     try:
         found = _faithful(text)
@@ -53,7 +53,7 @@ def document(text: str) -> Any:
 
 
 def document_in(value: object) -> Json:
-    """Return the document that is a text, a number, a truth value or JSON's null.
+    """Return the document for a text, a number, a boolean or JSON's null.
 
     Raises ``ValueError`` for a number that is not finite.
     """
@@ -61,14 +61,14 @@ def document_in(value: object) -> Json:
 
 
 def same_document(one: Json, other: Any) -> bool:
-    """Return whether two documents say the same; what is no :class:`Json` is what Python has."""
+    """Return True if two documents are equal; *other* may be a Python value."""
     mine = json.loads(one.text, parse_float=Decimal)
     theirs = json.loads(other.text, parse_float=Decimal) if type(other) is Json else other
     return isinstance(mine, bool) is isinstance(theirs, bool) and bool(mine == theirs)
 
 
 def is_faithful(found: Json) -> bool:
-    """Return whether a document is what Python makes of its text, and has no objects or lists."""
+    """Return True if a document is a scalar that Python represents without loss."""
     if found.text[:1] in _BRACKETS:
         return False
     try:
@@ -78,7 +78,7 @@ def is_faithful(found: Json) -> bool:
 
 
 def _faithful(text: str) -> Any:
-    """Read a document that Python keeps; raise :class:`_Unfaithful` for others."""
+    """Parse a document without loss; raise :class:`_Unfaithful` if that is impossible."""
     found = json.loads(
         text,
         parse_int=_whole,
@@ -88,7 +88,7 @@ def _faithful(text: str) -> Any:
     )
     if "\\ud" in text or "\\uD" in text:
         try:
-            # Half of a pair of surrogates is no character; PostgreSQL does not mind.
+            # An unpaired surrogate is not a character, although PostgreSQL accepts it.
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise _Unfaithful from None
@@ -105,7 +105,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(text: str) -> int:
-    # A number of thousands of digits is not even read.
+    # A number with thousands of digits is not parsed.
     if text == "-0" or len(text) > 20 or (value := int(text)) not in _INT64:
         raise _Unfaithful
     return value

@@ -1,7 +1,8 @@
-"""Intervals of months, days and microseconds, which are no number of one of them.
+"""Intervals of months, days and microseconds, which cannot be converted to one unit.
 
-PostgreSQL keeps the three apart: a month has no fixed length, and a day with a change of the clocks
-has 23 or 25 hours. ``timedelta`` stands for an interval of time only, such as MySQL's TIME.
+PostgreSQL keeps the three apart: a month has no fixed length, and a day with a change of the
+clocks has 23 or 25 hours. ``timedelta`` stands for an interval of time only, such as MySQL's
+TIME.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ class Interval:
 
     @property
     def time_us(self) -> int | None:
-        """Microseconds of all of it, a day being 24 hours; ``None`` where there are months.
+        """Return the total in microseconds with days of 24 hours; ``None`` if there are months.
 
-        This is not the same interval: whoever stores it so has to say that it may.
+        The result is not the same interval, so a caller that stores it must document this.
         """
         return None if self.months else self.days * _DAY_US + self.microseconds
 
     @property
     def in_words(self) -> str:
-        """Return the form that PostgreSQL reads, whatever the style of its session is."""
-        # Without signs of their own, fields behind a negative one would be negative in one style.
+        """Return the form that PostgreSQL reads in any ``IntervalStyle``."""
+        # In one style, fields without a sign after a negative field would also be negative.
         sign = "-" if self.microseconds < 0 else "+"
         return f"{self.months:+} mons {self.days:+} days {sign}{clock(abs(self.microseconds))}"
 
@@ -98,7 +99,7 @@ def interval(months: int, days: int, microseconds: int) -> timedelta | Interval:
 
 
 def clock(microseconds: int) -> str:
-    """Return hours, minutes and seconds of a number that is not negative: ``100:00:00.000000``."""
+    """Return hours, minutes and seconds of a non-negative number: ``100:00:00.000000``."""
     whole, part = divmod(microseconds, _SECOND_US)
     minutes, seconds = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -106,6 +107,6 @@ def clock(microseconds: int) -> str:
 
 
 def _divided(number: int, by: int) -> tuple[int, int]:
-    """The quotient and the rest, both with the sign of the number."""
+    """Return the quotient and the remainder, both with the sign of the number."""
     quotient, rest = divmod(abs(number), by)
     return (-quotient, -rest) if number < 0 else (quotient, rest)

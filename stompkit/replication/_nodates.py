@@ -1,4 +1,4 @@
-"""Dates that are none, which MariaDB and MySQL hold nevertheless."""
+"""Invalid dates that MariaDB and MySQL can store."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _DATE_LENGTH: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class NoDate:
-    """A date, or a date and a time, with zeros or a day that its month has not: 0000-00-00."""
+    """An invalid date or datetime, with zeros or a day that does not exist: 0000-00-00."""
 
-    #: As MySQL writes it.
+    #: Text as MySQL writes it.
     text: str
 
     def __str__(self) -> str:
@@ -26,12 +26,12 @@ class NoDate:
 
     @property
     def is_date(self) -> bool:
-        """Return whether it has no time of the day."""
+        """Return True if it has no time of day."""
         return len(self.text) == _DATE_LENGTH
 
     @classmethod
     def parse(cls, text: str, *, is_date: bool) -> NoDate:
-        """Read the text of MySQL; raise ``ValueError`` for any other."""
+        """Parse MySQL's text; raise ``ValueError`` for any other."""
         date, time = text[:_DATE_LENGTH], text[_DATE_LENGTH:]
         is_right = not time if is_date else _TIME.fullmatch(time) is not None
         if not is_right or _DATE.fullmatch(date) is None:

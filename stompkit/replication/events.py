@@ -1,4 +1,4 @@
-"""What is replicated: changes of rows, in the changesets that one transaction makes."""
+"""Replicated events: row changes, in one changeset for each transaction."""
 
 from __future__ import annotations
 
@@ -28,79 +28,80 @@ __all__ = [
     "schema",
 ]
 
-#: The version of the JSON form. It is raised when a reader of the one before would misunderstand.
+#: Version of the JSON format. It is raised when an older reader would misread the new format.
 FORMAT: Final = 1
 
 #: ``write``: a new row. ``read``: a row that was there when a snapshot was taken. ``truncate``: all
-#: rows of the table are gone. ``schema``: the table's columns are others from now on.
+#: rows of the table were deleted. ``schema``: the table's columns have changed.
 Action = Literal["write", "update", "delete", "read", "truncate", "schema"]
 
 
 class EventProblem(ValueError):
-    """Octets that are no changeset, or one of a newer format; ``str()`` says what is wrong."""
+    """Bytes that are not a changeset, or have a newer format; ``str()`` gives the reason."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a changeset comes from, for people, for offsets and to tell repeats."""
+    """Source of a changeset, for display, for offsets and to detect duplicates."""
 
     #: ``mysql``, ``postgresql``, ``sqlalchemy``, ``outbox``...
     kind: str
-    #: The server or the application.
+    #: Name of the server or the application.
     server: str = ""
-    #: Where reading can be resumed behind it, in the terms of the source: a GTID, an LSN, a number.
+    #: Position from which the source can be read on: a GTID, an LSN or a number.
     position: str = ""
     transaction: str = ""
-    #: When the source has made it, where that is known.
+    #: Time of the transaction at the source, if known.
     time: datetime | None = None
     is_snapshot: bool = False
 
 
 class RowChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of one row.
+    """A change of one row.
 
-    ``before`` and ``after`` are the row's columns then and now; one that is missing was not told,
-    which is not the same as NULL. ``None`` in place of all: nothing was told, or there is no row.
+    ``before`` and ``after`` are the row's columns before and after the change. A missing column was
+    not reported, which is different from NULL. If ``before`` or ``after`` is ``None``, either no
+    column was reported or there is no such row.
     """
 
     table: str
     action: Action
-    #: The columns that identify the row; of a row that was deleted, what they were. Empty for a
-    #: table without a key, and for ``truncate``.
+    #: Columns that identify the row; for a deleted row, their last values. Empty for a table
+    #: without a key, and for ``truncate``.
     key: dict[str, Value]
     before: dict[str, Value] | None = None
     after: dict[str, Value] | None = None
-    #: What the key was before an update that has changed it.
+    #: Key before an update that changed it.
     old_key: dict[str, Value] | None = None
-    #: The database of MySQL, the schema of PostgreSQL; empty where the table's name is enough.
+    #: Database in MySQL, schema in PostgreSQL; empty if the table's name is sufficient.
     schema: str = ""
 
     @property
     def name(self) -> str:
-        """The table with its schema, as in ``shop.orders``."""
+        """Table with its schema, as in ``shop.orders``."""
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
     @property
     def identity(self) -> bytes:
-        """The row, as octets that are the same for the same table and key."""
+        """Return bytes that identify the row: equal for the same table and key."""
         return _ENCODER.encode([self.schema, self.table, row_to_json(self.key)])
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a changeset stands in the history of data that several nodes write."""
+    """Position of a changeset in the history of data with several writers."""
 
-    #: The name of these data: the same at all nodes.
+    #: Name of the data set; the same at all nodes.
     trunk: str
-    #: Hybrid logical time: microseconds since 1970, or more where something later was seen.
+    #: Hybrid logical clock: microseconds since 1970, or more if a later time was received.
     hlc: int
-    #: What the author has come to know since its changeset before: the last sequence of each other
-    #: origin that it had applied, of those where that has become more.
+    #: Causal context: the last applied sequence of each other origin, only for origins that have
+    #: advanced since the author's previous changeset.
     context: dict[str, int]
-    #: The first 16 digits of the ids of the changesets that the context names, where known.
+    #: First 16 digits of the ids of the changesets in the context, if known.
     seen: dict[str, str] = {}
-    #: The first 16 digits of the id of the origin's changeset before; empty for its first.
+    #: First 16 digits of the id of the origin's previous changeset; empty for the first.
     previous: str = ""
-    #: Other numbers under which its author has told the same before, each with the first 16 digits
-    #: of that changeset's id.
+    #: Earlier sequence numbers under which the author published the same changes, each with the
+    #: first 16 digits of that changeset's id.
     replaces: tuple[tuple[str, int, str], ...] = ()
     author: str = ""
     comment: str = ""
@@ -109,23 +110,23 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Changeset(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of one transaction, in their order."""
 
-    #: The same whenever this transaction is published again.
+    #: Id of the changeset; the same each time the transaction is published.
     id: str
-    #: Who publishes: changesets of one origin are numbered by ``sequence``.
+    #: Publisher of the changeset; ``sequence`` numbers the changesets of one origin.
     origin: str
     sequence: int
-    #: When it was made, with a zone.
+    #: Time of creation, with a time zone.
     timestamp: datetime
     changes: tuple[RowChange, ...]
     source: Source
-    #: Ids of the changesets that this one was made on top of, where that is tracked.
+    #: Ids of the changesets that this one is based on, if tracked.
     parents: tuple[str, ...] = ()
-    #: Only of data that several nodes write.
+    #: Set only for data with several writers.
     revision: Revision | None = None
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the canonical form, in hexadecimal: what was said, whoever says it again."""
+        """SHA-256 of the canonical form, in hexadecimal; independent of the publisher."""
         return hashlib.sha256(encode(self)).hexdigest()
 
 
@@ -140,7 +141,7 @@ def make_changeset(
     parents: Iterable[str] = (),
     revision: Revision | None = None,
 ) -> Changeset:
-    """Make a changeset of now; ``id`` is a random one where the source has none to give."""
+    """Return a changeset with the current time; ``id`` is random by default."""
     return Changeset(
         id=uuid4().hex if id is None else id,
         origin=origin,
@@ -157,7 +158,7 @@ def make_changeset(
 
 
 class _Change(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A change, its values in JSON's terms."""
+    """A change, with its values as JSON types."""
 
     table: str
     action: Action
@@ -187,9 +188,9 @@ class _Format(msgspec.Struct):
 
 
 def encode(changeset: Changeset) -> bytes:
-    """The canonical JSON of a changeset: equal changesets give equal octets.
+    """Return the canonical JSON of a changeset: equal changesets give equal bytes.
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
+    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
     """
     return _ENCODER.encode(
         _envelope(changeset, [_change_to_json(each) for each in changeset.changes])
@@ -197,13 +198,13 @@ def encode(changeset: Changeset) -> bytes:
 
 
 def encode_parts(changeset: Changeset, most: int | None = None) -> list[bytes]:
-    """The canonical JSON of changesets with some of the changes each, else equal to this one.
+    """Return the canonical JSON of a changeset, split by changes into smaller changesets.
 
-    Each has at most ``most`` octets, or one change that is larger; without it there is one.
+    Each has at most ``most`` bytes, or a single larger change; without ``most`` there is one.
     """
     if most is None:
         return [encode(changeset)]
-    # No text in JSON can look like that: its quotation marks are escaped.
+    # No JSON text can contain this sequence, because its quotation marks are escaped.
     before, found, after = _ENCODER.encode(_envelope(changeset, [])).partition(b'"changes":[')
     before += found
     group: list[bytes] = []
@@ -258,7 +259,7 @@ def _optional(row: Row | None) -> dict[str, object] | None:
 
 
 def decode(octets: bytes) -> Changeset:
-    """Read the JSON of a changeset; raises :class:`EventProblem`."""
+    """Decode the JSON of a changeset; raises :class:`EventProblem`."""
     try:
         number = _FORMAT_DECODER.decode(octets).format
         if number != FORMAT:
@@ -274,7 +275,7 @@ def decode(octets: bytes) -> Changeset:
 
 
 def _read_values(row: dict[str, Any]) -> None:
-    """Put values in the place of what JSON has for them: most need nothing at all."""
+    """Replace JSON values with column values in place; most need no conversion."""
     name = ""
     try:
         for name, value in row.items():
@@ -286,5 +287,5 @@ def _read_values(row: dict[str, Any]) -> None:
 
 
 def schema() -> str:
-    """The JSON Schema of a changeset."""
+    """Return the JSON Schema of a changeset."""
     return files("stompkit.replication").joinpath("changeset-schema.json").read_text("utf-8")

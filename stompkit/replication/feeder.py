@@ -1,4 +1,4 @@
-"""From a publisher to a sink in one process: changesets are applied in batches, in a thread."""
+"""Connects a publisher to a sink in one process; a thread applies changesets in batches."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["Feeder", "FeederClosed"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long a sink that is told to stop is waited for, in seconds.
+#: Time in seconds to wait for a sink that was asked to stop.
 _LAST_S: Final = 1.0
 _TOO_LATE: Final = "the feeder was closed before this was applied"
 _Taken = tuple[Changeset, Future[None]]
 
 
 class FeederClosed(Exception):
-    """The feeder takes no more: it was closed, or its sink has failed, which is the cause then."""
+    """The feeder is closed, or its sink has failed, which is the cause then."""
 
 
 class Feeder:
-    """Hears of the changesets of this process, and has a sink apply them.
+    """Receives the changesets of this process, and applies them to a sink.
 
-    While the sink is busy changesets wait, and are applied together when it is their turn. The
-    publisher's checkpoint follows what is applied. As a context manager it is closed at the end.
+    While the sink is busy, changesets queue up, and are then applied together. The publisher's
+    checkpoint follows the applied changesets. As a context manager, it is closed at the end.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class Feeder:
         on_end: Callable[[BaseException], object] | None = None,
         changesets: Signal = CHANGESET,
     ) -> None:
-        """Begin to hear, of all publishers of the process or of those with this signal.
+        """Start receiving from all publishers of the process, or only from the signal *changesets*.
 
-        Up to ``batch`` changesets are applied in one transaction; publishers wait while
-        ``waiting`` of them, or ``waiting_changes`` changes of rows in them, have not been applied.
-        A failure of the sink is tried again ``retries`` times (``None``: for ever), as
+        Up to ``batch`` changesets are applied in one transaction. Publishers block while
+        ``waiting`` changesets, or ``waiting_changes`` row changes in them, are not yet applied. A
+        failure of the sink is retried ``retries`` times (``None``: forever), as
         :class:`~stompkit.replication.consumer.Consumer` does, and ``on_failure`` is called with it.
-        A changeset that can't be applied ends the feeder, or is given to ``on_poison`` and left
-        out. ``on_applied`` is called with changesets that were applied, ``on_end`` with what has
-        ended the feeder, if it was not :meth:`close`; both in the thread of the feeder. Raises
-        ``ValueError`` for bounds below 1.
+        A changeset that cannot be applied stops the feeder, or is passed to ``on_poison`` and
+        skipped. ``on_applied`` is called with applied changesets. ``on_end`` is called with the
+        error that has stopped the feeder, but not after :meth:`close`. Both are called in the
+        feeder's thread. Raises ``ValueError`` for bounds below 1.
         """
         if min(batch, waiting, waiting_changes) < 1:
             raise ValueError("batch, waiting and waiting_changes are at least 1")
@@ -84,7 +84,7 @@ class Feeder:
         )
         self._line: deque[_Taken] = deque()
         self._has_changed = threading.Condition()
-        #: Changes of rows in the line.
+        #: Row changes in the queue.
         self._changes = 0
         self._stop = threading.Event()
         self._is_closing = self._is_stopped = False
@@ -99,28 +99,28 @@ class Feeder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close it; after an exception without waiting for the sink."""
+        """Close it; after an exception, without waiting for the sink."""
         self.close(timeout_s=10.0 if kind is None else 0.0)
 
     @property
     def applied(self) -> int:
-        """Changesets that were applied."""
+        """Number of applied changesets."""
         return self._applied
 
     def take(self, changeset: Changeset) -> Future[None]:
-        """Have a changeset applied; gives what is done when it is, or has failed.
+        """Queue a changeset; return a future that is done when it is applied or has failed.
 
-        Waits while too many wait. Raises :class:`FeederClosed`.
+        Blocks while the queue is full. Raises :class:`FeederClosed`.
         """
         future: Future[None] = Future()
-        # It is not to be cancelled: nobody could take the changeset out of a transaction.
+        # The future cannot be cancelled, because a changeset cannot be removed from a transaction.
         future.set_running_or_notify_cancel()
         changes = len(changeset.changes)
         most, most_changes = self._most
         with self._has_changed:
 
             def has_room() -> bool:
-                # What is too large for the bounds is taken when nothing else waits.
+                # A changeset larger than the bounds is accepted when the queue is empty.
                 return not self._line or (
                     len(self._line) < most and self._changes + changes <= most_changes
                 )
@@ -135,20 +135,19 @@ class Feeder:
         return future
 
     def stop(self) -> None:
-        """Have publishers that wait, now or later, raise :class:`FeederClosed`; from any thread.
+        """Make blocked and later blocking publishers raise :class:`FeederClosed`; thread-safe.
 
-        What was taken goes on, and so does all that does not have to wait.
+        Queued changesets are still applied, and calls that do not block still succeed.
         """
         with self._has_changed:
             self._is_stopped = True
             self._has_changed.notify_all()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Hear no more, and wait for what was taken, at most ``timeout_s`` seconds.
+        """Stop receiving, and wait for queued changesets, at most ``timeout_s`` seconds.
 
-        What has not been applied then fails with :class:`FeederClosed`. The sink is left open; one
-        that is in the middle of something, and does not come back from it within a second, is left
-        to itself.
+        Changesets not applied by then fail with :class:`FeederClosed`. The sink stays open. A sink
+        that is busy and does not return within a second is abandoned.
         """
         self._signal.disconnect(self.take)
         with self._has_changed:
@@ -180,14 +179,14 @@ class Feeder:
                 self._on_end(error)
 
     def _next(self) -> list[_Taken]:
-        """What is applied together, when there is something; empty at the end."""
+        """Return the next batch when there is one; empty at the end."""
         with self._has_changed:
             self._has_changed.wait_for(lambda: self._line or self._is_over)
             return list(islice(self._line, self._batch))
 
     def _done(self, taken: Sequence[_Taken]) -> None:
         with self._has_changed:
-            # Whoever has closed the feeder meanwhile has told them that it was too late.
+            # If the feeder was closed meanwhile, their futures have failed already.
             known = taken if self._error is None else ()
             for changeset, _ in known:
                 self._line.popleft()
@@ -202,7 +201,7 @@ class Feeder:
             self._patience.call(partial(self._sink.apply, changesets), stopping)
         except ApplyProblem as problem:
             if len(changesets) > 1:
-                # One of them can't be applied; those before it can.
+                # One of them cannot be applied, but those before it can.
                 for each in changesets:
                     self._apply([each])
                 return

@@ -1,4 +1,4 @@
-"""Changesets as STOMP frames: one each, or several with a bound where a transaction is large."""
+"""Changesets as STOMP frames: one frame each, or several if a transaction is large."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from stompkit.replication.events import (
 __all__ = ["CONTENT_TYPE", "MAX_BODY_BYTES", "Packet", "Reassembler", "packets"]
 
 CONTENT_TYPE: Final = "application/vnd.stompkit.changeset+json"
-#: Well below what any broker takes by default: RabbitMQ's limit for a whole frame is 4 MiB.
+#: Well below the default limit of every broker: RabbitMQ's limit for a whole frame is 4 MiB.
 MAX_BODY_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """What goes into one SEND frame beside its destination."""
+    """Content of one SEND frame, without its destination."""
 
     headers: dict[str, str]
     body: bytes
 
 
 def packets(changeset: Changeset, *, max_body_bytes: int = MAX_BODY_BYTES) -> Iterator[Packet]:
-    """Put a changeset into frames of at most ``max_body_bytes`` each, but for single large changes.
+    """Split a changeset into frames of at most ``max_body_bytes``; a single change may be larger.
 
-    The headers say what can be known without reading the body: ``stompkit-schema`` (the format),
-    ``stompkit-changeset``, ``stompkit-origin``, ``stompkit-sequence``, ``stompkit-part`` and
-    ``stompkit-parts`` (from 1), ``persistent:true``. ``event-id`` is the same whenever this part is
-    sent again.
+    The headers make the body's metadata available without parsing: ``stompkit-schema`` (the
+    format), ``stompkit-changeset``, ``stompkit-origin``, ``stompkit-sequence``, ``stompkit-part``
+    and ``stompkit-parts`` (from 1), ``persistent:true``. ``event-id`` is the same each time this
+    part is sent.
     """
     bodies = encode_parts(changeset, max_body_bytes)
     for number, each in enumerate(bodies, 1):
@@ -68,24 +68,24 @@ class _Partial:
 
 
 class Reassembler:
-    """Puts changesets together again; parts may come in any order, and more than once."""
+    """Reassembles changesets; parts may arrive in any order, and more than once."""
 
     def __init__(self, *, max_bytes: int = 256 * 1024 * 1024) -> None:
-        """Begin; ``max_bytes`` bounds the parts that wait for others, all together."""
+        """Start empty; ``max_bytes`` limits the total size of incomplete changesets."""
         self._max_bytes = max_bytes
         self._size = 0
         self._waiting: OrderedDict[str, _Partial] = OrderedDict()
 
     @property
     def waiting(self) -> list[str]:
-        """Ids of changesets that are not whole, the oldest first."""
+        """Ids of incomplete changesets, oldest first."""
         return list(self._waiting)
 
     def add(self, headers: Mapping[str, str], body: bytes) -> Changeset | None:
-        """Take a frame; gives the changeset that it completes, if it does.
+        """Add a frame; return the changeset that it completes, or None.
 
-        Raises :class:`~stompkit.replication.events.EventProblem` for a frame that is no part of a
-        changeset, and where more parts wait than ``max_bytes`` allows.
+        Raises :class:`~stompkit.replication.events.EventProblem` for a frame that is not part of a
+        changeset, and if incomplete changesets exceed ``max_bytes``.
         """
         changeset = decode(body)
         number, parts = _number(headers, "stompkit-part"), _number(headers, "stompkit-parts")
@@ -114,7 +114,7 @@ class Reassembler:
         return msgspec.structs.replace(changeset, changes=tuple(changes))
 
     def forget(self, changeset_id: str) -> None:
-        """Drop the parts of a changeset that will not be whole any more."""
+        """Drop the parts of a changeset that will not be completed."""
         partial = self._waiting.pop(changeset_id, None)
         if partial is not None:
             self._size -= partial.size
@@ -122,7 +122,7 @@ class Reassembler:
 
 def _number(headers: Mapping[str, str], name: str) -> int:
     text = headers.get(name, "1")
-    # The length comes first: int() refuses what has thousands of digits with another error.
+    # Check the length first: int() raises another error for thousands of digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
         raise EventProblem(f"the header {name} is {text[:20]!r}, which is no number of a part")
     return int(text)

@@ -1,4 +1,4 @@
-"""Where a publisher goes on: checkpoints, and where they are kept."""
+"""Offsets: checkpoints from which a publisher resumes, and their storage."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ __all__ = ["Checkpoint", "FileOffsets", "MemoryOffsets", "Offsets", "OffsetsProb
 
 
 class OffsetsProblem(Exception):
-    """What was kept is no checkpoint; ``str()`` says where, and what to do."""
+    """Stored data is not a checkpoint; ``str()`` says where, and what to do."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a publisher has come: all changesets up to here have been taken by everybody."""
+    """Progress of a publisher: all receivers have confirmed all changesets up to here."""
 
-    #: Who publishes, as :attr:`Changeset.origin` says.
+    #: Publisher, as in :attr:`Changeset.origin`.
     origin: str
-    #: The number of the last changeset.
+    #: Sequence number of the last changeset.
     sequence: int
-    #: Where reading is resumed, in the terms of the source.
+    #: Position in the source from which reading resumes.
     position: str
-    #: What else the publisher has to know, such as the progress of a snapshot.
+    #: Further state of the publisher, such as the progress of a snapshot.
     state: dict[str, Any] = {}
 
 
 class Offsets(Protocol):
-    """Keeps the checkpoint of one publisher."""
+    """Stores the checkpoint of one publisher."""
 
     def load(self) -> Checkpoint | None:
-        """The last one; ``None`` where none was stored. Raises :class:`OffsetsProblem`."""
+        """Return the last checkpoint, or ``None``. Raises :class:`OffsetsProblem`."""
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint in place of the one before, so that it survives a crash."""
+        """Replace the stored checkpoint durably, so that it survives a crash."""
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -55,34 +55,34 @@ def _decode(octets: bytes, where: str) -> Checkpoint:
 
 
 class MemoryOffsets:
-    """Forgets with the process."""
+    """Offsets in memory, which are lost with the process."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._checkpoint: Checkpoint | None = None
 
     def load(self) -> Checkpoint | None:
-        """The last one."""
+        """Return the last checkpoint."""
         return self._checkpoint
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Keep it."""
+        """Store the checkpoint."""
         self._checkpoint = checkpoint
 
 
 class FileOffsets:
-    """A file, which is replaced as a whole: a crash leaves the old one or the new one."""
+    """Offsets in a file that is replaced atomically: a crash leaves the old or the new file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Keep the checkpoint in that file; its directory has to be there."""
+        """Store the checkpoint in that file; its directory must exist."""
         self._path = Path(path)
         self._next = self._path.with_name(self._path.name + ".new")
 
     def load(self) -> Checkpoint | None:
-        """The last one. Raises :class:`OffsetsProblem`, and OSError for a file that can't be read.
+        """Return the last checkpoint. Raises :class:`OffsetsProblem`, or OSError if unreadable.
 
-        The file is made where it is missing, so that a place that can't be written to is found
-        before anything is published.
+        A missing file is created, so that a path without write access is reported before anything
+        is published.
         """
         try:
             octets = self._path.read_bytes()
@@ -93,15 +93,15 @@ class FileOffsets:
         return _decode(octets, f"the file {self._path}")
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Write it to the disk; raises OSError, which says what file it is about."""
+        """Write the checkpoint to disk; raises OSError, which names the file."""
         write_atomically(self._path, _ENCODER.encode(checkpoint), partial=self._next)
 
 
 class SqlOffsets:
-    """A row of the table ``stompkit_checkpoints`` of an SQL database."""
+    """Offsets in a row of the table ``stompkit_checkpoints`` of an SQL database."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        """Keep the checkpoint of the publisher of that name; makes the table where it is missing.
+        """Store the checkpoint of the publisher of that name; create the table if it is missing.
 
         Raises ``ValueError`` for a name of more than 200 characters.
         """
@@ -118,7 +118,7 @@ class SqlOffsets:
         self._table.create(engine, checkfirst=True)
 
     def load(self) -> Checkpoint | None:
-        """The last one."""
+        """Return the last checkpoint."""
         query = select(self._table.c.checkpoint).where(self._table.c.name == self._name)
         with self._engine.connect() as connection:
             octets = connection.execute(query).scalar_one_or_none()
@@ -127,7 +127,7 @@ class SqlOffsets:
         return _decode(bytes(octets), f"the row {self._name!r} of {self._table.name}")
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Write it in a transaction of its own."""
+        """Write the checkpoint in its own transaction."""
         octets = _ENCODER.encode(checkpoint)
         row = update(self._table).where(self._table.c.name == self._name).values(checkpoint=octets)
         with self._engine.begin() as connection:

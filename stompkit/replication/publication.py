@@ -1,4 +1,4 @@
-"""What publishers have in common: numbers, signals, back-pressure and checkpoints."""
+"""Common functions of publishers: sequence numbers, signals, back-pressure and checkpoints."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from stompkit.replication.tables import Tables
 
 __all__ = ["Publication", "PublicationStopped"]
 
-#: How often a wait looks whether it is to end, in seconds.
+#: Interval in seconds at which a wait checks for :meth:`Publication.stop`.
 _LOOK_S: Final = 0.2
 
 
 class PublicationStopped(Exception):
-    """:meth:`Publication.stop` was called while something was waited for."""
+    """:meth:`Publication.stop` was called during a wait."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A point where reading can be resumed when all futures up to here are done."""
+    """A position from which reading can resume once all futures up to it are done."""
 
     checkpoint: Checkpoint
     futures: list[Future[Any]]
 
 
 class Publication:
-    """Numbers changesets, hands them to the receivers of signals, and keeps the checkpoint.
+    """Numbers changesets, sends them to the receivers of signals, and keeps the checkpoint.
 
-    The checkpoint follows the changesets that all receivers have confirmed, in their order. After a
-    crash the publisher reads again from there, and gives what it finds the same numbers and ids:
-    whoever has seen them can tell. Numbers of one origin are without gaps.
+    The checkpoint follows the changesets that all receivers have confirmed, in order. After a crash
+    the publisher reads again from the checkpoint, and assigns the same numbers and ids again.
+    Receivers can therefore detect duplicates. The numbers of one origin have no gaps.
 
-    One thread publishes; :meth:`stop` and the properties can be used by others.
+    One thread publishes; :meth:`stop` and the properties are thread-safe.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class Publication:
     ) -> None:
         """Load the checkpoint, if there is one.
 
-        ``name`` is the beginning of the origin, by default ``kind``; the rest of it is random, made
-        once and kept with the checkpoint: a publisher that begins anew is another origin.
+        ``name`` is the prefix of the origin, by default ``kind``. The suffix is random, generated
+        once and kept with the checkpoint, so a publisher without a checkpoint is a new origin.
         ``kind`` and ``server`` are for :class:`~stompkit.replication.events.Source`. At most
         ``max_unconfirmed`` changesets wait for confirmation. The checkpoint is stored every
-        ``checkpoint_s`` seconds at most, and by :meth:`flush`. ``raw`` makes what raw signals send.
-        ``changesets`` is the signal that changesets are sent by; with one of its own, receivers
-        hear of this publication alone. Those of CHANGESET hear it as well.
+        ``checkpoint_s`` seconds at most, and by :meth:`flush`. ``raw`` makes the payload of raw
+        signals. ``changesets`` is the signal by which changesets are sent; receivers of a private
+        signal receive this publication only. Receivers of CHANGESET receive it as well.
 
-        Raises what loading raises.
+        Raises the errors of loading.
         """
         self.tables: Final = tables or Tables()
         self._offsets = offsets or MemoryOffsets()
@@ -85,7 +85,7 @@ class Publication:
         self._clock = clock
         found = self._offsets.load()
         begin = Checkpoint(origin=f"{name or kind}.{uuid4().hex[:8]}", sequence=0, position="")
-        #: What was published last, what all receivers have confirmed, and what is stored of that.
+        #: Checkpoints: last published, confirmed by all receivers, and stored.
         self._last = self._confirmed = found or begin
         self._stored = found
         self._stored_at = clock()
@@ -97,56 +97,57 @@ class Publication:
         self._lag_s: float | None = None
 
     def __repr__(self) -> str:
-        """Who publishes, and how far it is."""
+        """Show the origin and the last sequence number."""
         return f"<Publication of {self.origin}: {self._last.sequence}>"
 
     # How far it is.
 
     @property
     def origin(self) -> str:
-        """Who publishes."""
+        """Origin of the published changesets."""
         return self._last.origin
 
     @property
     def sequence(self) -> int:
-        """The number of the last changeset; 0 before the first."""
+        """Sequence number of the last changeset; 0 before the first."""
         return self._last.sequence
 
     @property
     def position(self) -> str:
-        """Where reading goes on behind what was published; empty where nothing ever was."""
+        """Position from which reading resumes after the last changeset; empty before the first."""
         return self._last.position
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the publisher has said with that position; a copy."""
+        """State that the publisher stored with that position; a copy."""
         return dict(self._last.state)
 
     @property
     def confirmed_position(self) -> str:
-        """The position up to which everything is confirmed and the checkpoint is stored."""
+        """Position up to which everything is confirmed and the checkpoint is stored."""
         return self._stored.position if self._stored is not None else ""
 
     @property
     def unconfirmed(self) -> int:
-        """Changesets that wait for confirmation, as of the last call."""
+        """Number of unconfirmed changesets, as of the last call."""
         return self._unconfirmed
 
     @property
     def published(self) -> int:
-        """Changesets since this object was made."""
+        """Number of changesets published by this object."""
         return self._published
 
     @property
     def changes(self) -> int:
-        """Changes of rows since this object was made."""
+        """Number of row changes published by this object."""
         return self._changes
 
     @property
     def lag_s(self) -> float | None:
-        """How old the last changeset was when it was published, in seconds.
+        """Age in seconds of the last changeset when it was published.
 
-        By the source's clock; 0 when the source has nothing more, ``None`` where it never said.
+        It is measured by the source's clock; 0 when the source has no more data, ``None`` if
+        unknown.
         """
         return self._lag_s
 
@@ -162,17 +163,17 @@ class Publication:
         is_snapshot: bool = False,
         state: dict[str, Any] | None = None,
     ) -> Changeset:
-        """Publish the changes of one transaction, behind which reading resumes at ``position``.
+        """Publish the changes of one transaction, after which reading resumes at ``position``.
 
-        They are shaped by ``tables``. ``state`` replaces that of the checkpoint, and is kept where
-        it is not given. Waits while as many changesets as may be are unconfirmed; raises
-        :class:`PublicationStopped` then, if somebody calls :meth:`stop`. Raises what a receiver of
-        the changeset raises, now or by its future: then begin again from the checkpoint, with a new
-        object.
+        ``tables`` filters and masks the changes. ``state`` replaces the state of the checkpoint; by
+        default the state is kept. Blocks while the maximum number of changesets is unconfirmed;
+        raises :class:`PublicationStopped` if :meth:`stop` is called then. Raises the errors of the
+        changeset's receivers, directly or through their futures; then start again from the
+        checkpoint, with a new object.
         """
         self._make_room()
         if self._stored is None:
-            # The origin has to be the same after a crash, even if nothing is confirmed before.
+            # The origin must survive a crash, even if nothing is confirmed before it.
             self._store(self._confirmed)
         checkpoint = msgspec.structs.replace(
             self._last,
@@ -210,17 +211,17 @@ class Publication:
         return changeset
 
     def end_snapshot(self, position: str, state: dict[str, Any]) -> None:
-        """Publish an empty changeset, behind which no rows of a snapshot come any more.
+        """Publish an empty changeset that marks the end of a snapshot.
 
-        Who keeps rows until others have come does with them what can be done. Raises what
-        :meth:`publish` raises.
+        Receivers that hold rows back until others have arrived can then process them. Raises the
+        errors of :meth:`publish`.
         """
         self.publish([], position=position, state=state)
 
     def advance(self, position: str, state: dict[str, Any] | None = None) -> None:
-        """Say that reading can resume at ``position``, although nothing is to be published.
+        """Record that reading can resume at ``position``, although nothing is published.
 
-        Raises what a receiver's future has failed with.
+        Raises the error of a receiver's future.
         """
         checkpoint = msgspec.structs.replace(
             self._last,
@@ -235,18 +236,17 @@ class Publication:
         self._settle()
 
     def settle(self) -> None:
-        """Look what was confirmed meanwhile, and store the checkpoint if it is time for that.
+        """Process new confirmations, and store the checkpoint if it is due.
 
-        For publishers that have nothing to say for a while. Raises what a receiver's future has
-        failed with.
+        For publishers that are idle for a while. Raises the error of a receiver's future.
         """
         self._settle()
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything is confirmed, and store the checkpoint.
 
-        Raises TimeoutError, :class:`PublicationStopped`, and what a receiver's future has failed
-        with; the checkpoint is stored up to there.
+        Raises TimeoutError, :class:`PublicationStopped`, and the error of a receiver's future; the
+        checkpoint is stored up to that point.
         """
         deadline = None if timeout_s is None else self._clock() + timeout_s
         try:
@@ -258,7 +258,7 @@ class Publication:
                 self._store(self._confirmed)
 
     def stop(self) -> None:
-        """Have whoever waits, and whoever waits from now on, raise :class:`PublicationStopped`."""
+        """Make current and future waits raise :class:`PublicationStopped`."""
         self._stop.set()
 
     # Inside.
@@ -269,7 +269,7 @@ class Publication:
             self._settle()
 
     def _wait_for_first(self, deadline: float | None) -> None:
-        """Wait for the futures of what was published first."""
+        """Wait for the futures of the oldest unconfirmed entry."""
         futures = self._waiting[0].futures
         while True:
             left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - self._clock())
@@ -282,12 +282,12 @@ class Publication:
                 raise TimeoutError(f"{self.unconfirmed} changesets were not confirmed in time")
 
     def _settle(self) -> None:
-        """Look what is confirmed; store the checkpoint if it is time for that."""
+        """Process new confirmations; store the checkpoint if it is due."""
         waiting = self._waiting
         while waiting:
             done = [future for future in waiting[0].futures if future.done()]
             for future in done:
-                # One that has failed need not wait for the others.
+                # A failed future does not wait for the others.
                 future.result()
             if len(done) < len(waiting[0].futures):
                 break

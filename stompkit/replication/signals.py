@@ -1,26 +1,26 @@
-"""Signals: how a program hears, while it runs, of what a publisher has found.
+"""Signals: in-process notifications of the changes that a publisher finds.
 
 The names are Meepo's. For each changed row of a table ``T``:
 
 ``T_write``, ``T_update``, ``T_delete``
-    sent with the row's key: the value of the one column that it has, a tuple in the order of the
-    key's columns, or ``None`` for a table without a key. A row that a snapshot has found is a
-    write. An update that changes the key is a delete of the old key and a write of the new one,
-    so that whoever keeps rows by their keys keeps the right ones.
+    sent with the row's key: the value of its single column, a tuple in the order of the key's
+    columns, or ``None`` for a table without a key. A row that a snapshot has found is a write.
+    An update that changes the key is a delete of the old key and a write of the new one, so that
+    receivers that store rows by key stay correct.
 ``T_write_raw``, ``T_update_raw``, ``T_delete_raw``
-    sent with the :class:`~stompkit.replication.events.RowChange`, or with what the publisher says.
+    sent with the :class:`~stompkit.replication.events.RowChange`, or with the publisher's payload.
 
-Where a publisher qualifies its signals there are ``S.T_write`` and so on, too, for tables of a
-schema ``S``. After the rows of a transaction comes :data:`CHANGESET`, with all of them.
+If a publisher qualifies its signals, there are also ``S.T_write`` and so on, for tables of a
+schema ``S``. After the rows of a transaction, :data:`CHANGESET` is sent, with all of them.
 
 ``mysql_binlog_pos``
-    sent by ``mysql_pub`` with ``file:position`` where a transaction has ended, and ``gtid``.
+    sent by ``mysql_pub`` at the end of a transaction with ``file:position``, and ``gtid``.
 ``session_prepare``, ``session_commit``, ``session_rollback``
-    sent by ``sqlalchemy_es_pub`` with the session; :func:`for_factory` tells sessions apart.
+    sent by ``sqlalchemy_es_pub`` with the session; :func:`for_factory` filters sessions.
 
-A receiver takes what is sent as its first argument, and those of the keywords that it names. It is
-called in the thread of the publisher, and has to be held by somebody: signals refer to their
-receivers weakly, unless they are connected with ``weak=False``.
+A receiver takes the payload as its first argument, and any of the keywords that it names. It is
+called in the publisher's thread. Signals hold weak references to receivers, unless they are
+connected with ``weak=False``, so the caller must keep a reference.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ __all__ = [
 _log: Final = logging.getLogger(__name__)
 _NAMESPACE: Final = Namespace()
 
-#: What is sent with the raw signal of a change, given its action as in the signal's name.
+#: Function that makes the payload of a raw signal from a change.
 Raw = Callable[[RowChange], object]
 
 
 def signal(name: str) -> Signal:
-    """The signal of that name; the same one for the same name."""
+    """Return the signal of that name; the same object for the same name."""
     return _NAMESPACE.signal(name)
 
 
-#: Sent with each :class:`~stompkit.replication.events.Changeset`. A receiver that takes it to where
-#: it is to be kept may return a ``concurrent.futures.Future``, which is done when it is kept there:
-#: until then a publisher that can be resumed resumes before this changeset.
+#: Sent with each :class:`~stompkit.replication.events.Changeset`. A receiver that stores it
+#: elsewhere may return a ``concurrent.futures.Future``, which is done when it is stored. Until
+#: then, a resumable publisher resumes before this changeset.
 CHANGESET: Final = signal("changeset")
 
 
 def key_of(key: Row) -> Any:
-    """A key as signals have it: a value, a tuple of several, or ``None`` for no key."""
+    """Return a key as signals carry it: a value, a tuple of several, or ``None`` for no key."""
     values = tuple(key.values())
     return values[0] if len(values) == 1 else values or None
 
 
 def row_signals(change: RowChange) -> Iterator[tuple[str, Any]]:
-    """The names, such as ``users_write``, and the keys of a change's signals."""
+    """Yield the names, such as ``users_write``, and the keys of a change's signals."""
     match change.action:
         case "write" | "read":
             yield f"{change.table}_write", key_of(change.key)
@@ -90,16 +90,17 @@ def emit(
     qualified: bool = True,
     changesets: Signal = CHANGESET,
 ) -> list[Future[Any]]:
-    """Send the signals of a changeset; gives the futures of those who take it somewhere.
+    """Send the signals of a changeset; return the futures of its receivers.
 
-    ``changesets`` is the publisher's own signal for changesets, if it has one: its receivers come
-    first, and hear of no other publisher; then come those of :data:`CHANGESET`, who hear all.
+    ``changesets`` is the publisher's own signal for changesets, if it has one. Its receivers are
+    called first, and receive from no other publisher. Then the receivers of :data:`CHANGESET` are
+    called, which receive from all publishers.
 
-    ``raw`` makes what is sent with the raw signals: by default the change itself. An exception of
-    a receiver of rows is logged, and keeps nobody else from hearing. Raises what a receiver of
-    changesets raises, when all of them have been called.
+    ``raw`` makes the payload of the raw signals: by default the change itself. An exception of a
+    row receiver is logged, and the other receivers are still called. An exception of a changeset
+    receiver is raised when all of them have been called.
     """
-    # Names that nobody listens to are not even made. Other threads may make signals meanwhile.
+    # Signals without receivers are not created. Other threads may create signals meanwhile.
     known = _NAMESPACE.copy()
     heard = {name for name, each in known.items() if each.receivers and each is not CHANGESET}
     if heard:
@@ -132,7 +133,7 @@ def _emit_row(change: RowChange, raw: Raw | None, heard: set[str], *, qualified:
     action = "write" if change.action == "read" else change.action
     for prefix in prefixes:
         name = f"{prefix}{change.table}_{action}_raw"
-        # The payload is made for somebody only.
+        # The payload is made only if there is a receiver.
         if name in heard:
             _send(name, change if raw is None else raw(change))
 
@@ -150,15 +151,15 @@ def _send(name: str, payload: object) -> None:
 
 
 def call_receiver(receiver: Callable[..., Any], sender: object, **more: object) -> Any:
-    """Call a receiver with what is sent, and with those of the keywords that it takes.
+    """Call a receiver with the payload, and with those of the keywords that it takes.
 
-    Receivers that were written for Meepo take one argument. Raises what the receiver raises.
+    Receivers that were written for Meepo take one argument. Raises the errors of the receiver.
     """
     return receiver(sender, **{name: more[name] for name in _keywords(receiver, *more)})
 
 
 def _keywords(receiver: Callable[..., Any], *names: str) -> list[str]:
-    """Which of these keywords a function takes; all where that can't be known."""
+    """Return those of the keywords that a function takes; all if the signature is unknown."""
     try:
         parameters = inspect.signature(receiver).parameters
     except (TypeError, ValueError):
@@ -170,7 +171,7 @@ def _keywords(receiver: Callable[..., Any], *names: str) -> list[str]:
         for each in parameters.values()
         if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
     ]
-    # The first one is what is sent, whatever it is called.
+    # The first parameter is the payload, whatever its name.
     taken = {each.name for each in positional[1:] if each.kind is each.POSITIONAL_OR_KEYWORD}
     taken |= {each.name for each in parameters.values() if each.kind is each.KEYWORD_ONLY}
     return [name for name in names if name in taken]
@@ -180,10 +181,10 @@ def _keywords(receiver: Callable[..., Any], *names: str) -> list[str]:
 
 
 def for_factory(receiver: Callable[..., Any], factory: object) -> Callable[..., Any]:
-    """A receiver that hears only of sessions that ``factory`` has made.
+    """Return a receiver that accepts only sessions that ``factory`` has made.
 
-    ``factory`` is what a publisher was given: a ``sessionmaker``, a ``scoped_session``, a class of
-    sessions, or one session. The receiver that is given back has to be held, too.
+    ``factory`` is the publisher's argument: a ``sessionmaker``, a ``scoped_session``, a class of
+    sessions, or one session. The caller must also keep a reference to the returned receiver.
     """
     owners = tuple(_owners(factory))
 
@@ -196,11 +197,11 @@ def for_factory(receiver: Callable[..., Any], factory: object) -> Callable[..., 
 
 
 def _owners(factory: object) -> Iterable[object]:
-    """Classes of the sessions that it makes, or the session that it is."""
-    # A scoped_session holds a sessionmaker; that makes sessions of a class of its own.
+    """Return the classes of the sessions that it makes, or the session that it is."""
+    # A scoped_session holds a sessionmaker, which makes sessions of its own subclass.
     maker = getattr(factory, "session_factory", factory)
     kind = getattr(maker, "class_", maker)
-    # An AsyncSession, and who makes it, stands for the session that it has inside.
+    # For an AsyncSession or its factory, use the synchronous session inside.
     given = getattr(maker, "kw", {}).get("sync_session_class")
     yield given or getattr(kind, "sync_session_class", kind)
 

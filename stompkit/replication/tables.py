@@ -1,4 +1,4 @@
-"""What of a database is replicated: tables, columns, and values that are masked."""
+"""Selection of replicated tables and columns, and masking of values."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Tables"]
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
-#: What becomes of a value. The last may say that the column is left out.
+#: Function that masks a value; one of them stands for a dropped column.
 _Mask = Callable[[Value], Value]
 
 
 class Tables:
-    """Which tables and columns are replicated, and what of them is masked.
+    """A filter of replicated tables and columns, with masks for values.
 
-    Patterns are those of file names (``*``, ``?``, ``[abc]``) and are matched with case.
+    Patterns are those of file names (``*``, ``?``, ``[abc]``) and are case-sensitive.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Tables:
         columns_exclude: Iterable[str] = (),
         masks: Mapping[str, str] | None = None,
     ) -> None:
-        """Select ``include`` (all, where it is empty) but for ``exclude``.
+        """Select ``include`` (all tables, if it is empty) except ``exclude``.
 
         Both hold patterns of ``schema.table``; one without a dot is for a table of any schema.
         ``columns_exclude`` and the names in ``masks`` are patterns of ``schema.table.column`` or of
@@ -48,11 +48,11 @@ class Tables:
         * ``null``;
         * ``constant:TEXT``;
         * ``truncate:N``: the first N characters of text;
-        * ``drop``: the same as leaving the column out.
+        * ``drop``: the same as excluding the column.
 
-        A column of a key can't be left out, and of the masks takes ``hash`` only: rows would not be
-        told apart. Raises ``ValueError`` for a pattern or a mask that can't be understood, and for
-        a single string in place of several.
+        A key column cannot be excluded, and accepts only the mask ``hash``, because keys must stay
+        unique. Raises ``ValueError`` for an invalid pattern or mask, and for a single string in
+        place of several.
         """
         self._include = _patterns("include", include)
         self._exclude = _patterns("exclude", exclude)
@@ -65,11 +65,11 @@ class Tables:
         self._masks: dict[tuple[str, str, str], _Mask | None] = {}
 
     def __repr__(self) -> str:
-        """Nothing but the number of rules: a mask has a secret."""
+        """Show only the number of rules, because a mask has a secret."""
         return f"<Tables with {len(self._rules)} rules for columns>"
 
     def wants(self, schema: str, table: str) -> bool:
-        """Whether a table is replicated."""
+        """Return True if the table is replicated."""
         name = (schema, table)
         wanted = self._wanted.get(name)
         if wanted is None:
@@ -79,9 +79,9 @@ class Tables:
         return wanted
 
     def shape(self, change: RowChange) -> RowChange:
-        """The change without the columns that are left out, and with masked values.
+        """Return the change without excluded columns, and with masked values.
 
-        Raises ``ValueError`` where a key would lose what tells rows apart.
+        Raises ``ValueError`` if a key would no longer identify the row.
         """
         if not self._rules:
             return change
@@ -144,7 +144,7 @@ class Tables:
         if columns is None:
             return change
         kept = [each for each in columns if self._rule(change, each["name"]) is not _drop]
-        # The statement would tell of columns that are left out.
+        # The statement could reveal excluded columns.
         told = {name: value for name, value in after.items() if name != "statement"}
         told = after if len(kept) == len(columns) else told
         return msgspec.structs.replace(change, after={**told, "columns": kept})
@@ -160,7 +160,7 @@ def _listed(name: str, patterns: Iterable[str]) -> list[str]:
 
 
 def _patterns(name: str, patterns: Iterable[str]) -> list[tuple[Pattern[str], bool]]:
-    """Each with whether it names a schema, too."""
+    """Return each pattern with True if it names a schema."""
     return [(_compiled(each), "." in each) for each in _listed(name, patterns)]
 
 
@@ -183,7 +183,7 @@ def _matches(patterns: list[tuple[Pattern[str], bool]], schema: str, table: str)
 
 
 def _drop(value: Value) -> Value:
-    """Stands for a column that is left out."""
+    """Marker for an excluded column."""
     raise AssertionError(value)
 
 
@@ -209,7 +209,7 @@ def _mask(pattern: str, text: str) -> _Mask:
         case "truncate" if argument.isascii() and argument.isdecimal():
             length = int(argument)
             return lambda value: value[:length] if isinstance(value, (str, bytes)) else value
-    # What was given may be a secret that is spelt wrongly.
+    # The mask may be a misspelt secret, so it is not shown.
     raise ValueError(
         f"the mask of {pattern} is none of hash:SECRET, null, constant:TEXT, truncate:N and drop"
     )

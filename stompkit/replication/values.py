@@ -61,7 +61,7 @@ __all__ = [
     "to_json",
 ]
 
-#: What a column may hold: one of the types that the module's docstring names.
+#: A column value: one of the types in the module's docstring.
 Value = Any
 #: Values by the names of their columns.
 Row = Mapping[str, Value]
@@ -69,16 +69,16 @@ Row = Mapping[str, Value]
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
 _MICROSECOND: Final = timedelta(microseconds=1)
-#: What JSON has, and needs no look at the value.
+#: Types with the same form in JSON, which need no conversion.
 _PLAIN: Final = frozenset((str, bool, type(None)))
 
 
 class ValueProblem(ValueError):
-    """A value that has no form in JSON, or JSON that is no value; ``str()`` says which."""
+    """A value without a JSON form, or JSON that is not a value; ``str()`` says which."""
 
 
 def to_json(value: Value) -> object:
-    """A value as what a JSON encoder takes; raises :class:`ValueProblem` for any other type."""
+    """Return a value in a form for JSON encoders; raises :class:`ValueProblem` for other types."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -98,10 +98,10 @@ def to_json(value: Value) -> object:
 
 
 def portable(value: Value) -> Value:
-    """Return what a program that reads a value by SQLAlchemy's ``Interval`` has for it.
+    """Return the form of a value that SQLAlchemy's ``Interval`` reads.
 
-    An interval without months is a ``timedelta`` with days of 24 hours, as Python has it. This is
-    for columns of that type only: to PostgreSQL itself ``1 day`` is not ``24:00:00``.
+    An interval without months is a ``timedelta`` with days of 24 hours, as in Python. Use this for
+    columns of that type only: in PostgreSQL itself, ``1 day`` is not ``24:00:00``.
     """
     if type(value) is Interval and value.time_us is not None:
         try:
@@ -112,7 +112,7 @@ def portable(value: Value) -> Value:
 
 
 def is_carried(value: Value) -> bool:
-    """Return whether a changeset can carry a value."""
+    """Return True if a changeset can carry the value."""
     try:
         to_json(value)
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def is_carried(value: Value) -> bool:
 
 
 def _derived(kind: type) -> _Writer:
-    """How to write a subclass, such as an enumeration's text: as what it is derived from."""
+    """Return the writer for a subclass, such as a text enumeration: that of its base class."""
     for known, name, write in _WRITERS:
         if issubclass(kind, known):
             return name, write
@@ -129,7 +129,7 @@ def _derived(kind: type) -> _Writer:
 
 
 def _document(value: object) -> object:
-    """What stands in a JSON document: nothing that JSON does not have."""
+    """Return a value inside a JSON document; raise ValueProblem for types that JSON lacks."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -144,14 +144,14 @@ def _document(value: object) -> object:
 
 
 def _members(value: set[object] | frozenset[object]) -> list[str]:
-    """What MySQL's SET holds."""
+    """Return the sorted members of a MySQL SET."""
     names = [each for each in value if isinstance(each, str)]
     if len(names) < len(value):
         raise ValueProblem("a set has a member that is not text")
     return sorted(names)
 
 
-#: The name of a type, or none for what JSON has, and what makes it that.
+#: Name of a type, or none for a plain JSON type, and the function that converts to it.
 _Writer = tuple[str, Callable[[Any], object]]
 
 #: ``datetime`` is a ``date``: it has to come first.
@@ -182,7 +182,7 @@ _EXACT: Final[dict[type, _Writer]] = {
 
 
 def from_json(value: object) -> Value:
-    """The reverse of :func:`to_json`; raises :class:`ValueProblem` for what that never gives."""
+    """Return the value of a JSON form; raises :class:`ValueProblem` for an invalid form."""
     if not isinstance(value, dict):
         if isinstance(value, list):
             raise ValueProblem("a list stands for no value: a document is {'$json': [...]}")
@@ -191,7 +191,7 @@ def from_json(value: object) -> Value:
         raise ValueProblem(f"an object with {len(value)} members stands for no value")
     ((name, content),) = value.items()
     if name == "$json":
-        # An object or a list is what it is; all else is marked, since it is no text or number.
+        # An object or a list stands for itself; other documents are marked to differ from text.
         return content if isinstance(content, (dict, list)) else document_in(content)
     read = _READERS.get(name)
     if read is None:
@@ -253,7 +253,7 @@ _READERS: Final[dict[str, tuple[type | tuple[type, ...], Callable[[Any], Value]]
 
 
 def row_to_json(row: Row) -> dict[str, object]:
-    """A row as JSON; raises :class:`ValueProblem` that names the column."""
+    """Return a row as JSON; raises :class:`ValueProblem` that names the column."""
     made = {}
     name = ""
     try:
@@ -265,7 +265,7 @@ def row_to_json(row: Row) -> dict[str, object]:
 
 
 def row_from_json(row: Mapping[str, object]) -> dict[str, Value]:
-    """The reverse of :func:`row_to_json`."""
+    """Return the row for its JSON form."""
     made = {}
     name = ""
     try:

@@ -1,13 +1,13 @@
-"""The consumer: changesets from a broker, in order and each once, into a sink.
+"""The consumer: applies changesets from a broker to a sink, in order and exactly once.
 
-The broker delivers each frame at least once, and the sink keeps the number of the last changeset
-of each origin in the same transaction as what the changeset has done. So every changeset has its
-effect exactly once, whatever is killed in the middle: a frame is acknowledged when its changeset is
-committed, and one that comes again is told by its number.
+The broker delivers each frame at least once. The sink stores the number of the last changeset of
+each origin in the same transaction as the changeset's changes. A frame is acknowledged when its
+changeset is committed, and a redelivered one is detected by its number. So every changeset takes
+effect exactly once, even if a process is killed.
 
-That takes a broker with acknowledgements. With ``ack=False``, for those without any, the broker
-forgets a frame when it has written it: what a consumer had not applied when it ended, or when its
-connection was lost, is lost, and the next one finds a gap.
+This requires a broker with acknowledgements. With ``ack=False``, for brokers without them, the
+broker forgets a frame once it is sent. Frames not yet applied when a consumer ends or loses its
+connection are lost, and the next consumer finds a gap.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ __all__ = [
 _log: Final = logging.getLogger(__name__)
 _Given = TypeVar("_Given")
 
-#: Octets of the frames that are held.
+#: Maximum size in bytes of the frames that are held.
 _MAX_BYTES: Final = 256 * 1024 * 1024
-#: Of those that can be applied no more are read; in memory each octet becomes several.
+#: Maximum size in bytes of ready changesets before reading pauses; they are larger in memory.
 _READ_AHEAD_BYTES: Final = 16 * 1024 * 1024
-#: How many subscriptions there may be.
+#: Maximum number of subscriptions.
 _WINDOWS: Final = 4
-#: For how long nothing has to come before there is another one, in seconds: that of a broker which
-#: has not yet noticed the end of another consumer. The second one waits twice as long, and so on.
+#: Time in seconds without frames before another subscription is opened: the broker may not yet have
+#: noticed the end of another consumer. The second one waits twice as long, and so on.
 _PATIENCE_S: Final = 0.5
 
 
 class Consumer:
-    """Reads changesets from a destination and has a sink apply them."""
+    """Reads changesets from a destination and applies them to a sink."""
 
     def __init__(
         self,
@@ -94,37 +94,36 @@ class Consumer:
         on_problem: Callable[[Problem], object] | None = None,
         clock: Callable[[], float] = clocks.monotonic,
     ) -> None:
-        """Make a consumer; :meth:`run` runs it.
+        """Prepare a consumer; :meth:`run` runs it.
 
-        ``ack`` is what Vesper called ``send_stomp_ack``. ``durable`` names a durable subscription
-        to a topic, see :func:`~stompkit.link.durable_subscription`; ``headers`` are further ones of
+        ``ack`` is Vesper's ``send_stomp_ack``. ``durable`` names a durable subscription to a topic,
+        see :func:`~stompkit.link.durable_subscription`; ``headers`` are further headers of
         SUBSCRIBE.
 
-        Up to ``batch`` changesets are applied in one transaction; where fewer have come
-        ``batch_wait_s`` seconds are waited for more.
+        Up to ``batch`` changesets are applied in one transaction. A smaller batch waits
+        ``batch_wait_s`` seconds for more.
 
-        The broker sends ``prefetch`` frames ahead of their acknowledgements. They wait in memory
-        until their changesets are whole and it is their turn. Where all of them wait for one that
-        is missing, there is another subscription, and so on up to ``hold_back`` frames (four times
-        ``prefetch``, by default) and ``max_bytes`` octets. A changeset of more frames, or octets,
-        than that can't be applied (:class:`WindowTooSmall`).
+        The broker sends up to ``prefetch`` unacknowledged frames. They wait in memory until their
+        changesets are complete and next in order. If all of them wait for a missing frame, another
+        subscription is opened, and so on up to ``hold_back`` frames (by default four times
+        ``prefetch``) and ``max_bytes`` bytes. A changeset with more frames or bytes cannot be
+        applied (:class:`WindowTooSmall`).
 
-        What can't be applied goes to the destination ``dead_letter``, with its headers and why; of
-        a :class:`~stompkit.replication.sinks.RowSink` these are single changes, and the rest of
-        their changeset is applied. Without a destination the consumer stops with the error. Any
-        other failure of the sink is tried again ``retries`` times (``None``: for ever), after
-        ``backoff_s`` seconds and then twice as long each time, up to ``max_backoff_s``; then the
-        consumer stops with it.
+        Changesets that cannot be applied go to the destination ``dead_letter``, with their headers
+        and the reason. With a :class:`~stompkit.replication.sinks.RowSink`, only the refused
+        changes go there, and the rest of the changeset is applied. Without ``dead_letter``, the
+        consumer stops with the error. Any other failure of the sink is retried ``retries`` times
+        (``None``: forever), after ``backoff_s`` seconds, doubling up to ``max_backoff_s``; then the
+        consumer stops with the error.
 
-        A ``gap`` that has lasted for ``gap_timeout_s`` seconds is told, again after every further
-        such time, and then waited for, or ends the consumer (``"stop"``), or is passed over
-        (``"skip"``). One for which no more can be held ends the consumer at once, or is passed
-        over. Of an origin that the sink has never heard of, the first changeset is number 1, or the
-        lowest that has come within ``beginning_wait_s`` seconds.
+        A gap is reported every ``gap_timeout_s`` seconds. ``gap`` is the policy then: wait, end the
+        consumer (``"stop"``), or skip the gap (``"skip"``). If no more frames can be held, the gap
+        ends the consumer or is skipped at once. For an origin unknown to the sink, the first
+        changeset is number 1, or the lowest received within ``beginning_wait_s`` seconds.
 
-        ``on_applied`` is called with the changesets of each transaction when it is committed,
-        ``on_problem`` with each :class:`Problem`; what they raise is logged. Raises ``ValueError``
-        for bounds below 1 and an unknown policy.
+        ``on_applied`` is called with the changesets of each committed transaction, ``on_problem``
+        with each :class:`Problem`; their exceptions are logged. Raises ``ValueError`` for bounds
+        below 1 and an unknown policy.
         """
         most = _WINDOWS * prefetch if hold_back is None else hold_back
         if min(batch, prefetch, most, max_bytes) < 1:
@@ -160,14 +159,14 @@ class Consumer:
         self._last: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        """What it reads, and how much it has applied."""
+        """Show the destination and the number of applied changesets."""
         return f"<Consumer of {self._destination!a}: {self._applied} applied>"
 
     def run(self, stop: threading.Event | None = None) -> None:
         """Consume until :meth:`stop` is called or ``stop`` is set; in the caller's thread.
 
-        What has not been applied then is left to the broker. Raises :class:`ConsumerProblem`,
-        :class:`~stompkit.replication.sinks.ApplyProblem`, what the sink has raised last, and
+        Unapplied changesets stay with the broker. Raises :class:`ConsumerProblem`,
+        :class:`~stompkit.replication.sinks.ApplyProblem`, the last error of the sink, and
         :class:`~stompkit.link.LinkClosed`.
         """
         self._stopping = Stopping(self._stop, stop)
@@ -200,11 +199,11 @@ class Consumer:
             self._stop.clear()
 
     def stop(self) -> None:
-        """Have :meth:`run` return soon; from any thread."""
+        """Make :meth:`run` return soon; thread-safe."""
         self._stop.set()
 
     def status(self) -> ConsumerStatus:
-        """How far it is; from any thread."""
+        """Return the current status; thread-safe."""
         line = self._line
         return ConsumerStatus(
             applied=self._applied,
@@ -220,27 +219,27 @@ class Consumer:
 
     @property
     def _is_full(self) -> bool:
-        """Whether no more may be held."""
+        """Return True if no more frames may be held."""
         return self._line.frames >= self._most or self._line.size >= self._max_bytes
 
     def _has_all(self, windows: Windows) -> bool:
-        """Whether the broker sends no more before something is acknowledged."""
+        """Return True if the broker sends nothing more until a frame is acknowledged."""
         return windows.frames is not None and self._line.frames >= windows.frames
 
     def _is_starved(self, windows: Windows) -> bool:
-        """Whether the broker sends no more, and has not for a while, and there is nothing to do."""
+        """Return True if no frame can arrive, none has for a while, and no changeset is ready."""
         if self._line.ready or self._idle_since is None or not self._has_all(windows):
             return False
         return self._clock() - self._idle_since >= _PATIENCE_S * windows.count
 
     def _is_stuck(self, windows: Windows) -> bool:
-        """Whether nothing more can come."""
+        """Return True if no more frames can arrive."""
         if self._is_full:
             return not self._line.ready
         return self._is_starved(windows) and not windows.can_grow
 
     def _receive(self, windows: Windows) -> None:
-        """Take what has come; wait for something only where there is nothing to do."""
+        """Receive frames; block only if no changeset is ready."""
         line = self._line
         taken = 0
         began: float | None = None
@@ -263,7 +262,7 @@ class Consumer:
             self._idle_since = self._clock()
 
     def _finish(self, windows: Windows) -> None:
-        """Apply what the broker has forgotten, having written it."""
+        """Apply frames that the broker has already forgotten."""
         windows.close()
         with suppress(LinkClosed):
             while (delivery := windows.get(LOOK_S)) is not None:
@@ -285,7 +284,7 @@ class Consumer:
             self._line.introduce(origin, last, self._clock())
 
     def _look_for_beginnings(self, windows: Windows) -> None:
-        """Begin origins that have waited for it, and tell of what came too late."""
+        """Start origins whose waiting time is over, and report late changesets."""
         self._line.look(self._clock(), at_once=self._is_stuck(windows))
         for origin, sequence in self._line.take_late():
             self._tell(
@@ -313,7 +312,7 @@ class Consumer:
             self._patiently(partial(self._sink.apply, changesets))
         except ApplyProblem as problem:
             if len(group) > 1:
-                # One of them can't be applied; the others shall not wait for it.
+                # One of them cannot be applied; the others are applied separately.
                 for each in group:
                     self._apply([each])
             elif not self._apply_rows(group[0]):
@@ -322,12 +321,12 @@ class Consumer:
         self._applied_all(group)
 
     def _apply_rows(self, ready: Ready[Delivery]) -> bool:
-        """Apply what can be applied of a changeset, and make dead letters of its other changes.
+        """Apply the acceptable changes of a changeset, and send the others to the dead letters.
 
-        Returns False where the sink can't do that, or all of the changeset is refused.
+        Returns False if the sink does not support this, or if it refuses the whole changeset.
         """
         changeset = ready.changeset
-        # Of one change, too: what is refused may have come before it, and have waited for others.
+        # Also for a single change: the refused change may have been held back earlier.
         if not self._letters.has_destination or not isinstance(self._sink, RowSink):
             return False
 
@@ -342,7 +341,7 @@ class Consumer:
         return True
 
     def _applied_all(self, group: Sequence[Ready[Delivery]]) -> None:
-        """Note what the sink has committed, and tell of it."""
+        """Record and report the changesets that the sink has committed."""
         changesets = [ready.changeset for ready in group]
         self._done(group)
         self._applied += len(group)

@@ -1,4 +1,4 @@
-"""A changeset whose frames arrive, one copy for each way in which it was split."""
+"""A changeset that is being assembled: one copy for each way in which it was split into frames."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from stompkit.replication.frames import Reassembler
 
 __all__ = ["A", "Arrival", "Copies", "Copy", "Ready"]
 
-#: What is held is bounded by whoever adds it.
+#: No limit; the caller limits the frames that it adds.
 _UNBOUNDED: Final = 2**62
 
 
 class Arrival(Protocol):
-    """A frame that has arrived; :class:`stompkit.link.Delivery` is one."""
+    """A received frame; :class:`stompkit.link.Delivery` is one."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Those of the MESSAGE."""
+        """Headers of the MESSAGE."""
 
     @property
     def body(self) -> bytes:
-        """Its body."""
+        """Body of the MESSAGE."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether it can't be acknowledged any more, and comes again."""
+        """True if it can no longer be acknowledged, and will be redelivered."""
 
 
-#: What arrives.
+#: Type of the received frames.
 A = TypeVar("A", bound=Arrival)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready(Generic[A]):
-    """A changeset whose turn it is."""
+    """A changeset that is next in order."""
 
     changeset: Changeset
-    """Without changes where there is a ``problem``."""
+    """The changeset; without changes if there is a ``problem``."""
     arrivals: tuple[A, ...]
     """Its frames, in the order of its parts."""
     problem: str = ""
-    """Why its frames are no changeset, if so."""
+    """Reason if its frames are not a valid changeset."""
 
 
 @dataclass(slots=True)
 class Copy(Generic[A]):
-    """A changeset in so many frames, as far as they have come."""
+    """A changeset split into a given number of frames, with the frames received until now."""
 
     label: Label
     arrivals: dict[int, A] = field(default_factory=dict)
-    """By the number of the part."""
+    """Received frames by part number."""
     again: list[A] = field(default_factory=list)
-    """Frames that came while one for the same part was there."""
+    """Repeated frames for parts that were already received."""
     reassembler: Reassembler = field(default_factory=lambda: Reassembler(max_bytes=_UNBOUNDED))
     whole: Changeset | None = None
     problem: str = ""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all frames have come."""
+        """True if all frames have been received."""
         return len(self.arrivals) == self.label.parts
 
     def add(self, label: Label, arrival: A) -> None:
-        """Take a frame that has not come before."""
+        """Add a frame that was not received before."""
         self.arrivals[label.part] = arrival
         if self.problem:
             return
@@ -83,11 +83,10 @@ class Copy(Generic[A]):
                 self.problem = "its parts are of several changesets"
 
     def add_again(self, label: Label, arrival: A) -> list[A]:
-        """Take a frame for a part that is there; gives those that are not needed any more.
+        """Add a repeated frame; return the frames that are no longer needed.
 
-        Neither is acknowledged before the changeset is applied: it may be one message, which the
-        broker has taken back after a while and delivered again, and then either acknowledgement
-        would be the last of it.
+        Neither is acknowledged before the changeset is applied. Both may be the same message, which
+        the broker has redelivered after a timeout, and then either acknowledgement would settle it.
         """
         self.again.append(self.arrivals[label.part])
         self.arrivals[label.part] = arrival
@@ -96,12 +95,12 @@ class Copy(Generic[A]):
         return stale
 
     def ready(self) -> Ready[A]:
-        """What is applied."""
+        """Return the changeset to apply."""
         arrivals = tuple(self.arrivals[part] for part in sorted(self.arrivals))
         if self.whole is None:
             return Ready(placeholder(self.label), arrivals, self.problem)
         return Ready(self.whole, arrivals)
 
 
-#: By the number of parts: a publisher that has been restarted may split otherwise.
+#: Copies by number of parts: a restarted publisher may split differently.
 Copies = dict[int, Copy[A]]

@@ -1,4 +1,4 @@
-"""What becomes of gaps that last, and of what can't be held until it is whole."""
+"""Policies for persistent gaps, and for changesets too large to be held."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from stompkit.replication.consumer._sequencer import Gap, Sequencer
 
 __all__ = ["GapPolicy", "GapWatch"]
 
-#: What becomes of a gap that lasts: go on waiting, stop with an error, or go on behind it.
+#: Policy for a persistent gap: keep waiting, stop with an error, or skip the gap.
 GapPolicy = Literal["wait", "stop", "skip"]
 
 
 class GapWatch:
-    """Looks at the gaps of a line, and does what the policy says."""
+    """Checks the gaps of a sequencer, and applies the policy."""
 
     def __init__(self, policy: GapPolicy, timeout_s: float, tell: Teller) -> None:
-        """A gap lasts when it is ``timeout_s`` seconds old; raises ``ValueError``."""
+        """Report gaps that are ``timeout_s`` seconds old; raises ``ValueError``."""
         if policy not in get_args(GapPolicy):
             raise ValueError(f"gap is wait, stop or skip, not {policy!r}")
         self._policy = policy
         self._timeout_s = timeout_s
         self._tell = tell
-        #: What was told last of an origin, and when.
+        #: Last reported gap of each origin, and the time of the report.
         self._told: dict[str, tuple[int, float]] = {}
 
     def look(self, line: Sequencer[Any], now: float, *, is_stuck: bool) -> None:
-        """Deal with the gaps there are; ``is_stuck`` says that no more can come while they last.
+        """Handle the current gaps; ``is_stuck`` means that no more frames can arrive until then.
 
         Raises :class:`SequenceGap` and :class:`WindowTooSmall`.
         """
@@ -41,7 +41,7 @@ class GapWatch:
         for gap in gaps:
             is_over = gap.waited_s >= self._timeout_s
             if gap.found is None:
-                # Its publisher may be away; nothing waits for it.
+                # Its publisher may be offline; no other changeset waits for it.
                 if is_over:
                     self._remind(gap, now)
             elif (is_over or is_stuck) and self._policy == "skip":
@@ -55,7 +55,7 @@ class GapWatch:
                 self._remind(gap, now)
 
     def _remind(self, gap: Gap, now: float) -> None:
-        """Tell of a gap, but not all the time."""
+        """Report a gap, at most once in each timeout."""
         missing, told_at = self._told.get(gap.origin, (None, now))
         if missing != gap.missing or now - told_at >= self._timeout_s:
             self._told[gap.origin] = (gap.missing, now)

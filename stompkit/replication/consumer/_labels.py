@@ -1,4 +1,4 @@
-"""What the headers of a frame say about the changeset that it is of, or a part of."""
+"""Labels: the headers of a frame that identify its changeset and part."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from stompkit.replication.frames import CONTENT_TYPE
 
 __all__ = ["Label", "label_of", "placeholder", "read_label"]
 
-#: A program that writes changesets by itself may not know the name of the type.
+#: Programs that write changesets themselves may not set the content type.
 _TYPES: Final = ("", CONTENT_TYPE, "application/json")
 _NEEDED: Final = ("stompkit-changeset", "stompkit-origin", "stompkit-sequence")
-#: No number has more digits: numbers of changesets have 63 bits.
+#: Maximum number of digits: sequence numbers have 63 bits.
 _MOST_DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place in the order, and a part."""
+    """The origin, sequence number and part of a frame."""
 
     id: str
     origin: str
@@ -30,7 +30,7 @@ class Label:
     parts: int = 1
 
     def check(self, changeset: Changeset) -> None:
-        """Raise EventProblem for a body that is another changeset than the headers say."""
+        """Raise EventProblem if the body is a different changeset from the headers."""
         found = (changeset.id, changeset.origin, changeset.sequence)
         if found != (self.id, self.origin, self.sequence):
             raise EventProblem(
@@ -40,9 +40,9 @@ class Label:
 
 
 def read_label(headers: Mapping[str, str]) -> Label | None:
-    """The label of a frame; ``None`` where its headers have none, and only the body knows.
+    """Return the label of a frame, or ``None`` if only the body identifies the changeset.
 
-    Raises EventProblem for the headers of something else.
+    Raises EventProblem for headers of another kind of message.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in _TYPES:
@@ -65,12 +65,12 @@ def read_label(headers: Mapping[str, str]) -> Label | None:
 
 
 def label_of(changeset: Changeset) -> Label:
-    """The label of a changeset in one frame."""
+    """Return the label of a changeset in one frame."""
     return Label(changeset.id, changeset.origin, changeset.sequence)
 
 
 def placeholder(label: Label) -> Changeset:
-    """A changeset without changes in the place of one that can't be read."""
+    """Return a changeset without changes in place of one that cannot be decoded."""
     return Changeset(
         id=label.id,
         origin=label.origin,

@@ -1,4 +1,4 @@
-"""Dead letters: frames that can't be applied, on their way to where people look at them."""
+"""Dead letters: frames that cannot be applied, sent to a separate destination."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DeadLetters", "Kind"]
 #: ``frame``: it is no changeset, or no part of one. ``apply``: the sink can't apply it.
 Kind = Literal["frame", "apply"]
 
-#: What a broker says about a delivery, or would take for an order; the rest is the sender's.
+#: Headers that describe the delivery or instruct the broker; the others are the sender's.
 _OF_THE_DELIVERY: Final = frozenset(
     {
         "ack",
@@ -37,20 +37,20 @@ _OF_THE_DELIVERY: Final = frozenset(
         "transaction",
     }
 )
-#: Brokers bound the size of a header, ActiveMQ to 10,240 octets.
+#: Brokers limit the size of a header; ActiveMQ to 10,240 bytes.
 _MOST_CHARACTERS: Final = 1000
 
 
 class DeadLetters:
-    """Sends what can't be applied to a destination, if there is one."""
+    """Sends frames that cannot be applied to the dead-letter destination, if there is one."""
 
     def __init__(self, link: Link, destination: str | None, original: str, tell: Teller) -> None:
-        """Send to ``destination`` what comes from ``original``."""
+        """Send frames received from ``original`` to ``destination``."""
         self._link = link
         self._destination = destination
         self._original = original
         self._tell = tell
-        #: How many changesets, and frames that were none.
+        #: Number of changesets and invalid frames sent.
         self.count = 0
 
     def bury(
@@ -62,10 +62,10 @@ class DeadLetters:
         stopping: Stopping,
         changeset: Changeset | None = None,
     ) -> None:
-        """Send the frames, of ``changeset`` if they are of any, and wait until a broker has them.
+        """Send the frames, of ``changeset`` if valid, and wait for the broker's confirmation.
 
-        Raises the error, or :class:`PoisonFrame` for it, where there is no destination;
-        :class:`Stopped`; and what sending fails with.
+        If there is no destination, raises the error, or :class:`PoisonFrame` for it. Also raises
+        :class:`Stopped`, and errors of sending.
         """
         if self._destination is None:
             if isinstance(error, ApplyProblem):
@@ -88,11 +88,11 @@ class DeadLetters:
         stopping: Stopping,
         changeset: Changeset,
     ) -> None:
-        """Send a frame for each change that is refused, and wait until a broker has them.
+        """Send a frame for each refused change, and wait for the broker's confirmation.
 
-        It is the changeset with this change alone, under the same id and number. Raises
-        :class:`~stompkit.replication.sinks.ApplyProblem` where there is no destination,
-        :class:`Stopped`, and what sending fails with.
+        Each frame is the changeset with this change only, with the same id and number. Raises
+        :class:`~stompkit.replication.sinks.ApplyProblem` if there is no destination,
+        :class:`Stopped`, and errors of sending.
         """
         if self._destination is None:
             raise ApplyProblem(refused[0].reason)
@@ -117,7 +117,7 @@ class DeadLetters:
 
     @property
     def has_destination(self) -> bool:
-        """Whether there is somewhere to send them."""
+        """True if there is a dead-letter destination."""
         return self._destination is not None
 
     def _send(self, frames: Iterable[Packet], stopping: Stopping) -> None:
@@ -134,7 +134,7 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class _Made:
-    """A frame that is made of a part of those that have arrived; an :class:`Arrival`."""
+    """A frame made from a part of the received frames; an :class:`Arrival`."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -144,7 +144,7 @@ class _Made:
 def _alone(
     changeset: Changeset, change: RowChange, arrivals: Sequence[Arrival]
 ) -> Iterator[Arrival]:
-    """A changeset with one of its changes, with the headers that its first frame has come with."""
+    """Yield a changeset with one of its changes, with the headers of its first frame."""
     came = dict(arrivals[0].headers) if arrivals else {}
     one = msgspec.structs.replace(changeset, changes=(change,))
     for packet in packets(one):
@@ -154,10 +154,10 @@ def _alone(
 def _letters(
     arrivals: Iterable[Arrival], destination: str, reason: str, kind: Kind
 ) -> Iterator[Packet]:
-    """The frames with their own headers, and with those that say why they are here.
+    """Yield the frames with their own headers, and with headers that give the reason.
 
-    These are ``dead-letter-reason``, ``dead-letter-kind``, ``original-destination`` and, where the
-    broker has said it, ``original-message-id``.
+    These are ``dead-letter-reason``, ``dead-letter-kind``, ``original-destination`` and, if the
+    broker has sent one, ``original-message-id``.
     """
     for arrival in arrivals:
         kept = {
@@ -178,6 +178,6 @@ def _letters(
 
 
 def _in_a_line(reason: str) -> str:
-    """Text that STOMP 1.0 can carry, too, which has no escapes."""
+    """Return the text in one line, because STOMP 1.0 has no escapes."""
     words = "".join(each if each.isprintable() else " " for each in reason).split()
     return " ".join(words)[:_MOST_CHARACTERS] or "no reason was given"

@@ -1,4 +1,4 @@
-"""What a consumer reports: why it has ended, what people should know, and how far it is."""
+"""Reports of a consumer: errors, problems and status."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ ProblemKind = Literal["gap", "skipped", "late", "dead-letter", "retry"]
 
 
 class ConsumerProblem(Exception):
-    """The consumer can't go on; ``str()`` says why, and what to do."""
+    """The consumer cannot continue; ``str()`` gives the reason and the remedy."""
 
 
 class SequenceGap(ConsumerProblem):
-    """A changeset is missing; ``gap`` says which."""
+    """A changeset is missing; ``gap`` describes it."""
 
     def __init__(self, gap: Gap, more: str = "") -> None:
-        """Keep what is missing."""
+        """Store the gap."""
         super().__init__(f"{gap}{more}")
         self.gap = gap
 
 
 class PoisonFrame(ConsumerProblem):
-    """A frame is no changeset, and there is no destination for dead letters."""
+    """A frame is not a valid changeset, and there is no dead-letter destination."""
 
 
 class WindowTooSmall(ConsumerProblem):
-    """A changeset has more frames, or octets, than may be held until it is whole."""
+    """A changeset has more frames or bytes than may be held until it is complete."""
 
 
 class Teller(Protocol):
-    """Tells people of a problem."""
+    """Reports a problem to the user."""
 
     def __call__(
         self,
@@ -60,34 +60,36 @@ class Teller(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Something that people should know, and that does not end the consumer."""
+    """A problem that the user should know, and that does not end the consumer."""
 
     kind: ProblemKind
-    """A gap that lasts; one that was passed over; a changeset that came when its turn was over;
-    one that went to the dead letters; or a failure of the sink, which is tried again."""
+    """Kind: a persistent gap; a skipped gap; a changeset that arrived after it was skipped;
+    a dead letter; or a failure of the sink that is retried.
+    """
     text: str
     origin: str = ""
-    """Of the changeset; empty where that is not known."""
+    """Origin of the changeset; empty if unknown."""
     sequence: int | None = None
     error: BaseException | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerStatus:
-    """How far a consumer is; numbers count from its beginning."""
+    """Status of a consumer; the counts start with the consumer."""
 
     applied: int = 0
-    """Changesets."""
+    """Number of applied changesets."""
     changes: int = 0
-    """Changes of rows."""
+    """Number of applied row changes."""
     repeats: int = 0
-    """Frames that had come before."""
+    """Number of duplicate frames."""
     dead_letters: int = 0
-    """Changesets, and frames that were none."""
+    """Number of changesets and invalid frames sent to the dead letters."""
     held_back: int = 0
-    """Frames that wait, now, for others that are missing."""
+    """Number of frames that currently wait for missing ones."""
     lag_s: float | None = None
-    """The age of the newest changeset when it had been applied, in seconds, by the source's clock
-    and ours; ``None`` before the first."""
+    """Age in seconds of the newest changeset when it was applied, from the source's clock to the
+    local one; ``None`` before the first.
+    """
     last: Mapping[str, int] = field(default_factory=dict)
-    """The number of the last changeset that was applied, by origin."""
+    """Number of the last applied changeset, by origin."""

@@ -1,4 +1,4 @@
-"""Trying again what fails for the moment."""
+"""Retries of temporary failures."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["LOOK_S", "RetryPolicy", "Stopped", "Stopping"]
 
 _Given = TypeVar("_Given")
 
-#: How often a wait looks whether it is to end, in seconds.
+#: Interval in seconds at which a wait checks for a stop.
 LOOK_S: Final = 0.1
 
 
 class Stopped(Exception):
-    """The consumer is to stop while it waits for something."""
+    """The consumer was stopped while it was waiting."""
 
 
 class Stopping:
-    """Whether to stop: by either of two events, one of the consumer's and one of its user's."""
+    """A stop condition: set if either of two events is set, the consumer's own or its user's."""
 
     def __init__(self, own: threading.Event, given: threading.Event | None) -> None:
-        """Look at both."""
+        """Check both events."""
         self._own = own
         self._given = given
 
     @property
     def is_set(self) -> bool:
-        """Whether one of them is set."""
+        """Return True if one of them is set."""
         return self._own.is_set() or (self._given is not None and self._given.is_set())
 
     def pause(self, seconds: float) -> None:
@@ -46,24 +46,23 @@ class Stopping:
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often, and after what times, the sink is tried again."""
+    """Number of retries of the sink, and the back-off between them."""
 
     retries: int | None
-    """``None``: for ever."""
+    """Maximum number of retries; ``None``: forever."""
     backoff_s: float
-    """The first wait, in seconds; each further one is twice as long."""
+    """First wait in seconds; it doubles with each retry."""
     max_backoff_s: float
-    """But not longer than that."""
+    """Maximum wait in seconds."""
     on_failure: Callable[[Exception], None]
-    """Called before each wait."""
+    """Function to call before each wait."""
 
     def call(self, function: Callable[[], _Given], stopping: Stopping) -> _Given:
         """Call a function until it succeeds.
 
-        Raises ApplyProblem and SinkMisconfigured at once, what the function has raised last, and
-        :class:`Stopped`.
-        Whether a failure came before or behind the sink's commit nobody knows: the sink itself
-        leaves out what it has applied.
+        Raises ApplyProblem and SinkMisconfigured at once, the function's last error, and
+        :class:`Stopped`. A failure may have come before or after the sink's commit. The sink itself
+        therefore skips changesets that it has already applied.
         """
         for pause_s in self._pauses():
             try:

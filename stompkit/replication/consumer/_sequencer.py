@@ -1,4 +1,4 @@
-"""The order of changesets: which is next, which is too early, and which has been; no I/O."""
+"""The order of changesets: next, early and repeated ones; no I/O."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from stompkit.replication.frames import Reassembler
 
 __all__ = ["FIRST", "Arrival", "Gap", "Ready", "Sequencer"]
 
-#: The number that publishers begin with.
+#: First sequence number of a publisher.
 FIRST: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Changesets of one origin that wait for one that is missing."""
+    """Changesets of one origin that wait for a missing one."""
 
     origin: str
     missing: int
-    """The number of the first that is missing."""
+    """Number of the first missing changeset."""
     found: int | None
-    """The lowest number behind it that has come; ``None`` where only parts of it have."""
+    """Lowest received number after it; ``None`` if only parts of it were received."""
     held: int
-    """How many changesets wait, those that are not whole among them."""
+    """Number of waiting changesets, including incomplete ones."""
     parts: str
-    """Such as ``3 of 5`` where some parts of the missing one have come; else empty."""
+    """Received parts of the missing one, such as ``3 of 5``; empty if there are none."""
     waited_s: float
-    """How long nothing of what is missing has come, in seconds."""
+    """Time in seconds since a part of the missing changeset was received."""
 
     def __str__(self) -> str:
-        """All of that."""
+        """Describe the gap in one sentence."""
         some = f", of which {self.parts} parts have come," if self.parts else ""
         last = f" to {self.found - 1}" if self.found and self.found > self.missing + 1 else ""
         return (
@@ -47,42 +47,43 @@ class Gap:
 
 @dataclass(slots=True)
 class _Track(Generic[A]):
-    """One origin."""
+    """State of one origin."""
 
     arrived_at: float
     is_introduced: bool = False
     last: int | None = None
-    """The number of the last changeset that was applied."""
+    """Number of the last applied changeset."""
     next: int | None = None
-    """The number of the one that is waited for."""
+    """Number of the next expected changeset."""
     ready: dict[int, Copies[A]] = field(default_factory=dict)
     early: dict[int, Copies[A]] = field(default_factory=dict)
     blocked_at: float | None = None
     passed: list[range] = field(default_factory=list)
-    """What was not waited for any longer."""
+    """Skipped ranges of numbers."""
 
     def is_behind(self, sequence: int) -> bool:
-        """Whether the turn of this changeset is over."""
+        """Return True if this changeset's position in the order was passed."""
         return self.next is not None and sequence < self.next and sequence not in self.ready
 
     def is_whole(self, sequence: int) -> bool:
-        """Whether all frames of a changeset have come."""
+        """Return True if all frames of a changeset have been received."""
         return any(copy.is_complete for copy in self.early.get(sequence, {}).values())
 
 
 class Sequencer(Generic[A]):
-    """Puts the frames of many origins in the order in which each has published.
+    """Puts the frames of many origins in the order in which each origin has published.
 
-    Frames are added as they come: in any order, and more than once. What comes out is each
-    changeset once, with its frames, which are to be acknowledged when it has been applied; and the
-    frames that are of no use any more, to be acknowledged at once.
+    Frames are added as they arrive: in any order, and more than once. The output is each changeset
+    once, with its frames, which the caller acknowledges when the changeset is applied. Frames that
+    are no longer needed are returned separately, to be acknowledged at once.
     """
 
     def __init__(self, *, beginning_wait_s: float = 2.0) -> None:
-        """Begin empty.
+        """Start empty.
 
-        The first changeset of an origin of which nothing was ever applied is number 1, or the
-        lowest that has come ``beginning_wait_s`` seconds after the first of that origin.
+        For an origin without any applied changeset, the first one is number 1. If number 1 does not
+        arrive, it is the lowest number received ``beginning_wait_s`` seconds after the origin's
+        first.
         """
         self._beginning_wait_s = beginning_wait_s
         self._tracks: dict[str, _Track[A]] = {}
@@ -91,15 +92,15 @@ class Sequencer(Generic[A]):
         self._ready: deque[tuple[str, int]] = deque()
         self._spent: list[A] = []
         self._late: list[tuple[str, int]] = []
-        #: Frames that are held, and octets of their bodies.
+        #: Number of held frames, and total size of their bodies in bytes.
         self.frames = self.size = 0
-        #: Frames of changesets that had been applied, or that are held already.
+        #: Number of frames whose changesets were already applied or held.
         self.repeats = 0
 
     # What comes in.
 
     def add(self, arrival: A, now: float) -> None:
-        """Take a frame; raises EventProblem for one that belongs to no changeset."""
+        """Add a frame; raises EventProblem if it does not belong to a changeset."""
         label = read_label(arrival.headers)
         if label is None:
             whole = Reassembler().add(arrival.headers, arrival.body)
@@ -133,12 +134,12 @@ class Sequencer(Generic[A]):
             self._advance(label.origin, track, now)
 
     def take_strangers(self) -> list[str]:
-        """Origins that are new: somebody has to say what was applied of them."""
+        """Return new origins, for which the caller must call :meth:`introduce`."""
         strangers, self._strangers = self._strangers, []
         return strangers
 
     def introduce(self, origin: str, last: int | None, now: float) -> None:
-        """Say which changeset of an origin was applied last, ``None`` for none."""
+        """Set the last applied changeset of an origin; ``None`` if there is none."""
         track = self._tracks[origin]
         track.is_introduced = True
         track.last = last
@@ -152,10 +153,10 @@ class Sequencer(Generic[A]):
         self._advance(origin, track, now)
 
     def look(self, now: float, *, at_once: bool = False) -> None:
-        """Find the beginnings that have been waited for; ``at_once`` waits no more."""
+        """Start origins whose waiting time is over; ``at_once`` ignores the waiting time."""
         for origin in list(self._beginners):
             track = self._tracks[origin]
-            # Who comes in the middle of a split changeset never gets the first part of that.
+            # A reader that joins during a split changeset never receives its first part.
             begun = [
                 sequence
                 for sequence, copies in track.early.items()
@@ -173,11 +174,11 @@ class Sequencer(Generic[A]):
 
     @property
     def ready(self) -> int:
-        """How many changesets can be applied now."""
+        """Number of changesets that can be applied now."""
         return len(self._ready)
 
     def peek(self, most: int) -> list[Ready[A]]:
-        """The changesets that are next, in order."""
+        """Return the next changesets, in order."""
         found = []
         for origin, sequence in islice(self._ready, most):
             copies = self._tracks[origin].ready[sequence].values()
@@ -187,7 +188,7 @@ class Sequencer(Generic[A]):
         return found
 
     def done(self, ready: Sequence[Ready[A]]) -> None:
-        """Say that these, which :meth:`peek` has given first, have been applied for good."""
+        """Record that these changesets, the first ones from :meth:`peek`, are durably applied."""
         for each in ready:
             origin, sequence = self._ready.popleft()
             assert (origin, sequence) == (each.changeset.origin, each.changeset.sequence)
@@ -196,19 +197,19 @@ class Sequencer(Generic[A]):
             self._drop(track.ready.pop(sequence), are_repeats=False)
 
     def take_spent(self) -> list[A]:
-        """Frames that can be acknowledged."""
+        """Return and clear the frames that can be acknowledged."""
         spent, self._spent = self._spent, []
         return spent
 
     def take_late(self) -> list[tuple[str, int]]:
-        """Origins and numbers of what came when its turn was over, though it was not applied."""
+        """Return origins and numbers of changesets that arrived too late and were not applied."""
         late, self._late = self._late, []
         return late
 
     # What is missing.
 
     def gaps(self, now: float) -> list[Gap]:
-        """What is waited for, of each origin."""
+        """Return the current gap of each origin."""
         found = []
         for origin, track in self._tracks.items():
             if track.blocked_at is None or track.next is None:
@@ -222,7 +223,7 @@ class Sequencer(Generic[A]):
         return found
 
     def skip(self, gap: Gap, now: float) -> None:
-        """Go on behind a gap; raises ValueError where nothing has come behind it."""
+        """Skip a gap; raises ValueError if nothing after it was received."""
         if gap.found is None:
             raise ValueError("nothing has come behind the gap")
         self._go_on(gap.origin, self._tracks[gap.origin], gap.found, now)
@@ -230,7 +231,7 @@ class Sequencer(Generic[A]):
     # Inside.
 
     def _go_on(self, origin: str, track: _Track[A], sequence: int, now: float) -> None:
-        """Wait for nothing before ``sequence``."""
+        """Continue at ``sequence``, and wait for no earlier changeset."""
         for each in [each for each in track.early if each < sequence]:
             self._late.append((origin, each))
             self._drop(track.early.pop(each))
@@ -254,7 +255,7 @@ class Sequencer(Generic[A]):
             track.blocked_at = now
 
     def _drop(self, copies: Copies[A], *, are_repeats: bool = True) -> None:
-        """Hold frames no longer."""
+        """Release held frames."""
         for copy in copies.values():
             arrivals = [*copy.arrivals.values(), *copy.again]
             self._release(arrivals)

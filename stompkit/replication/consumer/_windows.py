@@ -1,4 +1,4 @@
-"""How much a consumer has the broker send ahead, and how that grows where it is not enough."""
+"""Prefetch of a consumer, and its growth by further subscriptions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ __all__ = ["Windows"]
 
 
 class Windows:
-    """Subscriptions to one destination: one, and more of them where it can't be helped.
+    """Subscriptions to one destination: one, and more only if necessary.
 
-    A broker sends so many frames ahead of their acknowledgements, and no more. Where all of them
-    wait for one that is missing, that one can't come, even if the broker has it: because there are
-    more frames to a changeset, or because a consumer that has just been killed had it, and its
-    successor was sent what is behind it. Another subscription gets what has come back to the head
-    of the queue.
+    A broker limits the unacknowledged frames of a subscription. If all of them wait for a missing
+    frame, the broker cannot send that frame. A changeset may have more frames than the limit. Or a
+    killed consumer had received the frame, and its successor was sent later frames. Another
+    subscription receives the frames that were returned to the head of the queue.
     """
 
     def __init__(
@@ -31,7 +30,7 @@ class Windows:
         most: int,
         stopping: Stopping,
     ) -> None:
-        """Begin with none; ``most`` frames may be sent ahead at all."""
+        """Start without subscriptions; ``most`` limits the total prefetch in frames."""
         self._link = link
         self._destination = destination
         self._ack = ack
@@ -43,23 +42,23 @@ class Windows:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of subscriptions."""
         return len(self._inboxes)
 
     @property
     def frames(self) -> int | None:
-        """How many frames the broker sends ahead; ``None`` where it does not count them."""
+        """Number of frames that the broker prefetches; ``None`` if it does not count them."""
         return self._prefetch * self.count if self._ack else None
 
     @property
     def can_grow(self) -> bool:
-        """Whether there may be another one; of a durable subscription there can be only one."""
+        """True if another subscription is allowed; a durable subscription has only one."""
         return self.frames is not None and self.frames < self._most and "id" not in self._headers
 
     def grow(self) -> None:
-        """Subscribe once more, when a broker is there.
+        """Open another subscription, when a broker is connected.
 
-        Raises Stopped, and as Link.subscribe does.
+        Raises Stopped, and the errors of Link.subscribe.
         """
         try:
             inbox = self._link.subscribe(
@@ -75,7 +74,7 @@ class Windows:
         self._inboxes.append(inbox)
 
     def get(self, timeout_s: float) -> Delivery | None:
-        """What has come, of any of them; raises as Inbox.get does."""
+        """Return the next frame of any subscription; raises the errors of Inbox.get."""
         for inbox in self._inboxes[:-1]:
             delivery = inbox.get(0.0)
             if delivery is not None:
@@ -83,11 +82,11 @@ class Windows:
         return self._inboxes[-1].get(timeout_s)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge frames, and don't wait for it."""
+        """Acknowledge frames without waiting."""
         for inbox in self._inboxes[:1]:
             inbox.ack(deliveries)
 
     def close(self) -> None:
-        """End them; what is not acknowledged is left to the broker."""
+        """Close the subscriptions; unacknowledged frames stay with the broker."""
         for inbox in self._inboxes:
             inbox.close()

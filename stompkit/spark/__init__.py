@@ -1,10 +1,10 @@
 """Changes and messages in Apache Spark: from brokers and spools to rows, and back.
 
-``spark_session()`` makes a session that finds its Java and its Python. With it, or with any other
-in whose environment stompkit is installed, ``spark.readStream.format("stomp")`` reads messages:
-see :mod:`stompkit.spark.source`. Needs the extra ``spark``.
+``spark_session()`` creates a session that finds its Java and its Python. Any other session also
+works if stompkit is installed in its environment. ``spark.readStream.format("stomp")`` reads
+messages: see :mod:`stompkit.spark.source`. Requires the extra ``spark``.
 
-Each name is imported when it is asked for: to describe and check a pipeline needs no PySpark.
+Names are imported lazily: describing and checking a pipeline does not require PySpark.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompkit._common.lazy import imported
 
-# Its module has the same name, which would be found in the place of the function.
+# Its module has the same name, which would shadow the function.
 from stompkit.spark.ship import ship
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkProblem", "StompDataSource", "ship", "spark_session"]
 
-#: Where in this package each name is.
+#: Module of each public name.
 _MODULES = {
     "SparkProblem": "session",
     "StompDataSource": "source",

@@ -1,4 +1,4 @@
-"""Reading a spool as a batch: what it has when the batch is planned."""
+"""Reading a spool as a batch: the messages that exist when the batch is planned."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ _Ends = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class BatchReader(DataSourceReader):
-    """Reads from one bound to another."""
+    """Reads the messages between two bounds."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Open nothing yet: it is made in several processes."""
+        """Start without open files: Spark creates readers in several processes."""
         self._options: Final = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """What tasks have to read, once the broker has no more; raises SpoolProblem."""
+        """Return the input partitions once the broker has no more messages; raises SpoolProblem."""
         reader = self._received()
         start, end = self._ends(reader)
         return list(plan(reader, start, end, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         return read(partition)
 
     def _received(self) -> SpoolReader:
-        """The spool; with ``hosts`` it has what the broker had."""
+        """Return the spool; with ``hosts``, after receiving all messages from the broker."""
         if self._options.broker is None:
             return SpoolReader(self._options.spool)
-        # It brings Twisted, which processes that only read need not load.
+        # The import loads Twisted, which processes that only read do not need.
         from stompkit.spark._intake import Intake
 
         with closing(Intake(self._options)) as intake:
@@ -61,24 +61,24 @@ class BatchReader(DataSourceReader):
         head = reader.head()
         start = resolve(reader, self._options.starting)
         end = resolve(reader, self._options.ending)
-        # What is asked for beyond the end is what there is not yet.
+        # Ordinals after the end do not exist yet.
         bounded = tuple(min(last, most) for last, most in zip(end, head, strict=True))
         return start, bounded
 
 
 class FilteringReader(BatchReader):
-    """Reads less where a query wants only some places or times, which it is told before.
+    """Reads fewer messages if a query filters by partition, ordinal or reception time.
 
-    Spark filters all rows again. It calls this only where its configuration allows.
+    Spark applies all filters again. It calls this only if its configuration allows filter pushdown.
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        """Know no filter yet."""
+        """Start without filters."""
         super().__init__(options)
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what bounds a place or a time, and leave all of it to Spark as well."""
+        """Store the filters that bound a position or time; return all filters to Spark as well."""
         self._filters = [each for each in filters if _bounds(each) is not None]
         return filters
 
@@ -108,7 +108,7 @@ class FilteringReader(BatchReader):
 
 
 def _bounds(wanted: Filter) -> tuple[str, type[Filter], object] | None:
-    """The column, the comparison and the value of a filter that can leave out messages."""
+    """Return the column, comparison and value of a filter that can exclude messages, or None."""
     if isinstance(
         wanted, (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
     ) and wanted.attribute in (("_partition",), ("_ordinal",), ("_received",)):

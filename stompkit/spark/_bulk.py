@@ -1,4 +1,4 @@
-"""Many changes of one table at once: rows that are written or deleted under the keys they had."""
+"""Bulk processing of changes of one table: rows written or deleted under an unchanged key."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ __all__ = ["OpenTable", "by_table", "take"]
 
 _PLAIN: Final = pa.array(["update", "write", "read", "delete"])
 _SEPARATOR: Final = "\0"
-#: So many rows are decoded at a time: what is brought together at once takes no more memory than
-#: the processor's cache has.
+#: Number of rows decoded at a time, so that the data of one step fits into the processor's cache.
 _STEP: Final = 1000
 
 
 @dataclass(slots=True)
 class OpenTable:
-    """What is open of a table."""
+    """The open step of a table."""
 
     schema: str
     name: str
     rules: TableRules
     key_names: tuple[str, ...]
-    #: Whether changes of it need nothing to be looked at but what they tell.
+    #: True if a change of the table requires no data but its own.
     is_simple: bool
     states: dict[Any, State] = field(default_factory=dict)
-    #: The columns of the key that the first change tells.
+    #: Key columns in the first change.
     told_key: tuple[str, ...] = ()
-    #: The keys that changed in the step that is open, if that is one of moves.
+    #: The open step, if it changes keys.
     moves: Step | None = None
 
     @classmethod
     def make(
         cls, source: tuple[str, str], rules: TableRules, choice: Choice, *, is_alone: bool
     ) -> OpenTable:
-        """Open one; ``is_alone``: each of its changes is looked at by itself."""
+        """Create an open table; ``is_alone`` disables bulk processing of its changes."""
         key_names = choice.key_of(*source)
         is_simple = (
             rules.group is None
@@ -55,7 +54,7 @@ class OpenTable:
 
 
 def by_table(batch: pa.RecordBatch) -> list[tuple[tuple[str, str], np.ndarray]]:
-    """The tables that changes are about, and which of the rows are about each."""
+    """Return the tables of the changes, with the row numbers of each."""
     filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]
     names = pc.binary_join_element_wise(*filled, _SEPARATOR).dictionary_encode()
     numbers = names.indices.to_numpy()
@@ -67,7 +66,7 @@ def by_table(batch: pa.RecordBatch) -> list[tuple[tuple[str, str], np.ndarray]]:
 
 
 def take(table: OpenTable, batch: pa.RecordBatch) -> bool:
-    """Take changes of one table if all are as simple as most are; else none of them."""
+    """Process changes of one table if all are simple; otherwise return False and process none."""
     key = batch.column("key")
     if (
         table.moves is not None
@@ -85,7 +84,7 @@ def take(table: OpenTable, batch: pa.RecordBatch) -> bool:
     rows = np.arange(len(numbers))
     deletes = np.flatnonzero(pc.equal(batch.column("operation"), "delete"))
     gone = np.full(len(keys), -1)
-    # Of those with the same number the last one stays.
+    # Of several rows with the same number the last one stays.
     gone[numbers[deletes]] = deletes
     chosen = np.flatnonzero(rows > gone[numbers])
     told = _told(len(keys), numbers[chosen], batch.column("after").take(pa.array(chosen)))
@@ -101,7 +100,7 @@ def take(table: OpenTable, batch: pa.RecordBatch) -> bool:
 def _identities(
     table: OpenTable, keys: Sequence[Document | None]
 ) -> list[tuple[object, ...]] | None:
-    """The values of keys; ``None`` where they are not all different, or of the same columns."""
+    """Return the key values; ``None`` if they are not unique, or differ in their columns."""
     there = [key for key in keys if key]
     names = tuple(there[0]) if len(there) == len(keys) else ()
     if not names or table.told_key not in ((), names):
@@ -119,7 +118,7 @@ def _identities(
 
 
 def _told(count: int, numbers: np.ndarray, column: pa.Array) -> list[Document | None] | None:
-    """What is told of each row in the end, by its number; ``None`` if that can't be decoded."""
+    """Return the final content of each row by number; ``None`` if it cannot be decoded."""
     told: list[Document | None] = [None] * count
     for at in range(0, len(column), _STEP):
         afters = documents(column.slice(at, _STEP))
@@ -150,7 +149,7 @@ def _put(
     were_deleted: Sequence[bool],
     places: Sequence[tuple[int, int, int]],
 ) -> None:
-    """Bring what is told of rows together with what was told before."""
+    """Merge the new contents of rows into the former ones."""
     states, names = table.states, table.told_key
     for identity, key, columns, was_deleted, place in zip(
         identities, keys, told, were_deleted, places, strict=True

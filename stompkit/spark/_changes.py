@@ -1,8 +1,8 @@
 """Messages with changesets as one row for each change.
 
-Values are not read: a row's key and its columns before and after are the JSON that they were sent
-as, in the terms of :mod:`stompkit.replication.values`. A message that is no changeset is a row,
-too, with the operation ``unreadable`` and what is wrong with it in the column ``problem``.
+Values are not parsed: a row's key and its columns before and after remain the JSON of the message,
+with the types of :mod:`stompkit.replication.values`. A message that is not a changeset also becomes
+a row, with the operation ``unreadable`` and the error in the column ``problem``.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from stompkit.spool import Block
 
 __all__ = ["UNREADABLE", "change_batches"]
 
-#: The operation of a message that is no changeset.
+#: Operation of a message that is not a changeset.
 UNREADABLE: Final = "unreadable"
-#: So many messages are made columns at a time, at least, so that what has just been decoded may
-#: still be in the processor's cache.
+#: Minimum number of messages converted to columns at a time, so that decoded data is still in the
+#: processor's cache.
 _STEP: Final = 500
 _NONE: Any = None
 _UNREADABLE: Any = UNREADABLE
-#: Has what the columns of an unreadable message have.
+#: Envelope with the column values of an unreadable message.
 _NOTHING: Final = Envelope(
     format=FORMAT,
     id=_NONE,
@@ -56,7 +56,7 @@ _OPENING, _N = b"{n"
 
 
 class _Step:
-    """Some messages: what is known of each."""
+    """The decoded data of some messages."""
 
     def __init__(self) -> None:
         self.ordinals: list[int] = []
@@ -72,7 +72,7 @@ class _Step:
             self.problems.append(whole.problem)
 
     def add_block(self, block: Block, envelopes: list[Envelope]) -> None:
-        """All messages of a block, which are changesets, and none of them a part."""
+        """Add the messages of a block, which are all whole changesets."""
         self.ordinals += range(block.first, block.end)
         self.received_us += block.received
         self.envelopes += envelopes
@@ -82,10 +82,10 @@ class _Step:
 def change_batches(
     reader: Reader, partition: int, start: int, end: int, blocks: Iterable[Block]
 ) -> Iterator[pa.RecordBatch]:
-    """The changes in ``blocks``, which are a partition's messages from ``start`` before ``end``.
+    """Yield the changes in ``blocks``, the messages of a partition from ``start`` up to ``end``.
 
-    A changeset in several messages is at the last one of them. The others are looked for among
-    what ``reader`` has before ``start``, too: not more than 100,000 messages or 256 MiB before.
+    A changeset in several messages belongs to its last message. Earlier parts are also looked up in
+    ``reader`` before ``start``, at most 100,000 messages or 256 MiB back.
     """
     assembly = Assembly(reader, partition, start)
     waiting: list[pa.RecordBatch] = []
@@ -115,7 +115,7 @@ def change_batches(
 def _read(
     block: Block, parts: Mapping[int, tuple[str, str]], assembly: Assembly
 ) -> Iterator[Whole]:
-    """What the messages of a block complete."""
+    """Yield the changesets that the messages of a block complete."""
     offsets = block.body.offsets.tolist()
     data = block.body.data
     ordinal = block.first
@@ -141,11 +141,11 @@ def _together(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(partition: int, step: _Step) -> pa.RecordBatch:
-    """One row for each change."""
+    """Return a batch with one row for each change."""
     try:
         return _columns(partition, step)
     except (ValueError, OverflowError):
-        # Somewhere is no text, or no object where one has to be, or a time in another form.
+        # A value is not text, or not an object as required, or a time has another format.
         for at, envelope in enumerate(step.envelopes):
             if envelope is not _NOTHING:
                 step.problems[at] = _checked(envelope)
@@ -155,7 +155,7 @@ def _batch(partition: int, step: _Step) -> pa.RecordBatch:
 
 
 def _checked(envelope: Envelope) -> str | None:
-    """What is wrong with a changeset, or nothing: then it has its time in a common form."""
+    """Return the error of a changeset, or None after normalising its timestamp."""
     try:
         time = datetime.fromisoformat(envelope.timestamp)
         time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
@@ -171,7 +171,7 @@ def _checked(envelope: Envelope) -> str | None:
 
 
 def _columns(partition: int, step: _Step) -> pa.RecordBatch:
-    """The same; raises ValueError or OverflowError where values are not what they have to be."""
+    """Return the columns of a step; raises ValueError or OverflowError for invalid values."""
     envelopes = step.envelopes
     sources = [each.source for each in envelopes]
     by_message = [each.changes for each in envelopes]
@@ -195,7 +195,7 @@ def _columns(partition: int, step: _Step) -> pa.RecordBatch:
     }
     places = np.zeros(len(changes), np.int32)
     if (counts != 1).any():
-        # What all changes of a changeset share is made once, and taken by each.
+        # Values shared by all changes of a changeset are converted once, and repeated for each.
         owners = np.repeat(np.arange(len(counts)), counts)
         firsts = np.cumsum(counts, dtype=np.int32) - counts
         places = np.arange(len(changes), dtype=np.int32) - np.repeat(firsts, counts)
@@ -218,21 +218,21 @@ def _columns(partition: int, step: _Step) -> pa.RecordBatch:
 
 def _column(name: str, values: list[Any]) -> pa.Array:
     kind = CHANGES.arrow.field(name).type
-    # Many columns have one value for a long time, which is found faster than it is converted.
+    # Many columns have one constant value, which is detected faster than it is converted.
     if values and values[0] == values[-1] and values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), len(values))
     return pa.array(values, kind)
 
 
 def _objects(values: list[msgspec.Raw], *, most_nulls: int | None = None) -> pa.Array:
-    """JSON objects as texts, and what is ``null`` as NULL; raises ValueError for all else."""
+    """Return JSON objects as text, and ``null`` as NULL; raises ValueError for other values."""
     count = len(values)
     octets = b"".join(values)
     if not octets.isascii():
-        str(octets, "utf-8")  # each begins and ends in ASCII, so this is true of each as well
+        str(octets, "utf-8")  # each begins and ends in ASCII, so each is valid UTF-8 as well
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.fromiter(map(len, values), np.int32, count), out=offsets[1:])
-    # They are JSON, of which the first character tells the kind.
+    # The first character of a JSON value determines its type.
     firsts = np.frombuffer(octets, np.uint8)[offsets[:-1]]
     are_objects = firsts == _OPENING
     if not (are_objects | (firsts == _N)).all():

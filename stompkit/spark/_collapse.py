@@ -1,10 +1,10 @@
-"""From changes in their order to what is left of each row: one state, whatever has happened to it.
+"""Collapsing ordered changes to the final state of each row.
 
-What a change tells of a row is written, and nothing else of it: columns that no change tells stay
-as the target has them. A row that was deleted and is written again begins anew. Whatever can't be
-told without the target's rows ends what is collapsed together: a change of a key, and the end of
-all rows. Changes of tables that foreign keys connect stay in the source's order, as far as it
-matters: writes among themselves are sorted by tables, and so are deletes.
+Only columns contained in a change are written; the target keeps the others. A row that is deleted
+and written again starts from scratch. A step ends at a change that cannot be merged without the
+target's rows: a change of a key, and a truncate. Changes of tables connected by foreign keys keep
+the source's order where it matters: consecutive writes are sorted by table, and so are consecutive
+deletes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Collapse", "collapse"]
 
 
 class Collapse:
-    """Takes changes in their order; :meth:`steps` tells what they come to."""
+    """Collapses ordered changes; :meth:`steps` returns the result."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Collapse:
         alone: bool = False,
         admit: Admit | None = None,
     ) -> None:
-        """Begin without changes; with ``alone`` each is a step of its own.
+        """Start without changes; with ``alone`` each change is a separate step.
 
-        Rows that get other keys in one changeset do so at once even then.
-        ``admit`` is asked about every row that a change is about, and keeps out what it denies; a
-        change of a key is a delete and a write then.
+        Even then, key changes within one changeset happen together. ``admit`` is called for every
+        row of a change; rows that it rejects are dropped. A change of a key is then a delete and a
+        write.
         """
         self._choice = Choice() if choice is None else choice
         self._rules = rules
@@ -59,20 +59,20 @@ class Collapse:
         self._admit = admit
         self._tables: dict[tuple[str, str], OpenTable | None] = {}
         self._steps: list[Step] = []
-        #: Groups whose tables are written to, or deleted from, and which they do.
+        #: Groups whose tables are being written or deleted from; true for deletes.
         self._runs: dict[int, bool] = {}
-        #: Changes of tables that are chosen.
+        #: Number of changes of selected tables.
         self.changes = 0
         self.problems: list[Problem] = []
-        #: What changes with the operation ``schema`` tell, by table.
+        #: Columns in changes with the operation ``schema``, by table.
         self.schemas: dict[tuple[str, str], dict[str, NewColumn]] = {}
-        #: By table and the present name of a column the names that it had before, the first first.
+        #: Former names of a column, oldest first, by table and current name.
         self.renamed: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
-        #: Tables of these whose rows are not told again.
+        #: Tables of these whose rows are not sent again.
         self.untold: set[tuple[str, str]] = set()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take changes; those that can't be understood are among the ``problems``."""
+        """Add changes; invalid ones are added to ``problems``."""
         others = np.zeros(batch.num_rows, bool)
         for source, rows in by_table(batch):
             table = self._find(source)
@@ -85,7 +85,7 @@ class Collapse:
             self._add_singly(batch if others.all() else batch.filter(pa.array(others)))
 
     def _add_singly(self, batch: pa.RecordBatch) -> None:
-        """The same, change by change."""
+        """Add changes one by one."""
         places = zip(
             *(batch.column(name).to_pylist() for name in ("_partition", "_ordinal", "change")),
             strict=True,
@@ -110,7 +110,7 @@ class Collapse:
                 self._close_all()
 
     def steps(self) -> list[Step]:
-        """What the changes come to; nothing is open any more."""
+        """Return the resulting steps; no step remains open."""
         self._close_all()
         for table in filter(None, self._tables.values()):
             table.moves = None
@@ -118,7 +118,7 @@ class Collapse:
         return steps
 
     def _find(self, source: tuple[str, str]) -> OpenTable | None:
-        """The table, if it is one of those that are chosen."""
+        """Return the table if it is selected."""
         if source in self._tables:
             return self._tables[source]
         found = None
@@ -144,7 +144,7 @@ class Collapse:
         if operation == "truncate":
             self._turn(table, deletes=True)
             if table.rules.group is None:
-                # Nothing is left of them.
+                # All former states are obsolete.
                 table.states = {}
             self._close(table)
             table.moves = None
@@ -152,7 +152,7 @@ class Collapse:
             return
         key = key or {}
         deletes = operation == "delete"
-        # Of a row that is gone, all that is told can name it.
+        # A deleted row can be identified by any of its columns.
         image = {**(before or {}), **key} if deletes else after if after is not None else key
         if not key.keys() <= image.keys():
             image = {**key, **image}
@@ -168,10 +168,10 @@ class Collapse:
         if not table.told_key:
             table.told_key = tuple(own)
         elif own.keys() == set(table.told_key):
-            # Perhaps in another order.
+            # The columns may be in another order.
             values = tuple(own[name] for name in table.told_key)
         else:
-            # Equal values of other columns are another row.
+            # Equal values of other columns identify another row.
             self._close(table)
             table.moves = None
             table.told_key = tuple(own)
@@ -210,7 +210,7 @@ class Collapse:
             state.place = place
 
     def _take_schema(self, table: OpenTable, after: Document) -> None:
-        """Columns become others: what comes before is told in their new names, too."""
+        """Apply a schema change: earlier changes are renamed to the new columns, too."""
         source = (table.schema, table.name)
         columns, changes = told_columns(after), told_changes(after)
         if names := table.key_names:
@@ -249,7 +249,7 @@ class Collapse:
             )
 
     def _chosen(self, table: OpenTable, renamed: Mapping[str, str]) -> Mapping[str, str]:
-        """The columns with other names that are applied; raises Broken where that is not clear."""
+        """Return the applied column renames; raises Broken if a rename conflicts with an option."""
         choice = self._choice
         for old, new in renamed.items():
             for option, names in (
@@ -284,7 +284,7 @@ class Collapse:
         table.told_key = tuple(renamed.get(name, name) for name in table.told_key)
 
     def _move(self, table: OpenTable, state: State, told: Document) -> None:
-        """A row gets another key; several in one changeset do so at once."""
+        """Change the key of a row; the key changes of one changeset happen together."""
         step = table.moves
         assert state.columns is not None
         if self._admit is not None:
@@ -316,7 +316,7 @@ class Collapse:
         before: Document | None,
         image: Document,
     ) -> None:
-        """A row without a key: the target finds it by how it was."""
+        """Process a row without a key: the target finds it by its former columns."""
         self._turn(table, deletes=operation == "delete")
         kind: Kind = "insert"
         if operation in ("update", "delete"):
@@ -335,14 +335,14 @@ class Collapse:
             self._steps.append(Step(kind, source, [state]))
 
     def _turn(self, table: OpenTable, *, deletes: bool) -> None:
-        """Where a group begins to be deleted from, or to be written to again: end its steps."""
+        """End the steps of a group when it switches between deletes and writes."""
         group = table.rules.group
         if group is not None and self._runs.get(group) is not deletes:
             self._close_group(group)
             self._runs[group] = deletes
 
     def _close(self, table: OpenTable) -> None:
-        """End the steps of a table, with those of its group."""
+        """End the steps of a table and of its group."""
         if table.rules.group is not None:
             self._close_group(table.rules.group)
         else:
@@ -355,7 +355,8 @@ class Collapse:
             self._close_one(each)
 
     def _close_one(self, table: OpenTable) -> None:
-        # Its moves stay open: whatever else a message has, its rows get other keys at once.
+        # The key changes stay open: those of one message happen together, whatever else it
+        # contains.
         if table.states:
             source = (table.schema, table.name)
             self._steps.append(Step("rows", source, list(table.states.values())))
@@ -375,7 +376,7 @@ def collapse(
     choice: Choice | None = None,
     rules: Callable[[str, str], TableRules] = lambda schema, table: TableRules(),
 ) -> tuple[list[Step], list[Problem]]:
-    """What changes come to, in steps, and those that can't be understood."""
+    """Return the steps that result from the changes, and the invalid changes."""
     made = Collapse(choice, rules)
     for batch in batches:
         made.add(batch)

@@ -1,4 +1,4 @@
-"""The columns that Spark gets, and messages as such."""
+"""Columns of the rows that Spark receives, and messages as raw rows."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = [
     "raw_batches",
 ]
 
-#: A batch has at least that many rows, or octets, where there are as many to read: each costs Spark
-#: as much as some hundred rows.
+#: Minimum number of rows or bytes in a batch, if available: one batch costs Spark as much as some
+#: hundred rows.
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 8 * 1024 * 1024
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
-#: The types of columns, as Arrow has those of Spark: batches have to be exactly that.
+#: Arrow types of the Spark types; batches must match them exactly.
 _ARROW: Final[dict[DataType, pa.DataType]] = {
     IntegerType(): pa.int32(),
     LongType(): pa.int64(),
@@ -54,13 +54,13 @@ _ARROW: Final[dict[DataType, pa.DataType]] = {
 
 
 class Columns:
-    """Names and types of columns, to Spark and to Arrow."""
+    """Names and types of columns, for Spark and for Arrow."""
 
     def __init__(self, *columns: tuple[str, DataType]) -> None:
-        """Take them in their order."""
-        #: For Spark.
+        """Create columns in the given order."""
+        #: Schema for Spark.
         self.spark: Final = StructType([StructField(name, kind) for name, kind in columns])
-        #: The same for Arrow.
+        #: Schema for Arrow.
         self.arrow: Final = pa.schema([(name, _ARROW[kind]) for name, kind in columns])
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -73,7 +73,7 @@ _PLACE: Final = (
     ("_ordinal", LongType()),
     ("_received", TimestampType()),
 )
-#: The columns by which a change is applied: its place, and what it is; others are left behind.
+#: Columns required to apply a change: its position and its content. Other columns are dropped.
 APPLIED: Final = (
     "_partition",
     "_ordinal",
@@ -86,7 +86,7 @@ APPLIED: Final = (
     "after",
     "old_key",
 )
-#: What tasks have to read, instead of what they have read.
+#: Columns of ranges that tasks are to read, instead of the rows in them.
 RANGES: Final = Columns(
     ("_folder", StringType()),
     ("_spool", StringType()),
@@ -94,10 +94,10 @@ RANGES: Final = Columns(
     ("_start", LongType()),
     ("_end", LongType()),
     ("_fail_on_data_loss", BooleanType()),
-    # Ordinals in JSON where they are not read in their order; else empty.
+    # Ordinals in JSON if they are read out of order; otherwise empty.
     ("_order", StringType()),
 )
-#: Messages as they are.
+#: Columns of raw messages.
 RAW: Final = Columns(
     *_PLACE,
     ("destination", StringType()),
@@ -108,7 +108,7 @@ RAW: Final = Columns(
     ("body", BinaryType()),
 )
 _HEADERS: Final = RAW.arrow.get_field_index("headers")
-#: Changes of rows: one row for each.
+#: Columns of row changes: one row for each.
 CHANGES: Final = Columns(
     *_PLACE,
     ("changeset_id", StringType()),
@@ -135,7 +135,7 @@ CHANGES: Final = Columns(
 def raw_batches(
     reader: SpoolReader, partition: int, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """Messages of a partition as they are: their columns are those of the spool, not copied."""
+    """Yield the raw messages of a partition; the columns of the spool are not copied."""
     for batch in arrow_batches(reader, partition, start, end, rows=BATCH_ROWS):
         number = pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
         columns = [number, *batch.columns]
@@ -144,7 +144,7 @@ def raw_batches(
 
 
 def _first_of_each(headers: pa.MapArray) -> pa.MapArray:
-    """Headers without those that are repeated: of several with one name the first counts."""
+    """Return the headers without repetitions: the first value of each name counts."""
     if not len(headers):
         return headers
     offsets = headers.offsets.to_numpy()

@@ -1,4 +1,4 @@
-"""The columns of changes, and the documents in them, as values of Python."""
+"""Columns of changes, and their JSON documents, as Python values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stompkit.spark._states import Broken, Document
 
 __all__ = ["COLUMNS", "document", "documents", "identity_of", "problem_of", "values"]
 
-#: The columns of a batch that are read, beside the place.
+#: Columns of a batch that are read, besides the position.
 COLUMNS: Final = ("operation", "schema", "table", "key", "before", "after", "old_key")
 _DOCUMENTS: Final = frozenset({"key", "before", "after", "old_key"})
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any] | None)
@@ -21,7 +21,7 @@ _MANY: Final = msgspec.json.Decoder(list[dict[str, Any] | None])
 
 
 def values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
-    """A column's values; documents are decoded if all of them can be."""
+    """Return the values of a column; documents are decoded if all of them are valid."""
     column = batch.column(name)
     if name in _DOCUMENTS:
         decoded = documents(column)
@@ -33,7 +33,7 @@ def values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
 
 
 def documents(column: pa.Array) -> list[Document | None] | None:
-    """A column of documents; ``None`` where one of them can't be decoded."""
+    """Return a decoded column of documents; ``None`` if one of them is invalid."""
     if column.null_count == len(column):
         return [None] * len(column)
     octets = pc.cast(column.fill_null("null"), pa.binary())
@@ -42,12 +42,12 @@ def documents(column: pa.Array) -> list[Document | None] | None:
         decoded = _MANY.decode(b"[" + joined[0].as_py() + b"]")
     except (msgspec.DecodeError, RecursionError):
         return None
-    # One that is none can look like two.
+    # One invalid document can look like two.
     return decoded if len(decoded) == len(column) else None
 
 
 def document(value: Any) -> Document | None:
-    """A document; of one that could not be decoded with the others, what is wrong with it."""
+    """Return a document; raises an error for one that could not be decoded with the others."""
     if type(value) is not bytes:
         found: Document | None = value
         return found
@@ -59,7 +59,7 @@ def document(value: Any) -> Document | None:
 
 
 def identity_of(key: tuple[Any, ...]) -> Any:
-    """Something to find a row by, by the values of its key."""
+    """Return a hashable identity of a row for the values of its key."""
     try:
         hash(key)
     except TypeError:
@@ -68,6 +68,6 @@ def identity_of(key: tuple[Any, ...]) -> Any:
 
 
 def problem_of(batch: pa.RecordBatch, number: int) -> str:
-    """What is wrong with a message that is no changeset."""
+    """Return the error of a message that is not a changeset."""
     told = batch.column("problem")[number].as_py() if "problem" in batch.schema.names else None
     return told or "this is no changeset"

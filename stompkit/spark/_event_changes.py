@@ -1,4 +1,4 @@
-"""What an event store keeps of batches of changes: keys with times, and changesets."""
+"""Conversion of change batches for an event store: keys with times, and changesets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stompkit.spark.fence import Fence, beyond, moved, ranges_of
 
 __all__ = ["COLUMNS", "HISTORY_COLUMNS", "Intake"]
 
-#: What tells changesets apart, what their changes have in common, and what not.
+#: Columns that identify a changeset, those shared by its changes, and the others.
 _PLACE: Final = ("_partition", "_ordinal", "changeset_id")
 _SHARED: Final = (
     "origin",
@@ -33,7 +33,7 @@ _SHARED: Final = (
 )
 _CHANGE: Final = ("table", "operation", "key", "before", "after", "old_key", "schema")
 _DOCUMENTS: Final = frozenset({"key", "before", "after", "old_key"})
-#: The columns of changes that are needed for keys, and those for changesets.
+#: Columns of changes that are required for keys, and those for changesets.
 COLUMNS: Final = (
     "_partition",
     "_ordinal",
@@ -51,7 +51,7 @@ _UNREADABLE: Final = "unreadable"
 
 
 class _Change(msgspec.Struct, omit_defaults=True):
-    """A change whose values are the JSON that they came as."""
+    """A change whose values remain JSON."""
 
     table: str
     action: str
@@ -63,7 +63,7 @@ class _Change(msgspec.Struct, omit_defaults=True):
 
 
 class _Envelope(msgspec.Struct):
-    """The form of a changeset that :func:`stompkit.replication.events.decode` reads."""
+    """A changeset in the format that :func:`stompkit.replication.events.decode` reads."""
 
     format: int
     id: str
@@ -76,39 +76,39 @@ class _Envelope(msgspec.Struct):
 
 @dataclass
 class _Open:
-    """A changeset of which more changes may come."""
+    """A changeset that may receive more changes."""
 
     place: tuple[Any, ...]
     envelope: _Envelope
-    #: How many changes have come, and how many it has.
+    #: Number of changes received, and expected.
     seen: int
     changes: int
 
 
 @dataclass
 class Intake:
-    """Takes batches of changes in the order of their ordinals, each changeset in one piece."""
+    """Takes batches of changes in the order of their ordinals; changesets are contiguous."""
 
     fence: Fence
-    #: The name of the namespace of a time.
+    #: Function that returns the namespace of a time.
     name: Callable[[float], str]
     has_history: bool
-    #: The tables that are of interest, with or without their schema; all for ``None``.
+    #: Names of the selected tables, with or without schema; ``None`` for all.
     tables: frozenset[str] | None
-    #: When what is taken is past its life.
+    #: Expiry time of the stored data.
     expires: float
-    #: Rows that were beyond the fence.
+    #: Number of rows beyond the fence.
     rows: int = 0
-    #: Whether all changesets were in one piece.
+    #: True if all changesets were contiguous.
     is_whole: bool = True
-    #: Where the fence has to be moved.
+    #: New position of the fence.
     reached: Fence = field(default_factory=dict)
     _times: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
     _open: _Open | None = None
     _done: list[_Open] = field(default_factory=list)
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take what is beyond the fence."""
+        """Process the changes beyond the fence."""
         for whole in batches:
             batch = beyond(whole, self.fence)
             if not batch.num_rows:
@@ -122,7 +122,7 @@ class Intake:
                     self._keep(batch)
 
     def events(self) -> pa.Table:
-        """The latest time of each key."""
+        """Return the latest time of each key."""
         tables = [EVENTS.empty_table()]
         for (namespace, event), times in self._times.items():
             columns = {
@@ -136,7 +136,7 @@ class Intake:
         return pa.concat_tables(tables)
 
     def history(self) -> Iterator[pa.Table]:
-        """The changesets, those of each namespace by themselves, in the order of their times."""
+        """Yield the changesets of each namespace, in the order of their times."""
         if self._open is not None:
             self._finish(self._open)
             self._open = None
@@ -145,7 +145,7 @@ class Intake:
             ts = each.envelope.timestamp.timestamp()
             found.setdefault(self.name(ts), []).append((ts, number, each.envelope))
         for namespace, own in found.items():
-            # Numbers are in the order in which they came, rows in that of times.
+            # Numbers follow the order of arrival, rows that of times.
             own.sort(key=lambda each: each[:2])
             columns = {
                 "namespace": pa.repeat(namespace, len(own)),
@@ -184,7 +184,7 @@ class Intake:
         key = document(value)
         if not key:
             return
-        # As signals have it: the value of one column, or those of several.
+        # Format of signals: the value of one column, or those of several.
         told = [*key.values()]
         text = _ENCODER.encode(told[0] if len(told) == 1 else told).decode()
         times = self._times.setdefault((self.name(ts), event), {})
@@ -236,7 +236,7 @@ def _opened(place: tuple[Any, ...], common: tuple[Any, ...]) -> _Open:
 
 
 def _plain(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """A column's values: octets for documents, and microseconds for times."""
+    """Return the values of a column: bytes for documents, and microseconds for times."""
     column = batch.column(name)
     if name in _DOCUMENTS:
         column = pc.cast(column, pa.binary())

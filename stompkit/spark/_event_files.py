@@ -1,9 +1,9 @@
-"""The folder of an event store: files that never change, and the list of those that count.
+"""The folder of an event store: immutable files, and the list of valid files.
 
-``list.json`` is replaced as a whole, under the lock of the file ``lock``: who reads it knows one
-state of the store, all of it. Files that are not listed are unfinished, or were merged into others:
-they stay for a while, for those who write or read them. The right to take files from the list is
-the lock of ``merging``, so that whoever has it sees nothing vanish.
+``list.json`` is replaced atomically under the lock of the file ``lock``, so a reader sees one
+consistent state of the store. Files that are not listed are unfinished, or were merged into others.
+They stay for a while for concurrent writers and readers. A process must hold the lock of
+``merging`` to remove files from the list; while it holds that lock, no listed file disappears.
 """
 
 from __future__ import annotations
@@ -25,68 +25,68 @@ from stompkit._common.files import FileLock, LockedError, sync_path
 
 __all__ = ["DEAD_LETTERS", "FRESH", "BrokenStore", "Entry", "Folder", "Listing", "Move"]
 
-#: The folder for what is no event: dead letters, which a pipeline sees to itself.
+#: Folder of dead letters, which a pipeline manages itself.
 DEAD_LETTERS: Final = "dead-letters"
 
 _FORMAT: Final = 1
-#: The base of a file whose changesets get their numbers when it is listed.
+#: Base of a file whose changesets are numbered when it is listed.
 FRESH: Final = -1
-#: How many changesets a file can number.
+#: Number of bits that number the changesets of a file.
 _NUMBERS_BITS: Final = 32
-#: Octets of a name of a folder; file systems take 255.
+#: Maximum length of a folder name in bytes; file systems allow 255.
 _LONGEST_NAME: Final = 150
 
 
 class BrokenStore(Exception):
-    """An event store that lacks files, or one of a newer format; ``str()`` says which it is."""
+    """An event store with missing files, or of a newer format; ``str()`` says which."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """A file that counts."""
+    """A listed file."""
 
-    #: Relative to the folder of the store.
+    #: Path relative to the folder of the store.
     path: str
     namespace: str
-    #: None: a file with changesets.
+    #: Name of the event; None for a file with changesets.
     event: str | None
     rows: int
-    #: In memory, about.
+    #: Approximate size in memory in bytes.
     octets: int
-    #: The latest time in it.
+    #: Latest time in the file.
     last: float
-    #: When the first and the last of it are past their life; None: never.
+    #: Expiry times of its first and its last data; None for data that never expires.
     first_expiry: float | None
     last_expiry: float | None
-    #: What is added to the numbers of its changesets.
+    #: Offset of the numbers of its changesets.
     base: int = FRESH
-    #: How often it was merged.
+    #: Number of times that the data was merged.
     tier: int = 0
 
     def has_expired(self, now: float) -> bool:
-        """Whether something in it is past its life."""
+        """Return True if any data in the file has expired."""
         return self.first_expiry is not None and self.first_expiry <= now
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """All files that count, and how far pipelines have come."""
+    """All valid files, and the positions of pipelines."""
 
     format: int = _FORMAT
-    #: The number of the next file.
+    #: Number of the next file.
     next: int = 1
     files: list[Entry] = []
-    #: By pipeline and spool: the ordinal of the last message that is stored, by partition.
+    #: Ordinal of the last stored message by partition, for each pipeline and spool.
     fences: dict[str, dict[int, int]] = {}
-    #: The namespaces of which changesets were removed after their life.
+    #: Namespaces from which expired changesets were removed.
     incomplete: list[str] = []
 
     @property
     def end(self) -> int:
-        """What is beyond the numbers of all its changesets, and not of those that are added."""
+        """Upper bound of the numbers of all listed changesets, excluding changesets added later."""
         return self.next << _NUMBERS_BITS
 
 
 class Move(NamedTuple):
-    """A fence that is moved, provided that nobody has moved it meanwhile."""
+    """A fence update that fails if the fence was moved concurrently."""
 
     name: str
     before: Mapping[int, int]
@@ -94,24 +94,23 @@ class Move(NamedTuple):
 
 
 class Folder:
-    """The files of a store; it can be used by any number of threads and processes."""
+    """The files of a store; any number of threads and processes can use it."""
 
     def __init__(self, path: Path, keep_s: float, *, sync: bool) -> None:
-        """Use a folder, which is made when something is added.
+        """Use a folder, which is created when the first file is added.
 
-        Files that are not listed stay for ``keep_s`` seconds. Without ``sync`` nothing waits for
-        the disk.
+        Unlisted files stay for ``keep_s`` seconds. Without ``sync`` no write waits for the disk.
         """
         self.path: Final = path
         self._list: Final = path / "list.json"
-        #: How long files stay that are not listed, in seconds.
+        #: Time in seconds for which unlisted files stay.
         self.keep_s: Final = keep_s
         self.sync: Final = sync
         self._known = (b"", Listing())
         self._lock = threading.Lock()
 
     def listing(self) -> Listing:
-        """What counts now; raises :class:`BrokenStore`."""
+        """Return the current list; raises :class:`BrokenStore`."""
         try:
             octets = self._list.read_bytes()
         except FileNotFoundError:
@@ -140,12 +139,13 @@ class Folder:
         *,
         incomplete: Collection[str] = (),
     ) -> bool:
-        """List files, and others no more, and move a fence: all of it, or nothing.
+        """List files, unlist others, and move a fence: all of it atomically.
 
-        ``incomplete`` are the namespaces whose history has lost something by that.
+        ``incomplete`` are the namespaces whose history loses data by the commit.
 
-        Gives whether it is done: not where the fence is elsewhere. Raises ``FileNotFoundError`` for
-        files that were not listed in time, and :class:`BrokenStore` for some that are not listed.
+        Returns False without any change if the fence was moved. Raises ``FileNotFoundError`` for
+        files that were not listed in time, and :class:`BrokenStore` if a file to remove is not
+        listed.
         """
         with self._locked("lock", waits=True):
             before = self.listing()
@@ -157,7 +157,7 @@ class Folder:
                 raise BrokenStore(f"{self._list} does not have what was merged")
             number = before.next
             for entry in added:
-                # It may have been taken for what somebody has left behind.
+                # A cleanup may have removed the file as abandoned.
                 os.stat(self.path / entry.path)
                 if entry.base == FRESH:
                     entry = msgspec.structs.replace(entry, base=number << _NUMBERS_BITS)
@@ -171,22 +171,22 @@ class Folder:
                 incomplete=sorted({*before.incomplete, *incomplete}),
             )
             for name in gone:
-                # It is as old as the moment from which on it is not listed.
+                # Its age counts from the moment when it is unlisted.
                 os.utime(self.path / name)
             self._publish(msgspec.json.encode(after))
         return True
 
     @contextmanager
     def merging(self, *, waits: bool) -> Iterator[bool]:
-        """The right to take files from the list; gives whether it was to be had."""
+        """Hold the right to remove files from the list; yields True if it was acquired."""
         with self._locked("merging", waits=waits) as is_held:
             yield is_held
 
     def sweep(self, folders: Collection[Path] | None = None) -> None:
-        """Remove what is not listed and old enough, from some folders or from all."""
+        """Remove old unlisted files from some folders, or from all."""
         if folders is None:
             folders = [Path(name) for name, _, files in os.walk(self.path) if files]
-        # Nothing may be listed between the look at the list and the removal.
+        # No file may be listed between reading the list and the removal.
         with self._locked("lock", waits=True):
             listed = {entry.path for entry in self.listing().files}
             oldest = time.time() - self.keep_s
@@ -195,13 +195,13 @@ class Folder:
                     continue
                 for path in folder.iterdir():
                     name = path.relative_to(self.path).as_posix()
-                    # One that is being written may get its name right now.
+                    # A concurrent writer may be renaming the file right now.
                     with suppress(FileNotFoundError):
                         if name not in listed and path.stat().st_mtime < oldest and path.is_file():
                             path.unlink()
 
     def new_path(self, namespace: str, event: str | None) -> Path:
-        """Where another file can be written, in a folder that is there."""
+        """Return the path of a new file, in an existing folder."""
         folder = self.path / ("history" if event is None else "events") / _safe(namespace)
         if event is not None:
             folder /= _safe(event)
@@ -209,7 +209,7 @@ class Folder:
         return folder / f"{uuid4().hex}.parquet"
 
     def finish(self, file: BinaryIO, unfinished: Path, path: Path) -> None:
-        """Give a file that was written its name, when all of it is on the disk."""
+        """Rename a finished file to its name, once it is synced to disk."""
         file.flush()
         if self.sync:
             os.fsync(file.fileno())
@@ -226,7 +226,7 @@ class Folder:
             self._sync(each.parent)
 
     def _sync(self, folder: Path) -> None:
-        """Make the names in a folder last."""
+        """Sync the names in a folder to disk."""
         if self.sync:
             sync_path(folder)
 
@@ -240,7 +240,7 @@ class Folder:
     def _locked(self, name: str, *, waits: bool) -> Iterator[bool]:
         self._make(self.path)
         try:
-            # Threads exclude each other, too.
+            # The lock excludes other threads, too.
             lock = FileLock(self.path / name).acquire(None if waits else 0.0)
         except LockedError:
             yield False
@@ -250,7 +250,7 @@ class Folder:
 
 
 def _safe(name: str) -> str:
-    """A name for a folder; Spark passes over those that begin with a dot or an underscore."""
+    """Return a folder name; Spark ignores names that begin with a dot or an underscore."""
     safe = f"n-{quote(name, safe='')}"
     if len(safe) <= _LONGEST_NAME:
         return safe

@@ -1,4 +1,4 @@
-"""Where the changesets of an event store are, in the order of time."""
+"""An index of the changesets in an event store, in the order of time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Index"]
 
 
 class Index:
-    """The changesets in some files that are within their life, each once."""
+    """The unexpired changesets in some files, each once."""
 
     def __init__(self, files: Files, entries: Sequence[Entry], now: float) -> None:
-        """Look at all of them, but not into them."""
+        """Read the index columns of all files, without the bodies."""
         self._files: Final = files
         self._entries: Final = entries
         self._now: Final = now
@@ -44,7 +44,7 @@ class Index:
         self._select(order[is_first])
 
     def between(self, after: tuple[float, int], until: float) -> Self:
-        """Keep what is later than a time and number, up to a time; in order from now on."""
+        """Keep the changesets after a time and number, up to a time; sorted from now on."""
         ts, number = after
         is_after = (self._ts > ts) | ((self._ts == ts) & (self._number > number))
         self._select(np.flatnonzero(is_after & (self._ts <= until)))
@@ -52,13 +52,13 @@ class Index:
         return self
 
     def chunks(self, most: int) -> Iterator[list[tuple[float, int, bytes]]]:
-        """Times, numbers and changesets, as they are in order."""
+        """Yield times, numbers and changesets in order, in chunks of at most *most*."""
         for start in range(0, len(self._ts), most):
             places = np.arange(start, min(start + most, len(self._ts)))
             bodies: dict[int, bytes] = {}
             for file in np.unique(self._of[places]).tolist():
                 own = places[self._of[places] == file]
-                # A file is in the order of times and numbers, and so these are.
+                # A file is sorted by time and number, and so are these.
                 found = self._files.bodies(self._entries[file], self._row[own])
                 bodies.update(zip(own.tolist(), found, strict=True))
             yield [

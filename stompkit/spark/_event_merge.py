@@ -1,4 +1,4 @@
-"""Merges files of an event store into fewer, in memory that does not grow with them."""
+"""Merging of event store files into fewer ones, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ __all__ = [
     "partitions",
 ]
 
-#: The first tier of files that were compacted.
+#: Lowest tier of compacted files.
 COMPACTED: Final = 100
-#: So many files of a tier are merged when another is added, if they are small together.
+#: Number of small files in a tier that triggers a merge when another is added.
 _CROWD: Final = 32
 _SMALL_OCTETS: Final = 32 * 1024 * 1024
-#: By how much more has to be there for files to be compacted without it.
+#: Growth factor of the other data after which compacted files are compacted again.
 _GROWTH: Final = 4
-#: What a merged file has, about: it is made in memory.
+#: Approximate maximum number of rows in a merged file, which is built in memory.
 _FILE_ROWS: Final = 1_000_000
 _FILE_OCTETS: Final = 128 * 1024 * 1024
-#: By how many of its rows the bounds of merged files are chosen, of each file.
+#: Number of sampled rows per file that determine the bounds of merged files.
 _SAMPLES: Final = 64
 
-#: The files of a namespace and an event, or of its changesets.
+#: Key of a partition: the namespace, and the event or None for changesets.
 _Partition = tuple[str, str | None]
 
 
 class Merged(NamedTuple):
-    """Files that take the place of others."""
+    """Files that replace others."""
 
     files: list[Entry]
-    #: Keys or changesets that are in none of them, since they are past their life.
+    #: Number of expired keys or changesets that no file contains any more.
     expired: int
 
 
 def partitions(entries: Sequence[Entry]) -> dict[_Partition, list[Entry]]:
-    """Files by what they are merged with."""
+    """Return the files grouped by partition."""
     found: dict[_Partition, list[Entry]] = {}
     for entry in entries:
         found.setdefault((entry.namespace, entry.event), []).append(entry)
@@ -57,11 +57,11 @@ def partitions(entries: Sequence[Entry]) -> dict[_Partition, list[Entry]]:
 
 
 def crowded(entries: Sequence[Entry]) -> list[Entry]:
-    """Of the files of a partition some that are many and small, if there are such."""
+    """Return many small files of a partition that should be merged, or an empty list."""
     for tier in sorted({entry.tier for entry in entries if entry.tier < COMPACTED}):
         small: list[Entry] = []
         octets = 0
-        # The smallest ones: some that are large must not keep the others from being merged.
+        # The smallest ones: large files must not prevent the others from being merged.
         for entry in sorted(
             (each for each in entries if each.tier == tier), key=lambda each: each.octets
         ):
@@ -75,12 +75,12 @@ def crowded(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def compactable(entries: Sequence[Entry]) -> list[Entry]:
-    """Of the files of a partition those that it is worth while to merge."""
+    """Return the files of a partition that are worth compacting."""
     chosen = [entry for entry in entries if entry.tier < COMPACTED]
     if not chosen:
         return []
-    # What was compacted together has a tier of its own. It is compacted again when there is about
-    # as much anew: so each row is written a few times only, and there are few tiers.
+    # Data compacted together forms a tier. It is compacted again when a similar amount of new data
+    # exists. So each row is rewritten only a few times, and there are few tiers.
     tiers: dict[int, list[Entry]] = {}
     for entry in entries:
         if entry.tier >= COMPACTED:
@@ -93,7 +93,7 @@ def compactable(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def compacted_tier(entries: Iterable[Entry]) -> int:
-    """The tier of what is compacted next in a partition."""
+    """Return the tier of the next compaction in a partition."""
     return max(COMPACTED, *(entry.tier + 1 for entry in entries))
 
 
@@ -106,9 +106,9 @@ def merge(
     *,
     since: float | None = None,
 ) -> Merged:
-    """Write what counts in files of one partition at a time as others, which are not listed yet.
+    """Write the valid rows of files of one partition to new files, which are not listed yet.
 
-    Of changesets those before ``since`` do not count.
+    Changesets before ``since`` are dropped.
     """
     made = []
     is_history = entries[0].event is None
@@ -124,16 +124,16 @@ def merge(
                 kept &= ~np.isin(_column(table, "number"), doubles)
             if since is not None:
                 kept &= _column(table, "ts") >= since
-            # Without a copy, which is large, where nothing goes.
+            # Avoid a copy, which is large, if all rows are kept.
             table = table if kept.all() else table.filter(pa.array(kept))
         if table.num_rows:
-            # Numbers are whole from now on.
+            # From here on numbers are absolute.
             made.append(write(folder, table, base=0, tier=tier))
     return Merged(made, expired)
 
 
 def living_keys(files: Files, entries: Sequence[Entry], now: float) -> int:
-    """How many keys of a partition are within their life."""
+    """Return the number of unexpired keys of a partition."""
     found = 0
     for low, high in _ranges(files, entries):
         table = _merged(files, entries, low, high)
@@ -142,7 +142,7 @@ def living_keys(files: Files, entries: Sequence[Entry], now: float) -> int:
 
 
 def _latest(table: pa.Table, now: float) -> tuple[pa.Table, int]:
-    """Of the sorted times of keys what counts, and how many keys have nothing left."""
+    """Return the valid rows among sorted times of keys, and the number of expired keys."""
     alive = table.filter(_alive(table, now))
     kept, keys = _kept(alive)
     before = keys if alive.num_rows == table.num_rows else _kept(table)[1]
@@ -150,7 +150,7 @@ def _latest(table: pa.Table, now: float) -> tuple[pa.Table, int]:
 
 
 def _kept(table: pa.Table) -> tuple[np.ndarray, int]:
-    """Which of the sorted times of keys matter, and of how many keys they are."""
+    """Return a mask of the relevant rows among sorted times of keys, and the number of keys."""
     codes = table.column("key").combine_chunks().dictionary_encode()
     indices = codes.indices if isinstance(codes, pa.DictionaryArray) else _indices(codes)
     kept, is_first = outliving([indices.to_numpy(zero_copy_only=False)], _column(table, "expires"))
@@ -164,12 +164,12 @@ def _indices(codes: pa.ChunkedArray) -> pa.Array:
 def find_doubles(
     files: Files, entries: Sequence[Entry], now: float, *, firsts_only: bool = False
 ) -> tuple[np.ndarray, int]:
-    """The numbers of changesets that another stands for, and how many have none left.
+    """Return the numbers of duplicate changesets, and the number of fully expired changesets.
 
-    One that outlives an earlier one is none of them, as it will be needed; with ``firsts_only`` it
-    is: what is left then are those that count now.
+    A duplicate that expires later than an earlier one is not included, as it will be needed. With
+    ``firsts_only`` it is included; the remaining changesets are then those valid now.
     """
-    # Equal digests are in one share of all, so that no more than that has to be in memory.
+    # Equal digests are in the same share, so that only one share must be in memory.
     shares = max(1, -(-_rows(entries) // _FILE_ROWS))
     numbers = [np.empty(0, np.int64)]
     expired = 0
@@ -189,7 +189,7 @@ def _doubles_in(
     *,
     firsts_only: bool,
 ) -> tuple[np.ndarray, int]:
-    """The same for one of several shares of the digests."""
+    """Return the duplicates in one of several shares of the digests."""
     columns = ["digest", "number", "expires"]
     tables = [HISTORY.empty_table().select(columns)]
     for entry in entries:
@@ -214,7 +214,7 @@ def _merged(files: Files, entries: Sequence[Entry], low: Any, high: Any) -> pa.T
 
 
 def _ranges(files: Files, entries: Sequence[Entry]) -> Iterator[tuple[Any, Any]]:
-    """Bounds, the first included, between which there is about as much as a file is to have."""
+    """Yield bounds, the lower one inclusive, that contain about one file's worth of rows each."""
     column = Sorted.of(entries[0].event).column
     rows = _rows(entries)
     octets = sum(entry.octets for entry in entries)

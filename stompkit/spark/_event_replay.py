@@ -1,4 +1,4 @@
-"""The changesets of an event store in the order in which they were added."""
+"""Replay of the changesets of an event store in the order in which they were added."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stompkit.spark._event_rows import Files
 
 __all__ = ["Replay"]
 
-#: About how many changesets are in memory at a time, and how many octets of them.
+#: Approximate maximum number of changesets in memory, and their size in bytes.
 _MOST: Final = 50_000
 _MOST_OCTETS: Final = 64 * 1024 * 1024
 
 
 class Replay:
-    """The changesets in some files that are within their life, each once."""
+    """The unexpired changesets in some files, each once."""
 
     def __init__(self, files: Files, entries: Sequence[Entry], now: float) -> None:
-        """Look at the numbers that there are; raises ``FileNotFoundError``."""
+        """Read the numbers of the changesets; raises ``FileNotFoundError``."""
         self._files: Final = files
         self._entries: Final = entries
         self._now: Final = now
@@ -38,12 +38,12 @@ class Replay:
         whole = np.sort(np.concatenate([np.empty(0, np.int64), *numbers]))
         octets = sum(entry.octets for entry in entries)
         step = max(1, min(_MOST, _MOST_OCTETS * len(whole) // max(1, octets)))
-        #: The first numbers of what is read at once, and what is beyond all.
+        #: First number of each chunk, and the end of all.
         self._starts: Final[list[int]] = whole[::step].tolist()
         self._end: Final = int(whole[-1]) + 1 if len(whole) else 0
 
     def beyond(self, after: int, until: float | None) -> Iterator[tuple[int, bytes]]:
-        """Those with numbers beyond ``after``, and times up to ``until``, with their numbers."""
+        """Yield numbers and changesets with numbers after ``after``, and times up to ``until``."""
         for low, high in zip(self._starts, [*self._starts[1:], self._end], strict=True):
             if high > after + 1:
                 yield from self._between(max(low, after + 1), high, until)

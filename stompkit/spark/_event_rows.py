@@ -1,4 +1,4 @@
-"""What is in the files of an event store, and which rows of several files count."""
+"""Rows in the files of an event store, and the selection of valid rows across files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stompkit.spark._event_files import FRESH, Entry, Folder
 
 __all__ = ["EVENTS", "HISTORY", "Files", "Sorted", "digest_of", "halves", "outliving", "write"]
 
-#: The times of keys, in the order of keys. ``expires`` is infinite for what is kept for ever.
+#: Times of keys, sorted by key. ``expires`` is infinite for data that never expires.
 EVENTS: Final = pa.schema(
     [
         ("namespace", pa.string()),
@@ -29,7 +29,7 @@ EVENTS: Final = pa.schema(
         ("expires", pa.float64()),
     ]
 )
-#: Changesets, in the order of times and then of numbers; ``digest`` is of the id.
+#: Changesets, sorted by time and then by number; ``digest`` is that of the id.
 HISTORY: Final = pa.schema(
     [
         ("namespace", pa.string()),
@@ -41,22 +41,22 @@ HISTORY: Final = pa.schema(
         ("body", pa.binary()),
     ]
 )
-#: Rows of a group, which is read as a whole: few, to find one key, and not too many octets.
+#: Number of rows in a row group, which is read as a whole: few, to find one key cheaply.
 _GROUP_ROWS: Final = 8192
 _GROUP_OCTETS: Final = 4 * 1024 * 1024
-#: Files whose directories are remembered.
+#: Number of files with cached footers.
 _REMEMBERED: Final = 1000
 
 
 class Sorted(NamedTuple):
-    """How the rows of a kind are in order, within each file."""
+    """Sort order of the rows of a kind within a file."""
 
     column: str
     order: list[tuple[str, str]]
 
     @staticmethod
     def of(event: str | None) -> Sorted:
-        """Those of an event, or of changesets."""
+        """Return the sort order of an event, or of changesets."""
         return _HISTORY_ORDER if event is None else _EVENTS_ORDER
 
 
@@ -67,7 +67,7 @@ _HISTORY_ORDER: Final = Sorted("ts", [("ts", "ascending"), ("number", "ascending
 
 
 def write(folder: Folder, table: pa.Table, *, base: int = FRESH, tier: int = 0) -> Entry:
-    """Write rows of one namespace and kind, in their order, as a file that is not listed yet."""
+    """Write sorted rows of one namespace and kind to a new file, which is not listed yet."""
     is_history = table.schema.equals(HISTORY)
     namespace = table.column("namespace")[0].as_py()
     event = None if is_history else table.column("event")[0].as_py()
@@ -101,22 +101,22 @@ def write(folder: Folder, table: pa.Table, *, base: int = FRESH, tier: int = 0) 
 
 
 class Files:
-    """Reads files, whose directories it remembers: they never change."""
+    """Reads files and caches their footers: files are immutable."""
 
     def __init__(self, folder: Path) -> None:
-        """Read those of a folder."""
+        """Read the files of a folder."""
         self._folder = folder
         self._lock = threading.Lock()
         self._known: OrderedDict[str, tuple[Any, list[tuple[Any, Any] | None]]] = OrderedDict()
 
     def read(self, entry: Entry, columns: list[str]) -> pa.Table:
-        """Some columns of a file; numbers as they are in the whole store."""
+        """Return some columns of a file; changesets have their numbers in the whole store."""
         with self._open(entry) as file:
             table = file.read(columns, use_threads=False)
         return _numbered(table, entry)
 
     def between(self, entry: Entry, low: Any, high: Any) -> pa.Table:
-        """The rows from ``low`` on and before ``high``, each ``None`` for no limit."""
+        """Return the rows from ``low`` up to ``high``, exclusive; ``None`` for no limit."""
         column = Sorted.of(entry.event).column
         _, bounds = self._directory(entry)
         groups = [
@@ -133,14 +133,14 @@ class Files:
         return table
 
     def first(self, entry: Entry) -> float:
-        """The earliest time of changesets in a file."""
+        """Return the earliest time of the changesets in a file."""
         _, bounds = self._directory(entry)
         if bounds[0] is not None:
             return float(bounds[0][0])
         return float(self._groups(entry, [0], ["ts"]).column("ts")[0].as_py())
 
     def find(self, entry: Entry, key: str) -> pa.Table:
-        """The times of a key, and how long it has them."""
+        """Return the times of a key, and their expiry times."""
         _, bounds = self._directory(entry)
         groups = [
             number
@@ -151,7 +151,7 @@ class Files:
         return table.filter(pc.equal(table.column("key"), key))
 
     def bodies(self, entry: Entry, rows: np.ndarray) -> list[bytes]:
-        """The changesets in some rows of a file, in ascending order."""
+        """Return the changesets in some rows of a file; *rows* are in ascending order."""
         directory, _ = self._directory(entry)
         counts = [directory.row_group(n).num_rows for n in range(directory.num_row_groups)]
         begins = np.cumsum([0, *counts])
@@ -171,7 +171,7 @@ class Files:
         return pq.ParquetFile(self._folder / entry.path, metadata=directory)
 
     def _directory(self, entry: Entry) -> tuple[Any, list[tuple[Any, Any] | None]]:
-        """The directory of a file, and the bounds of its groups, where they are known."""
+        """Return the footer of a file, and the bounds of its row groups if they are known."""
         with self._lock:
             if entry.path in self._known:
                 self._known.move_to_end(entry.path)
@@ -191,11 +191,11 @@ class Files:
 
 
 def outliving(groups: Sequence[np.ndarray], expires: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of rows in the order in which they are preferred, those that will ever be given.
+    """Return masks of the rows that can become valid, and of the first row of each group.
 
-    ``groups`` are columns that are equal for rows of which one is given: the first that is alive.
-    So the others matter as far as they live longer than all before them. Gives which rows these
-    are, and which rows are the first of their group.
+    Rows are in order of preference. ``groups`` are columns that are equal within a group; the first
+    unexpired row of a group is valid. Another row therefore matters only if it expires later than
+    all rows before it.
     """
     size = len(expires)
     is_first = np.ones(size, bool)
@@ -206,7 +206,7 @@ def outliving(groups: Sequence[np.ndarray], expires: np.ndarray) -> tuple[np.nda
     leaders = np.maximum.accumulate(np.where(is_first, np.arange(size), 0))
     kept = is_first.copy()
     longest: dict[int, float] = {}
-    # Later times mostly come with longer lives: these are few.
+    # Later times mostly expire later, so these rows are few.
     for row in np.flatnonzero(expires > expires[leaders]).tolist():
         leader = int(leaders[row])
         if expires[row] > longest.get(leader, -math.inf):
@@ -216,12 +216,12 @@ def outliving(groups: Sequence[np.ndarray], expires: np.ndarray) -> tuple[np.nda
 
 
 def digest_of(id: str) -> bytes:
-    """What stands for the id of a changeset where there are very many."""
+    """Return a short digest that represents the id of a changeset."""
     return hashlib.blake2b(id.encode(), digest_size=16).digest()
 
 
 def halves(digests: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Digests as numbers, which are quicker to sort."""
+    """Return digests as pairs of integers, which are faster to sort."""
     parts = [
         np.frombuffer(chunk.buffers()[1], "<u8")[2 * chunk.offset :][: 2 * len(chunk)]
         for chunk in digests.chunks

@@ -1,4 +1,4 @@
-"""Tasks make of their parts of a batch what an event store can list in one go."""
+"""Staging of an event store batch in tasks, so that one commit can list the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Job", "Staged", "by_event", "stage", "stage_all"]
 
 
 class Job(NamedTuple):
-    """What a task has to know."""
+    """The parameters of a task."""
 
     path: Path
     keep_s: float
@@ -28,29 +28,29 @@ class Job(NamedTuple):
     has_history: bool
     tables: frozenset[str] | None
     expires: float
-    #: The fence, by its name.
+    #: Name of the fence.
     name: str
     fence: Fence
     span: Span = Span()
 
     def name_of(self, ts: float) -> str:
-        """The namespace of a time."""
+        """Return the namespace of a time."""
         return self.namespace if isinstance(self.namespace, str) else self.namespace(ts)
 
 
 class Staged(msgspec.Struct):
-    """What a task has made of its part of a batch."""
+    """The result of a task for its part of a batch."""
 
     rows: int
     is_whole: bool
     reached: dict[int, int]
     history: list[Entry]
-    #: The times of keys, as a stream of Arrow.
+    #: Times of keys, as an Arrow stream.
     events: bytes
 
 
 def stage_all(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same as :func:`stage`, as Spark wants it."""
+    """Run :func:`stage` with the interface of Spark."""
     staged = msgspec.msgpack.encode(stage(batches, job))
     yield pa.RecordBatch.from_pydict({"staged": [staged]})
 
@@ -75,7 +75,7 @@ def stage(batches: Iterable[pa.RecordBatch], job: Job) -> Staged:
 
 
 def by_event(times: pa.Table) -> Iterator[pa.Table]:
-    """The latest time of each key, in their order, by namespaces and events."""
+    """Yield the latest time of each key, sorted by key, by namespace and event."""
     names = ["namespace", "event"]
     latest = times.group_by([*names, "key", "expires"]).aggregate([("ts", "max")])
     latest = latest.rename_columns({"ts_max": "ts"}).select(EVENTS.names).cast(EVENTS)

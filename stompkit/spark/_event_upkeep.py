@@ -1,4 +1,4 @@
-"""Takes files from the list of an event store: merged, pruned or cleared."""
+"""Maintenance of an event store: merging, pruning and clearing of its files."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Compacted(NamedTuple):
-    """What compaction has done."""
+    """Result of a compaction."""
 
-    #: Files that were merged, and those that have taken their place.
+    #: Numbers of merged files, and of new files.
     merged: int
     made: int
 
 
 class Stored(NamedTuple):
-    """What a store has on the disk, but for files that are to be removed."""
+    """Size of a store on disk, without files to be removed."""
 
     files: int
     octets: int
 
 
 class Upkeep:
-    """Whoever does any of it has the right to merge, so nobody else takes files from the list."""
+    """Maintenance of an event store; every task holds the right to remove files from the list."""
 
     def __init__(self, folder: Folder, files: Files, problems: tuple[type[Exception], ...]) -> None:
-        """``problems`` are what can be left to the next one who tidies."""
+        """Set up the maintenance; *problems* are errors of a merge that the next one retries."""
         self._folder: Final = folder
         self._files: Final = files
         self._problems: Final = problems
 
     def clear(self, chosen: Callable[[], list[Entry]]) -> int:
-        """Drop files with keys; gives how many keys were within their life."""
+        """Remove files with keys; return the number of keys that had not expired."""
         with self._folder.merging(waits=True):
             entries = chosen()
             now = time.time()
@@ -59,7 +59,7 @@ class Upkeep:
             return count
 
     def prune(self) -> int:
-        """Drop what is past its life; gives how many keys and changesets it was."""
+        """Remove expired data; return the number of removed keys and changesets."""
         now = time.time()
         expired = 0
         with self._folder.merging(waits=True):
@@ -73,7 +73,7 @@ class Upkeep:
         return expired
 
     def compact(self) -> Compacted:
-        """Merge wherever it is worth while."""
+        """Merge files wherever that is worthwhile."""
         now = time.time()
         count = made = 0
         with self._folder.merging(waits=True):
@@ -88,7 +88,7 @@ class Upkeep:
         return Compacted(count, made)
 
     def forget_history(self, before: float, chosen: Callable[[], list[Entry]]) -> None:
-        """Drop changesets that are older than some time, of the files that are chosen."""
+        """Remove changesets before a time from the selected files."""
         with self._folder.merging(waits=True):
             now = time.time()
             for entry in chosen():
@@ -103,7 +103,7 @@ class Upkeep:
             self._folder.sweep()
 
     def tidy(self, added: Iterable[Entry]) -> None:
-        """Merge files where there have come to be too many, of the kinds that were added."""
+        """Merge the files of the added kinds if there are too many."""
         touched = partitions(list(added)).keys()
 
         def many() -> list[list[Entry]]:
@@ -114,7 +114,7 @@ class Upkeep:
             return
         try:
             with self._folder.merging(waits=False) as is_held:
-                # Where somebody else is at it, the next addition sees to it.
+                # If another process is merging, the next addition merges these files.
                 while is_held and (found := many()):
                     for entries in found:
                         tier = entries[0].tier + 1
@@ -122,11 +122,11 @@ class Upkeep:
                         self._replace(entries, merged)
                         self._folder.sweep({(self._folder.path / entries[0].path).parent})
         except self._problems as error:
-            # What was added is stored all the same.
+            # The added data is stored nevertheless.
             _log.warning("small files are not merged: %s", error)
 
     def _replace(self, entries: Sequence[Entry], merged: Merged) -> None:
-        """List what files of one partition were merged into in their place."""
+        """Replace files of one partition in the list by the merged files."""
         has_lost = merged.expired and entries[0].event is None
         namespaces = [entries[0].namespace] if has_lost else []
         self._folder.commit(merged.files, entries, incomplete=namespaces)

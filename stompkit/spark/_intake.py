@@ -1,4 +1,4 @@
-"""What fills the spool of a query that names brokers: a receiver in the query's own process."""
+"""Filling the spool of a query that names brokers: a receiver in the query's own process."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from stompkit.spool.receiver import Receiver
 
 __all__ = ["Intake"]
 
-#: How often it is tried to become the one that writes, while somebody else does, in seconds.
+#: Time in seconds between attempts to become the writer, while another process is.
 _RETRY_S: Final = 10.0
-#: How long a spool is waited for that somebody else makes, and a broker's first connection.
+#: Maximum time in seconds to wait for a spool created by another process, and for a broker.
 _PATIENCE_S: Final = 30.0
-#: After that many seconds without a message a broker counts as drained.
+#: Time in seconds without a message after which a broker counts as drained.
 _QUIET_S: Final = 1.0
 _LOOK_S: Final = 0.05
 
 
 class Intake:
-    """Receives into a spool, unless another process does that already."""
+    """Receives into a spool, unless another process already does."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Do nothing yet."""
+        """Start idle."""
         self._options = options
         self._writer: SpoolWriter | None = None
         self._receiver: Receiver | None = None
         self._next_try = 0.0
 
     def ensure(self) -> None:
-        """Receive, if nobody does; cheap enough to be called often.
+        """Start to receive if no process does; cheap enough to call often.
 
-        Raises :class:`~stompkit.spark.session.SparkProblem` when receiving has ended.
+        Raises :class:`~stompkit.spark.session.SparkProblem` if receiving has ended.
         """
         options = self._options
         if self._receiver is not None:
@@ -50,7 +50,7 @@ class Intake:
         try:
             self._writer = SpoolWriter(options.spool, partitions=options.partitions)
         except SpoolInUse:
-            return  # by `stompkit spool`, or another query: that one fills it
+            return  # `stompkit spool` or another query fills it
         self._receiver = Receiver(
             options.broker,
             options.destinations,
@@ -64,7 +64,7 @@ class Intake:
         self._receiver.start()
 
     def open(self) -> SpoolReader:
-        """The spool, which may be made just now by another process; raises SpoolProblem."""
+        """Return the spool, waiting for another process that creates it; raises SpoolProblem."""
         self.ensure()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
@@ -76,9 +76,9 @@ class Intake:
             time.sleep(_LOOK_S)
 
     def drain(self) -> None:
-        """Wait until the broker is connected, and has no more messages for a second.
+        """Wait until the broker is connected, and has sent no message for a second.
 
-        Raises :class:`~stompkit.spark.session.SparkProblem` where no broker answers.
+        Raises :class:`~stompkit.spark.session.SparkProblem` if no broker answers.
         """
         if self._receiver is None:
             return
@@ -101,7 +101,7 @@ class Intake:
             time.sleep(_LOOK_S)
 
     def close(self) -> None:
-        """Receive no more."""
+        """Stop receiving."""
         if self._receiver is not None:
             self._receiver.stop()
             self._receiver.join(_PATIENCE_S)

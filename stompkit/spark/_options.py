@@ -1,4 +1,4 @@
-"""The options of the format ``stomp``, from the strings that Spark has them as."""
+"""Options of the format ``stomp``, parsed from Spark's strings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "SinkOptions", "SourceOptions"]
 
-#: Where reading begins or ends: the ends of the spool, ordinals by the number of the partition, or
-#: a time in seconds since 1970.
+#: Bound of a read: an end of the spool, ordinals by partition, or seconds since 1970.
 Bound = Literal["earliest", "latest"] | dict[int, int] | float
 
-#: What rows are: messages, changes, or what there is to read.
+#: Content of the rows: messages, changes, or ranges to read.
 Payload = Literal["raw", "changeset", "ranges"]
 
-#: What becomes of a gap among changesets that lasts.
+#: Handling of a permanent gap between changesets.
 GapPolicy = Literal["stop", "wait", "skip"]
 
 _CONNECTION: Final = (
@@ -65,10 +64,10 @@ _SOURCE: Final = (
     "pushFilters",
 )
 _SINK: Final = (*_CONNECTION, "destination")
-#: What Spark itself hands on to a sink.
+#: Options that Spark passes to a sink for itself.
 _OF_SPARK: Final = ("path", "checkpointLocation", "queryName", "outputMode")
 _DEFAULT_ROWS: Final = 100_000
-#: What tasks make of a batch comes to the driver, whose heap has 1 GB by default.
+#: Limit because task results are collected on the driver, whose heap has 1 GB by default.
 _DEFAULT_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -78,39 +77,39 @@ class SourceOptions:
 
     spool: Path
     broker: BrokerUrl | None = None
-    """Where to receive from; none: something else fills the spool."""
+    """Brokers to receive from; None if another process fills the spool."""
     destinations: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of SUBSCRIBE."""
+    """Additional headers of SUBSCRIBE."""
     selector: str = ""
     durable: str = ""
     ack: str = "client-individual"
     receipts: bool = True
-    """Whether the broker has them."""
+    """True if the broker supports receipts."""
     partitions: int = 1
-    """Of a spool that is made."""
+    """Number of partitions of a new spool."""
     starting: Bound = "earliest"
     ending: Bound = "latest"
-    """Of a batch."""
+    """End of a batch read."""
     fail_on_data_loss: bool = True
     min_partitions: int = 1
     max_records: int = _DEFAULT_ROWS
-    """Messages of one micro-batch."""
+    """Maximum number of messages in a micro-batch."""
     max_bytes: int = _DEFAULT_BYTES
-    """Octets of one micro-batch; a message that is larger is one alone."""
+    """Maximum size in bytes of a micro-batch; a larger message forms a batch alone."""
     payload: Payload = "raw"
     reader: str = ""
-    """The name under which retention waits for this query; empty: it does not."""
+    """Name of the registered reader that retention considers; empty for none."""
     gap: GapPolicy = "stop"
-    """What becomes of changesets that are missing: stop with an error, wait, or go on behind."""
+    """Handling of missing changesets: stop with an error, wait, or skip them."""
     gap_timeout_s: float = 30.0
     beginning_wait_s: float = 2.0
-    """How long is waited for number 1 of an origin that is new."""
+    """Time in seconds to wait for number 1 of a new origin."""
     push_filters: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Read them; raises :class:`~stompkit.spark.session.SparkProblem` for what is wrong."""
+        """Parse the options; raises :class:`~stompkit.spark.session.SparkProblem` for errors."""
         given = _Given(options, _SOURCE)
         destinations = (*given.listed("destinations"), *given.listed("destination"))
         broker = given.broker()
@@ -156,14 +155,14 @@ class SinkOptions:
 
     broker: BrokerUrl
     destination: str = ""
-    """Of rows that have no column ``destination``."""
+    """Destination of rows without a column ``destination``."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of every SEND; those of a row come over them."""
+    """Headers of every SEND; those of a row take precedence."""
     receipts: bool = True
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Read them; raises :class:`~stompkit.spark.session.SparkProblem` for what is wrong."""
+        """Parse the options; raises :class:`~stompkit.spark.session.SparkProblem` for errors."""
         given = _Given(options, _SINK)
         broker = given.broker()
         if broker is None:
@@ -177,7 +176,7 @@ class SinkOptions:
 
 
 class _Given:
-    """Options as they were given; names in any case."""
+    """The given options, with case-insensitive names."""
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         self._names = {name.lower(): name for name in known}
@@ -194,11 +193,11 @@ class _Given:
         return self._values.get(name.lower(), "")
 
     def listed(self, name: str) -> tuple[str, ...]:
-        """What stands between commas."""
+        """Return the comma-separated values of an option."""
         return tuple(each.strip() for each in self.text(name).split(",") if each.strip())
 
     def number(self, name: str, default: int) -> int:
-        """A whole number from 1."""
+        """Return a positive integer."""
         text = self.text(name).strip()
         if not text:
             return default
@@ -207,7 +206,7 @@ class _Given:
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of several, in any case; by default the first."""
+        """Return one of several values, case-insensitively; the first is the default."""
         text = self.text(name).strip().lower() or choices[0]
         if text not in choices:
             raise SparkProblem(f"the option {name} is {' or '.join(choices)}, and not {text!r}")
@@ -217,22 +216,22 @@ class _Given:
         return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
 
     def headers(self) -> dict[str, str]:
-        """A JSON object of texts."""
+        """Return a JSON object of texts."""
         text = self.text("headers")
         if not text:
             return {}
         return {name: str(value) for name, value in self._json_object("headers", text).items()}
 
     def broker(self) -> BrokerUrl | None:
-        """Where brokers are; none where no host is named."""
+        """Return the brokers; None if no host is given."""
         hosts = self.listed("hosts")
         if not hosts:
             return None
-        # Most processes that Spark starts only read: without Twisted they start in half the time.
+        # Most Spark processes only read: without Twisted they start in half the time.
         from stompkit.link import BrokerUrl
 
         try:
-            # What checks hosts and adds the port is what reads URLs.
+            # The URL parser checks the hosts and adds the default port.
             places = BrokerUrl.parse(f"stomp://{','.join(hosts)}").hosts
         except ValueError:
             raise SparkProblem(
@@ -248,7 +247,7 @@ class _Given:
         )
 
     def bound(self, name: str, default: Literal["earliest", "latest"]) -> Bound:
-        """``startingOffsets`` and ``startingTimestamp``, or those of the end."""
+        """Return the bound in ``startingOffsets`` or ``startingTimestamp``, or that of the end."""
         offsets, time = self.text(f"{name}Offsets").strip(), self.text(f"{name}Timestamp").strip()
         if offsets and time:
             raise SparkProblem(f"of {name}Offsets and {name}Timestamp there can be only one")
@@ -259,7 +258,7 @@ class _Given:
         if offsets in ("earliest", "latest"):
             return cast('Literal["earliest", "latest"]', offsets)
         found = self._json_object(f"{name}Offsets", offsets)
-        # An offset as it stands in a checkpoint does, too.
+        # The offset format of a checkpoint is accepted, too.
         inner = found.get("p")
         made = {}
         for partition, ordinal in (inner if isinstance(inner, dict) else found).items():
@@ -283,7 +282,7 @@ class _Given:
 
 
 def _seconds(name: str, text: str) -> float:
-    """A time: milliseconds since 1970, as Spark's own sources have it, or ISO 8601."""
+    """Return a time in seconds from milliseconds since 1970, as in Spark's sources, or ISO 8601."""
     if text.isascii() and text.isdecimal():
         return int(text) / 1000
     try:
@@ -297,7 +296,7 @@ def _seconds(name: str, text: str) -> float:
 
 
 def _default_spool(broker: BrokerUrl | None, destinations: tuple[str, ...]) -> Path:
-    """Where a spool is made that nobody has named: the same for the same brokers' destinations."""
+    """Return the default folder of a spool: the same for the same brokers and destinations."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     where = json.dumps([sorted(broker.hosts) if broker else [], sorted(destinations)])
     digest = hashlib.sha256(where.encode()).hexdigest()[:16]

@@ -1,13 +1,13 @@
-"""The order of changesets by origin and number, in what a spool has received.
+"""Ordering of received changesets by origin and number.
 
-A spool keeps messages as they came. With two brokers, one of which was away for a while, those are
-not in the order in which their origin has published. So each batch of a stream is looked through
-before it is read: what came too early is read when it is its turn, what was there already is left
-out, and a batch ends before what still waits for something that is missing. Messages without the
-headers of a changeset stay where they are.
+A spool keeps messages in the order of arrival. With two brokers, one of which was unavailable for a
+while, that is not the order in which their origin published them. Therefore each batch of a stream
+is scanned before it is read. A message that arrived too early is read at its position, and
+duplicates are dropped. A batch ends before messages that still wait for a missing one. Messages
+without the headers of a changeset keep their positions.
 
-How far each origin is stands in the offset of a stream, which Spark keeps in its checkpoint. All
-else follows from the spool, so a batch that is planned again is the same.
+The progress of each origin is part of the stream's offset, which Spark stores in its checkpoint.
+All other state follows from the spool, so planning a batch again yields the same result.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from stompkit.spool import Block, SpoolProblem
 
 __all__ = ["Gap", "Origin", "Origins", "Piece", "Run", "Scan", "check_late", "scan"]
 
-#: The number that publishers begin with.
+#: First number that publishers use.
 FIRST: Final = 1
-#: Pieces with fewer messages between them are read by one task.
+#: Maximum number of messages between pieces that one task reads together.
 _NEAR: Final = 20_000
 _ORIGIN: Final = "stompkit-origin"
 _SEQUENCE: Final = "stompkit-sequence"
@@ -36,26 +36,26 @@ _PART: Final = "stompkit-part"
 
 
 class Reader(Protocol):
-    """What is used of :class:`stompkit.spool.SpoolReader`."""
+    """The interface that ordering needs from :class:`stompkit.spool.SpoolReader`."""
 
     def blocks(self, partition: int, start: int, end: int) -> Iterator[Block]:
-        """The messages of a partition from ``start`` on and before ``end``."""
+        """Yield the messages of a partition from ``start`` up to ``end``, exclusive."""
 
 
 @dataclass
 class Origin:
-    """How far one origin is."""
+    """Progress of one origin."""
 
-    #: The number that was read first, and the last one of which all parts were read.
+    #: First number read, and last number of which all parts were read.
     begun: int
     last: int
-    #: The parts of the next one that were read.
+    #: Parts of the next number that were read.
     seen: set[int] = field(default_factory=set)
-    #: Numbers that were not waited for any longer: from, and to.
+    #: Ranges of numbers that were skipped: first and last.
     passed: list[tuple[int, int]] = field(default_factory=list)
 
     def dump(self) -> list[Any]:
-        """As JSON."""
+        """Return the progress as JSON."""
         runs: list[list[int]] = []
         for number in sorted(self.seen):
             if runs and runs[-1][1] == number - 1:
@@ -66,7 +66,7 @@ class Origin:
 
     @classmethod
     def load(cls, found: Sequence[Any]) -> Origin:
-        """The reverse of :meth:`dump`."""
+        """Return the progress from JSON; the reverse of :meth:`dump`."""
         begun, last, runs, passed = found
         seen = {number for low, high in runs for number in range(low, high + 1)}
         return cls(begun, last, seen, [(low, high) for low, high in passed])
@@ -74,40 +74,40 @@ class Origin:
 
 @dataclass
 class Origins:
-    """How far all origins are."""
+    """Progress of all origins."""
 
     known: dict[str, Origin] = field(default_factory=dict)
-    #: Whether there were messages before that nobody has looked at: then a number below the first
-    #: one may be a repeat, and is none that was missed.
+    #: True if earlier messages were not scanned: a number below the first one may then be a
+    #: duplicate, and does not count as missed.
     has_past: bool = False
 
     def dump(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the progress as JSON."""
         found = {name: each.dump() for name, each in self.known.items()}
         return {"past": self.has_past, "origins": found}
 
     @classmethod
     def load(cls, found: Mapping[str, Any]) -> Origins:
-        """The reverse of :meth:`dump`."""
+        """Return the progress from JSON; the reverse of :meth:`dump`."""
         known = {name: Origin.load(each) for name, each in found["origins"].items()}
         return cls(known, bool(found["past"]))
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Changesets of one origin that are missing, and for which others wait."""
+    """Missing changesets of one origin, and the messages that wait for them."""
 
     origin: str
     missing: int
-    #: The lowest number behind it that is there.
+    #: Lowest number after the gap that has arrived.
     found: int
-    #: How many messages of the origin wait.
+    #: Number of waiting messages of the origin.
     held: int
-    #: Whether the origin is new: then the number that is there may be its first.
+    #: True if the origin is new: the number that has arrived may be its first.
     is_beginning: bool = False
 
     def __str__(self) -> str:
-        """All of that."""
+        """Return the gap as text."""
         last = f" to {self.found - 1}" if self.found > self.missing + 1 else ""
         return (
             f"changeset {self.missing}{last} of {self.origin} is missing in the spool, and"
@@ -115,38 +115,38 @@ class Gap:
         )
 
 
-#: Messages that follow each other: the ordinal that the first is read with, its own, and how many.
+#: Consecutive messages: ordinal to assign to the first, its own ordinal, and their number.
 Run = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Messages of a partition that are read by one task, in another order than they came in.
+    """Messages of a partition that one task reads, in another order than they arrived.
 
-    Each is read with an ordinal that depends on the spool alone, and not on where batches end: what
-    is behind a fence is so in any batch.
+    The assigned ordinals depend only on the spool, not on the batch bounds. A message beyond a
+    fence is therefore beyond it in any batch.
     """
 
     start: int
     end: int
-    #: What is read. What is left out is a repeat.
+    #: Runs of messages to read; omitted messages are duplicates.
     runs: tuple[Run, ...]
 
     def blocks(self, reader: Reader, partition: int) -> Iterator[Block]:
-        """The messages, with the ordinals that they have in their order."""
+        """Yield the messages with the ordinals of their new order."""
         for place, first, amount in self.runs:
             for block in reader.blocks(partition, first, first + amount):
                 yield block.moved(place + block.first - first)
 
     def with_next(self, other: Piece) -> Piece:
-        """Return one piece of two, with what is between them."""
+        """Return one piece that contains both pieces and the messages between them."""
         amount = other.start - self.end
         between = ((self.end, self.end, amount),) if amount else ()
         return Piece(self.start, other.end, (*self.runs, *between, *other.runs))
 
 
 def _runs(start: int, order: Sequence[int]) -> Iterator[Run]:
-    """Ordinals in runs, which are read with ordinals from ``start`` on."""
+    """Yield ordinals as runs, which are assigned ordinals from ``start`` on."""
     at = 0
     for number in range(1, len(order) + 1):
         if number == len(order) or order[number] != order[number - 1] + 1:
@@ -156,13 +156,13 @@ def _runs(start: int, order: Sequence[int]) -> Iterator[Run]:
 
 @dataclass
 class Scan:
-    """What a range of one partition comes to."""
+    """Result of scanning a range of one partition."""
 
-    #: Where it ends: before what waits for something that is missing.
+    #: End of the range: before messages that wait for a missing one.
     end: int
     pieces: list[Piece] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
-    #: Changesets that came when others behind them had been applied: origins and numbers.
+    #: Origins and numbers of changesets that arrived after later ones had been applied.
     late: list[tuple[str, int]] = field(default_factory=list)
     repeats: int = 0
 
@@ -187,11 +187,11 @@ def scan(
     skips: Mapping[str, Sequence[tuple[int, int]]],
     begins: Mapping[str, int],
 ) -> Scan:
-    """Look through the messages of a partition from ``start`` on and before about ``end``.
+    """Scan the messages of a partition from ``start`` up to about ``end``.
 
-    It ends later, but before ``head``, where messages that came too early are followed by those
-    before them. ``origins`` is brought to where it ends. ``skips`` are numbers that are not waited
-    for, and ``begins`` are numbers that origins begin with, beside 1.
+    The scan ends later, but before ``head``, if messages that arrived too early are followed by
+    their predecessors. ``origins`` is advanced to the end. ``skips`` are numbers to skip, and
+    ``begins`` are first numbers of origins, besides 1.
     """
     made = _Scanner(reader, partition, origins, skips, begins)
     return made.run(start, end, head)
@@ -212,10 +212,11 @@ class _Scanner:
         self._skips = skips
         self._begins = begins
         self._scan = Scan(0)
-        #: What came too early: by origin, number and part.
+        #: Messages that arrived too early: by origin, number and part.
         self._held: dict[str, dict[int, dict[int, int]]] = {}
         self._ofs: dict[tuple[str, int], int] = {}
-        #: Since when something is held, or left out; what is read since then, in this order.
+        #: Start of the range in which messages are held or omitted; then the messages read since,
+        #: in order.
         self._opened: int | None = None
         self._order: list[int] = []
         self._before: dict[str, Origin] = {}
@@ -251,7 +252,7 @@ class _Scanner:
         return made
 
     def _is_plain(self, block: Block) -> bool:
-        """Take a block of which each message is the next one of an origin; else nothing of it."""
+        """Process a block if each message is the next one of its origin; otherwise none of it."""
         if not block.count or several_parts(block):
             return not block.count
         (rows, names), (others, numbers) = (
@@ -311,13 +312,13 @@ class _Scanner:
                 self._release(label.origin, origin)
 
     def _was_missed(self, origin: Origin, sequence: int) -> bool:
-        """Whether a number that comes late was not applied, as far as that is known."""
+        """Return True if a late number is known not to have been applied."""
         if sequence < origin.begun:
             return not self._origins.has_past
         return any(low <= sequence <= high for low, high in origin.passed)
 
     def _begin(self, label: _Label) -> Origin | None:
-        """A new origin; ``None`` where another number may be its first."""
+        """Return a new origin; ``None`` if another number may be its first."""
         first = self._begins.get(label.origin)
         if first is None and label.sequence <= FIRST:
             first = label.sequence
@@ -336,7 +337,7 @@ class _Scanner:
             parts[label.part] = label.ordinal
 
     def _release(self, name: str, origin: Origin) -> None:
-        """Read what waits for what has just been read."""
+        """Read the messages that waited for the one just read."""
         held = self._held.get(name, {})
         while (parts := held.pop(origin.last + 1, None)) is not None:
             for number in sorted(parts):
@@ -369,14 +370,14 @@ class _Scanner:
         piece = Piece(self._opened, end, tuple(_runs(self._opened, self._order)))
         pieces = self._scan.pieces
         if pieces and piece.start - pieces[-1].end < _NEAR:
-            # A task for each of many repeats would cost more than it reads.
+            # A task for each of many duplicates would cost more than reading them.
             pieces[-1] = pieces[-1].with_next(piece)
         else:
             pieces.append(piece)
         self._opened = None
 
     def _pass_over(self) -> None:
-        """Go on behind what is not waited for any longer."""
+        """Skip the numbers that no longer block an origin."""
         for name in list(self._held):
             origin = self._origins.known.get(name)
             for low, high in self._skips.get(name, ()):
@@ -386,7 +387,7 @@ class _Scanner:
                     self._release(name, origin)
 
     def _cut(self) -> None:
-        """End before what waits; say what for."""
+        """End before waiting messages, and record the gaps."""
         assert self._opened is not None
         for name, held in self._held.items():
             origin = self._origins.known.get(name)
@@ -402,11 +403,11 @@ def _place(label: _Label | int) -> int:
 
 
 def _labels(block: Block) -> Iterator[_Label | int]:
-    """What the messages of a block are; of those without a label only the ordinal."""
+    """Yield the labels of a block's messages; for a message without label only its ordinal."""
     found = {}
     for name in (_ORIGIN, _SEQUENCE, _PART):
         rows, values = header_values(block, name)
-        # Of several with one name the first counts.
+        # The first of several values of one name counts.
         pairs = list(zip(rows.tolist(), values.to_pylist(), strict=True))
         found[name] = dict(reversed(pairs))
     parts = several_parts(block)
@@ -414,7 +415,7 @@ def _labels(block: Block) -> Iterator[_Label | int]:
         origin, number = found[_ORIGIN].get(row), found[_SEQUENCE].get(row)
         part, of = parts.get(row, ("1", "1"))
         if origin is None or number is None or not all(map(_is_number, (number, part, of))):
-            # What is wrong with it is told by whoever reads it.
+            # The reader of the message reports the error.
             yield block.first + row
         else:
             yield _Label(block.first + row, origin, int(number), int(part), int(of))
@@ -425,7 +426,7 @@ def _is_number(text: str) -> bool:
 
 
 def check_late(late: Sequence[tuple[str, int]]) -> None:
-    """Raise SpoolProblem for changesets that came when it was too late for them."""
+    """Raise SpoolProblem for changesets that arrived too late."""
     if late:
         origin, sequence = late[0]
         raise SpoolProblem(

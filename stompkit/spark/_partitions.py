@@ -1,4 +1,4 @@
-"""Ranges of a spool: which there are to read, and their rows."""
+"""Ranges of a spool to read, and their rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stompkit.spool import DataLost, SpoolProblem, SpoolReader
 __all__ = ["SpoolRange", "plan", "read", "resolve"]
 
 _log: Final = logging.getLogger(__name__)
-#: A task reads about so many octets, so that there is work for all cores.
+#: Approximate size in bytes of a task, so that all cores have work.
 _TASK_BYTES: Final = 16 * 1024 * 1024
 
 
 class SpoolRange(InputPartition):
-    """What one task reads: a range of a partition, but none of the messages."""
+    """Input of one task: a range of a partition, without the messages."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class SpoolRange(InputPartition):
         *,
         order: tuple[Run, ...] | None = None,
     ) -> None:
-        """From ``start`` on and before ``end``; with ``order`` these runs of them instead."""
+        """Create a range from ``start`` up to ``end``; with ``order``, read these runs instead."""
         super().__init__((partition, start, end))
         self.reader: Final = reader
         self.partition: Final = partition
@@ -48,9 +48,9 @@ class SpoolRange(InputPartition):
 
 
 def resolve(reader: SpoolReader, bound: Bound) -> tuple[int, ...]:
-    """The ordinals that a bound means now; raises SpoolProblem for a partition that is not there.
+    """Return the ordinals of a bound; raises SpoolProblem for an invalid partition.
 
-    What is below the floor or beyond the head is left so.
+    Ordinals below the floor or beyond the head are returned unchanged.
     """
     if bound == "earliest":
         return reader.floor()
@@ -80,16 +80,16 @@ def plan(
     options: SourceOptions,
     pieces: Mapping[int, Sequence[Piece]] | None = None,
 ) -> list[SpoolRange]:
-    """What tasks have to read; raises DataLost where something is not there any more.
+    """Return the ranges that tasks read; raises DataLost if a message is no longer retained.
 
-    ``pieces`` are those of partitions that are read in another order than the messages came in.
-    With ``failOnDataLoss=false`` what is there is read, and the log tells what is not.
+    ``pieces`` are those of partitions that are read in another order than the messages arrived.
+    With ``failOnDataLoss=false`` available messages are read, and missing ones are logged.
     """
     begin = [
         _there(reader, number, first, is_strict=options.fail_on_data_loss)
         for number, first in enumerate(start)
     ]
-    # After a crash of the very first batch of startingOffsets=latest it can be beyond the end.
+    # After a crash of the first batch with startingOffsets=latest the start can be beyond the end.
     begin = [min(first, last) for first, last in zip(begin, end, strict=True)]
     octets = sum(
         reader.size(number, first, last)
@@ -118,7 +118,7 @@ def plan(
 
 
 def _halved(ranges: Sequence[tuple[int, int, int]], least: int) -> list[tuple[int, int, int]]:
-    """At least so many ranges if there are as many messages: where blocks are few, within them."""
+    """Return at least *least* ranges if there are enough messages, by splitting the largest."""
     made = list(ranges)
     while made and len(made) < least:
         largest = max(made, key=lambda each: each[2] - each[1])
@@ -132,7 +132,7 @@ def _halved(ranges: Sequence[tuple[int, int, int]], least: int) -> list[tuple[in
 
 
 def _there(reader: SpoolReader, partition: int, start: int, *, is_strict: bool) -> int:
-    """The first ordinal from ``start`` on that is there; raises DataLost if that is not itself."""
+    """Return the first available ordinal from ``start`` on; raises DataLost if that is later."""
     floor = reader.floor()[partition]
     if start >= floor:
         return start
@@ -153,8 +153,8 @@ def _there(reader: SpoolReader, partition: int, start: int, *, is_strict: bool) 
 
 
 def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, as columns."""
-    # Where there is nothing to read Spark makes a partition of its own.
+    """Yield the rows of a range, as columns."""
+    # If there is no range to read, Spark creates a partition itself.
     if not isinstance(partition, SpoolRange):
         return
     if partition.payload == "ranges":
@@ -176,7 +176,7 @@ def read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
 
 def _told(partition: SpoolRange) -> pa.RecordBatch:
-    """The one row that says what there is to read."""
+    """Return the single row that describes the range."""
     row = {
         "_folder": str(partition.reader.folder),
         "_spool": partition.reader.id,

@@ -1,4 +1,4 @@
-"""Changesets in several messages, put together again across the bounds of what a task reads."""
+"""Assembly of changesets in several messages, across the bounds of tasks."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ __all__ = [
     "several_parts",
 ]
 
-#: How far before what a task reads it looks for the earlier parts of a changeset, in messages of
-#: the partition and in octets of them.
+#: Maximum distance before a task's range to look for earlier parts of a changeset, in messages of
+#: the partition and in bytes.
 _BACK_MESSAGES: Final = 100_000
 _BACK_BYTES: Final = 256 * 1024 * 1024
-#: How far it looks for parts that should come later, but were delivered again in another order:
-#: more than brokers send ahead of acknowledgements.
+#: Maximum distance in messages to look for later parts that were redelivered in another order: more
+#: than brokers send ahead of acknowledgements.
 _BACK_UNORDERED: Final = 2_000
-#: How many messages one step back has.
+#: Number of messages in one step back.
 _STEP: Final = 500
-#: Octets of parts that wait for others.
+#: Maximum size in bytes of parts that wait for others.
 _MOST_WAITING: Final = 256 * 1024 * 1024
 
 _NUMBER: Final = "stompkit-part"
 _PARTS: Final = "stompkit-parts"
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Format = Annotated[int, msgspec.Meta(ge=FORMAT, le=FORMAT)]
-#: What stands for a row that is not told.
+#: Value of a row image that is not included.
 NULL: Final = msgspec.Raw(b"null")
 
 
 class Change(msgspec.Struct, gc=False):
-    """A change whose values are left as the JSON that they are."""
+    """A change whose values remain JSON."""
 
     table: str
     action: Action
@@ -58,7 +58,7 @@ class Change(msgspec.Struct, gc=False):
 
 
 class Source(msgspec.Struct, gc=False):
-    """Where a changeset comes from, as far as there are columns for it."""
+    """Origin of a changeset, with the fields that have columns."""
 
     kind: str
     position: str = ""
@@ -73,30 +73,30 @@ class Envelope(msgspec.Struct, gc=False):
     id: str
     origin: str
     sequence: _Int64
-    #: As text, since times are made of many at once.
+    #: Text, since many times are converted together.
     timestamp: str
     source: Source
     changes: list[Change]
 
 
 class Whole(NamedTuple):
-    """What a message has completed: a changeset, or the knowledge of what is wrong."""
+    """A completed changeset, or its error."""
 
     ordinal: int
     received_us: int
-    #: None where there is a problem.
+    #: None if there is an error.
     envelope: Envelope | None
     problem: str | None = None
 
 
 class Reader(Protocol):
-    """What is used of :class:`stompkit.spool.SpoolReader`."""
+    """The interface that assembly needs from :class:`stompkit.spool.SpoolReader`."""
 
     def floor(self) -> tuple[int, ...]:
-        """The first ordinal of each partition that is still there."""
+        """Return the first retained ordinal of each partition."""
 
     def blocks(self, partition: int, start: int, end: int) -> Iterator[Block]:
-        """The messages of a partition from ``start`` on and before ``end``."""
+        """Yield the messages of a partition from ``start`` up to ``end``, exclusive."""
 
 
 _DECODER: Final = msgspec.json.Decoder(Envelope)
@@ -105,7 +105,7 @@ _OPENING, _CLOSING = b"{}"
 
 
 def read_envelope(body: memoryview) -> Envelope:
-    """Read the JSON of a changeset, but not its values.
+    """Parse the JSON of a changeset, but not its values.
 
     Raises :class:`~stompkit.replication.events.EventProblem`.
     """
@@ -113,21 +113,21 @@ def read_envelope(body: memoryview) -> Envelope:
         return _DECODER.decode(body)
     except _NOT_DECODED as error:
         reason = str(error)
-    # The reader of whole changesets tells best what it is, a newer format for one.
+    # The full parser reports the cause best, for example a newer format.
     decode(bytes(body))
     raise EventProblem(f"this is no changeset: {reason}")
 
 
 def read_envelopes(bodies: Texts) -> list[Envelope] | None:
-    """Read all bodies of a block together, which saves much where they are small.
+    """Parse all bodies of a block together, which is faster for small ones.
 
-    None where any can't be read so: then :func:`read_envelope` tells which.
+    Returns None if a body cannot be parsed that way; :func:`read_envelope` then determines which.
     """
     offsets = np.frombuffer(bodies.offsets, np.uint32)
     data = np.frombuffer(bodies.data, np.uint8)
     firsts, ends = offsets[:-1], offsets[1:]
-    # A line break is in no string, and between braces like these in no value: so each body is as
-    # many documents as it would be alone, and that is one where there are no more than bodies.
+    # A raw line break occurs in no JSON string. So each body contains as many documents as it would
+    # alone, which is one if there are no more documents than bodies.
     if (
         not (firsts < ends).all()
         or (data[firsts] != _OPENING).any()
@@ -145,7 +145,7 @@ def read_envelopes(bodies: Texts) -> list[Envelope] | None:
 
 
 def several_parts(block: Block) -> Mapping[int, tuple[str, str]]:
-    """The messages of a block that are parts: number and count as their headers have them."""
+    """Return the messages of a block that are parts, with number and count from their headers."""
     headers = block.headers
     names = _array(headers.names, pa.string())
     has_counts = pc.equal(names, _PARTS)
@@ -158,49 +158,49 @@ def several_parts(block: Block) -> Mapping[int, tuple[str, str]]:
 
 
 def header_values(block: Block, name: str) -> tuple[np.ndarray, pa.Array]:
-    """The headers of one name: which messages of the block have them, and their values."""
+    """Return the rows of a block that have a header, and the values."""
     headers = block.headers
     places = np.flatnonzero(pc.equal(_array(headers.names, pa.string()), name))
     rows = np.frombuffer(headers.rows, np.uint32)
     owners = np.searchsorted(rows, places, side="right") - 1
-    # Of a block that was cut there are more headers than messages.
+    # A sliced block has more headers than messages.
     own = (owners >= 0) & (owners < block.count)
     return owners[own], _array(headers.values, pa.string()).take(pa.array(places[own]))
 
 
 def _by_message(block: Block, values: pa.Array, are_wanted: pa.Array) -> dict[int, str]:
-    """Some of the values of headers, by the message that has them; of several the first."""
+    """Return selected header values by message; the first of several."""
     places = np.flatnonzero(are_wanted)
     rows = np.frombuffer(block.headers.rows, np.uint32)
     owners = np.searchsorted(rows, places, side="right") - 1
     found: dict[int, str] = {}
     for row, value in zip(owners.tolist(), values.take(places).to_pylist(), strict=True):
-        # Of a block that was cut there are more headers than messages.
+        # A sliced block has more headers than messages.
         if 0 <= row < block.count:
             found.setdefault(row, value)
     return found
 
 
 class _Partial:
-    """A changeset of which some parts have been found."""
+    """An incomplete changeset."""
 
     def __init__(self, of: int) -> None:
         self.of = of
         self.found: dict[int, Envelope] = {}
         self.size = 0
-        #: The message with the last part by number, once it was found: when it was received, too.
+        #: Ordinal and reception time of the message with the last part by number, once found.
         self.last: tuple[int, int] | None = None
 
 
 class Assembly:
-    """Puts together the changesets that one task completes, in the order of the messages.
+    """Assembles the changesets that one task completes, in the order of the messages.
 
-    A changeset is there when its last part is, by the order in the partition: whoever reads that
-    message gets it, and looks back for the parts before.
+    A changeset belongs to the message that contains its last part in partition order. The task that
+    reads this message assembles it, and looks back for the earlier parts.
     """
 
     def __init__(self, reader: Reader, partition: int, start: int) -> None:
-        """Of a task that reads a partition from ``start`` on."""
+        """Start for a task that reads a partition from ``start`` on."""
         self._behind = _Behind(reader, partition, start)
         self._partials: dict[str, _Partial] = {}
         self._done: set[str] = set()
@@ -209,9 +209,9 @@ class Assembly:
     def add(
         self, ordinal: int, received_us: int, envelope: Envelope, size: int, part: tuple[str, str]
     ) -> Whole | None:
-        """Take a part of ``size`` octets, of which the headers say ``part``.
+        """Add a part of ``size`` bytes with the headers ``part``.
 
-        Gives the changeset that it completes. Raises
+        Returns the changeset that it completes, or None. Raises
         :class:`~stompkit.replication.events.EventProblem`.
         """
         number, of = (_number(text) for text in part)
@@ -245,7 +245,7 @@ class Assembly:
         return Whole(ordinal, received_us, msgspec.structs.replace(envelope, changes=changes))
 
     def rest(self) -> Iterator[Whole]:
-        """What is wrong with changesets whose last part was read, and that are not whole."""
+        """Yield the errors of incomplete changesets whose last part was read."""
         for name, partial in self._partials.items():
             if partial.last is not None:
                 missing = sorted(set(range(1, partial.of + 1)) - partial.found.keys())
@@ -259,7 +259,7 @@ class Assembly:
 
 
 class _Behind:
-    """The parts in front of what a task reads, as far as it had to look back."""
+    """The parts before the range of a task, as far as it had to look back."""
 
     def __init__(self, reader: Reader, partition: int, start: int) -> None:
         self._reader = reader
@@ -270,7 +270,7 @@ class _Behind:
         self._found: dict[str, dict[int, Envelope]] = {}
 
     def find(self, name: str, number: int, of: int) -> dict[int, Envelope]:
-        """Parts of a changeset, of which ``number`` was read."""
+        """Return the other parts of a changeset of which part ``number`` was read."""
         earlier = set(range(1, number))
         later = set(range(number + 1, of + 1))
         while not self._is_at_end:
@@ -281,7 +281,7 @@ class _Behind:
         return {n: each for n, each in self._found.get(name, {}).items() if n != number}
 
     def lost(self, missing: Sequence[int]) -> str:
-        """What to do about parts that retention may have removed; empty where it has not."""
+        """Return advice about parts that retention may have removed; otherwise an empty string."""
         floor = self._reader.floor()[self._partition]
         if not floor or missing[0] != 1:
             return ""
@@ -300,7 +300,7 @@ class _Behind:
                 return
             for block in self._reader.blocks(self._partition, low, self._at):
                 self._collect(block)
-        except DataLost:  # retention was faster
+        except DataLost:  # removed by retention meanwhile
             self._is_at_end = True
         self._at = low
 
@@ -312,17 +312,17 @@ class _Behind:
                 envelope = read_envelope(data[offsets[row] : offsets[row + 1]])
                 self._found.setdefault(envelope.id, {})[_number(number)] = envelope
             except EventProblem:
-                continue  # whoever reads that message is told
+                continue  # the task that reads that message reports it
 
 
 def _array(texts: Texts, kind: pa.DataType) -> pa.Array:
-    """As Arrow has them, which is how blocks do."""
+    """Return texts as an Arrow array; the layout is the same."""
     buffers = [None, pa.py_buffer(texts.offsets), pa.py_buffer(texts.data)]
     return pa.Array.from_buffers(kind, len(texts.offsets) - 1, buffers)
 
 
 def _number(text: str) -> int:
-    # The length comes first: int() refuses what has thousands of digits with another error.
+    # The length is checked first: int() raises another error for thousands of digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
         raise EventProblem(f"{text[:20]!r} is no number of a part")
     return int(text)

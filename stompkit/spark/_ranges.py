@@ -1,8 +1,8 @@
-"""Where in a spool changes are, instead of the changes: ``payload`` set to ``ranges``.
+"""Ranges of a spool instead of the changes in them: ``payload`` set to ``ranges``.
 
-What goes from the source to a function of ``foreachBatch`` passes through the Java virtual machine,
-which costs more than all else. A row is what one task is to read instead, and the tasks that apply
-changes read the spool.
+Rows passed from the source to a function of ``foreachBatch`` go through the Java virtual machine,
+which is the largest cost. With ranges a row describes the input of one task, and the tasks that
+apply changes read the spool.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["are_ranges", "batches_of", "changes_of"]
 
 
 def are_ranges(df: DataFrame) -> bool:
-    """Whether rows are ranges."""
+    """Return True if the rows are ranges."""
     return set(RANGES.arrow.names) <= set(df.columns)
 
 
 def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The changes in ranges, as the source has them as rows; raises SpoolProblem."""
+    """Yield the changes in ranges, with the source's columns; raises SpoolProblem."""
     for batch in ranges:
         for row in batch.to_pylist():
             options = SourceOptions(
@@ -43,5 +43,5 @@ def batches_of(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def changes_of(df: DataFrame) -> DataFrame:
-    """The changes in ranges, as a frame."""
+    """Return the changes in ranges as a data frame."""
     return df.mapInArrow(batches_of, CHANGES.spark)

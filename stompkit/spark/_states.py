@@ -1,4 +1,4 @@
-"""Rows on their way from changes to a target: what is known of them, and which are chosen."""
+"""Intermediate states of rows between changes and a target, and the selection of changes."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ __all__ = [
     "TableRules",
 ]
 
-#: A row as JSON has it.
+#: A row as a JSON object.
 Document = dict[str, Any]
-#: Which change: partition, ordinal, and its number in the changeset.
+#: Position of a change: partition, ordinal, and number in the changeset.
 Place = tuple[int, int, int]
 
-#: ``rows``: one state for each row. ``move``: rows that get other keys. ``truncate``: all rows go.
-#: The others are rows without a key.
+#: Kind of a step: ``rows``: final states of rows. ``move``: changes of keys. ``truncate``: removal
+#: of all rows. The others concern rows without a key.
 Kind = Literal["rows", "move", "truncate", "insert", "update_one", "delete_one"]
 
 
 class Problem(NamedTuple):
-    """A change that can't be applied, and why."""
+    """A change that cannot be applied, and the reason."""
 
     place: Place
     operation: str
-    #: With its schema, as in ``shop.orders``.
+    #: Name with schema, as in ``shop.orders``.
     table: str
-    #: JSON.
+    #: Key as JSON.
     key: str
     reason: str
 
     def __str__(self) -> str:
-        """One line, for people."""
+        """Return one line for users."""
         partition, ordinal, number = self.place
         where = f"change {number} of message {ordinal} in partition {partition} of the spool"
         key = f", key {self.key[:200]}" if self.key else ""
@@ -51,52 +51,52 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """What has become of one row."""
+    """The final state of one row."""
 
     key: Document
-    #: The columns that are told; ``None`` for a row that is gone.
+    #: Columns to write; ``None`` for a deleted row.
     columns: Document | None
-    #: Whether the row that the target has goes first.
+    #: True if the target's row is deleted first.
     is_new: bool
-    #: The last change of it.
+    #: The last change of the row.
     place: Place
-    #: What the key was; of a row without one, what is told of how it was.
+    #: Former key; for a row without a key, its former columns.
     old: Document | None = None
 
 
 @dataclass(slots=True)
 class Step:
-    """What is done to one table, once the steps before it are done."""
+    """An operation on one table, to run after the preceding steps."""
 
     kind: Kind
-    #: Schema and name, as the source has them.
+    #: Schema and name in the source.
     table: tuple[str, str]
     states: list[State]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of the changes, and which of their columns, are applied."""
+    """Selection of changes and columns to apply."""
 
-    #: The columns that identify rows, by ``table`` or ``schema.table``; an empty name: all tables.
+    #: Columns that identify rows, by ``table`` or ``schema.table``; an empty name for all tables.
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: The tables whose changes are applied, as ``table`` or ``schema.table``; ``None``: all.
+    #: Tables to apply, as ``table`` or ``schema.table``; ``None`` for all.
     tables: frozenset[str] | None = None
-    #: The columns that are applied, beside the key; ``None``: all.
+    #: Columns to apply, besides the key; ``None`` for all.
     columns: frozenset[str] | None = None
     except_columns: frozenset[str] = frozenset()
-    #: Whether an update that sets a column to NULL leaves it as it is.
+    #: True if an update to NULL leaves a column unchanged.
     ignores_null_updates: bool = False
-    #: Whether columns get the names that the source gives them. Without it one with a new name is
-    #: another column, which is as good where rows are told again.
+    #: True if columns follow renames in the source. Otherwise a renamed column is a new column,
+    #: which is sufficient if rows are sent again.
     follows_names: bool = True
 
     def has(self, schema: str, table: str) -> bool:
-        """Whether changes of that table are applied."""
+        """Return True if changes of the table are applied."""
         return self.tables is None or bool(self.tables & _names(schema, table))
 
     def key_of(self, schema: str, table: str) -> tuple[str, ...]:
-        """The columns that identify rows; empty where the changes say it themselves."""
+        """Return the columns that identify rows; empty if the changes contain the key."""
         for name in (f"{schema}.{table}", table, ""):
             if name in self.keys:
                 return self.keys[name]
@@ -104,11 +104,11 @@ class Choice:
 
     @property
     def is_partial(self) -> bool:
-        """Whether columns are left out."""
+        """True if columns are excluded."""
         return self.columns is not None or bool(self.except_columns)
 
     def reduced(self, image: Document, key: Iterable[str]) -> Document:
-        """The columns of a row that are applied."""
+        """Return the columns of a row to apply."""
         kept = set(key)
         return {
             name: value
@@ -123,23 +123,23 @@ def _names(schema: str, table: str) -> set[str]:
 
 
 class TableRules(NamedTuple):
-    """What collapsing has to know of a target's table."""
+    """Properties of a target table that collapsing requires."""
 
-    #: The same for tables that foreign keys connect; ``None``: for this one the order of tables
-    #: does not matter.
+    #: Number shared by tables connected by foreign keys; ``None`` if the order of tables does not
+    #: matter.
     group: int | None = None
-    #: Rows of a table are written after those of tables of lower rank, and deleted before.
+    #: Rank in the group: rows are written after those of lower rank, and deleted before them.
     rank: int = 0
 
 
 class Admit(Protocol):
-    """Whether a change of a row has an effect."""
+    """A filter for changes of rows."""
 
     def __call__(
         self, source: tuple[str, str], key: Document, place: Place, *, is_gone: bool
     ) -> bool:
-        """Answer for the row with that key of a table; whether it goes by the change."""
+        """Return True if the change of the row takes effect; ``is_gone`` is true for a delete."""
 
 
 class Broken(ValueError):
-    """A change that can't be understood; ``str()`` says why."""
+    """An invalid change; ``str()`` says why."""

@@ -1,8 +1,8 @@
 """Reading a spool as a stream.
 
-An offset is ``{"v": 1, "spool": ID, "p": {"0": ORDINAL, ...}}``: the id keeps a checkpoint from
-being used with another spool, whose ordinals mean other messages. Where rows are changes, ``o`` has
-how far each origin is, by which changesets are brought into their order.
+An offset is ``{"v": 1, "spool": ID, "p": {"0": ORDINAL, ...}}``. The id prevents the use of a
+checkpoint with another spool, whose ordinals identify other messages. For changes, ``o`` contains
+the progress of each origin, which determines the order of changesets.
 """
 
 from __future__ import annotations
@@ -36,64 +36,66 @@ _FORMAT: Final = 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a spool batch by batch, and fills it where it is told brokers.
+    """Reads a spool in micro-batches, and fills it if brokers are given.
 
-    Spark makes one in a process that lives as long as the query, and others that only read.
+    Spark creates one reader in a process that lives as long as the query, and others that only
+    read.
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        """Open nothing yet."""
+        """Start without open files."""
         self._options: Final = options
         self._intake: Intake | None = None
         self._reader: SpoolReader | None = None
-        #: Where a query that is to end when it has what there is ends.
+        #: End of a query that stops after the messages available now.
         self._target: tuple[int, ...] | None = None
         self._is_registered = False
-        #: How far retention knows that the query is.
+        #: Progress last reported to retention.
         self._noted: tuple[int, ...] | None = None
-        #: Since when changesets are missing, by origin and number; and when that was told last.
+        #: Time since when changesets are missing, by origin and number; then the time of the last
+        #: warning.
         self._waits: dict[tuple[str, int], float] = {}
         self._reminded = float("-inf")
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without checkpoint begins."""
+        """Return the start offset of a query without checkpoint."""
         reader = self._open()
         name, starting = self._options.reader, self._options.starting
         if name and (starting == "latest" or isinstance(starting, (int, float))):
-            # Whether this is the first start can be told only by that.
+            # Only the registered reader shows whether this is the first start.
             known = readers.listed(self._options.spool).get(name)
             if known is not None:
                 return self._beginning(reader, known.positions)
         return self._beginning(reader, resolve(reader, starting))
 
     def _beginning(self, reader: SpoolReader, ordinals: Sequence[int]) -> dict[str, Any]:
-        """An offset before which no message was looked at."""
+        """Return an offset before which no message was scanned."""
         if self._options.payload == "raw":
             return _offset(reader, ordinals)
         return _offset(reader, ordinals, Origins(has_past=any(ordinals)))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """How much a micro-batch has at most."""
+        """Return the maximum size of a micro-batch."""
         return ReadMaxRows(self._options.max_records)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what there is; where it receives by itself, once the broker has no more."""
+        """Record the current end; with brokers, after receiving all their messages."""
         reader = self._open()
         if self._intake is not None:
             self._intake.drain()
         self._target = reader.head()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends.
+        """Return the end offset of the next micro-batch.
 
         Raises :class:`~stompkit.spool.OtherSpool`, :class:`~stompkit.spool.DataLost`, and
-        SpoolProblem where the spool ends before ``start``.
+        SpoolProblem if the spool ends before ``start``.
         """
         reader = self._open()
         begin = _ordinals(reader, start)
         self._register(begin)
-        # Spark tells that a batch is done when it begins the next one. It asks here before that,
-        # so a query that waits for messages does not look as if it were behind.
+        # Spark reports a finished batch only when it starts the next one. It asks for offsets
+        # before that, so a query that waits for messages does not appear to lag.
         self._note(begin)
         head = reader.head()
         if any(there < first for there, first in zip(head, begin, strict=True)):
@@ -106,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == begin:
             return start
         if not isinstance(limit, ReadAllAvailable):
-            # What was lost is no part of the bounds.
+            # Lost messages do not count towards the limits.
             floor = reader.floor()
             begin = tuple(max(pair) for pair in zip(begin, floor, strict=True))
             most = reader.bytes_limit(begin, self._options.max_bytes)
@@ -125,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin: tuple[int, ...],
         end: tuple[int, ...],
     ) -> tuple[tuple[int, ...], Origins]:
-        """Where the batch ends so that changesets are in their order; raises SpoolProblem."""
+        """Return the end of a batch of ordered changesets; raises SpoolProblem."""
         head = reader.head() if self._target is None else self._target
         skips: dict[str, list[tuple[int, int]]] = {}
         begins: dict[str, int] = {}
@@ -154,9 +156,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         is_stuck: bool,
     ) -> bool:
-        """Decide what becomes of gaps; true where it is gone on behind some.
+        """Decide how to handle gaps; return True if some are skipped.
 
-        Raises SpoolProblem, but not before all that can be applied is.
+        Raises SpoolProblem, but only after everything that can be applied has been applied.
         """
         options, now = self._options, time.monotonic()
         self._waits = {
@@ -167,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for gap in gaps:
             waited_s = now - self._waits[gap.origin, gap.missing]
             limit_s = options.beginning_wait_s if gap.is_beginning else options.gap_timeout_s
-            # Where it ends with what there is nothing more comes.
+            # A query that stops at the current end receives no further messages.
             if self._target is None and waited_s < limit_s:
                 continue
             if gap.is_beginning:
@@ -187,18 +189,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return goes_on
 
     def _remind(self, gap: Gap, now: float) -> None:
-        """Tell of a gap, but not all the time."""
+        """Log a gap, at a limited rate."""
         if now - self._reminded >= self._options.gap_timeout_s:
             self._reminded = now
             _log.warning("%s", gap)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The end of the spool: what is between that and the query's is its lag."""
+        """Return the end of the spool: its distance from the query's offset is the lag."""
         reader = self._open()
         return _offset(reader, reader.head())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What tasks have to read; raises as :meth:`latestOffset` does."""
+        """Return the input partitions; raises the errors of :meth:`latestOffset`."""
         reader = self._open()
         begin = _ordinals(reader, start)
         self._register(begin)
@@ -206,7 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pieces: dict[int, list[Piece]] = {}
         if self._options.payload != "raw" and "o" in end:
             origins, known = _origins(start), _origins(end).known
-            # What was decided when the end was found is decided now.
+            # Repeat the decisions made when the end was determined.
             skips = {name: each.passed for name, each in known.items()}
             begins = {name: each.begun for name, each in known.items()}
             floor = reader.floor()
@@ -219,21 +221,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(plan(reader, begin, ends, self._options, pieces))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         return read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note that retention may remove what is before."""
+        """Allow retention to remove the messages before an offset."""
         self._note(_ordinals(self._open(), end))
 
     def _note(self, positions: tuple[int, ...]) -> None:
-        """Note how far the query is, for retention."""
+        """Report the progress of the query to retention."""
         if self._options.reader and positions != self._noted:
             readers.progress(self._options.spool, self._options.reader, positions)
             self._noted = positions
 
     def stop(self) -> None:
-        """Receive no more; where the process is killed instead nothing is lost, either."""
+        """Stop receiving; no message is lost if the process is killed instead."""
         if self._intake is not None:
             self._intake.close()
 
@@ -244,7 +246,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.broker is None:
                 self._reader = SpoolReader(self._options.spool)
             else:
-                # It brings Twisted, which processes that only read need not load.
+                # The import loads Twisted, which processes that only read do not need.
                 from stompkit.spark._intake import Intake
 
                 self._intake = self._intake or Intake(self._options)
@@ -266,12 +268,12 @@ def _offset(
 
 
 def _origins(offset: Mapping[str, Any]) -> Origins:
-    """How far origins are at an offset; one of an earlier version does not say it."""
+    """Return the progress of origins at an offset; unknown in offsets of an earlier version."""
     return Origins.load(offset["o"]) if "o" in offset else Origins(has_past=True)
 
 
 def _ordinals(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ...]:
-    """The ordinals of an offset; raises SpoolProblem where it is not one of this spool."""
+    """Return the ordinals of an offset; raises SpoolProblem for another spool."""
     if offset.get("v") != _FORMAT:
         raise SpoolProblem(
             f"the checkpoint has offsets of format {offset.get('v')}, and {_FORMAT} is known"
@@ -286,7 +288,7 @@ def _ordinals(reader: SpoolReader, offset: Mapping[str, Any]) -> tuple[int, ...]
 
 
 def _fewer(start: tuple[int, ...], end: tuple[int, ...], most: int) -> tuple[int, ...]:
-    """An end with at most so many messages, of each partition a share of what it has."""
+    """Return an end with at most *most* messages, shared proportionally among partitions."""
     waiting = [max(last - first, 0) for first, last in zip(start, end, strict=True)]
     total = sum(waiting)
     if total <= most:

@@ -1,4 +1,4 @@
-"""Where a replica is connected to: brokers, and a channel there."""
+"""Brokers and the channel that a replica connects to."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ __all__ = ["Channel", "Hosts", "SettingsProblem", "read_port"]
 #: :class:`~stompkit.link.BrokerUrl`, with login, TLS and the virtual host.
 Hosts = str | Sequence[str | tuple[str, int]]
 
-#: What a host can't have in its name, and a URL has for something else.
+#: Characters that a host name cannot contain because they have another meaning in a URL.
 _NOT_OF_HOSTS: Final = frozenset("/?@,# \t\r\n")
 
 
 class SettingsProblem(ValueError):
-    """A setting that can't be what it is; ``str()`` says which, and what to do."""
+    """An invalid setting; ``str()`` names it and says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """A broker, or several to fail over between, and a channel there."""
+    """A channel on a broker, or on several brokers for failover."""
 
     broker: BrokerUrl
     channel: str
-    """As it is called in the settings."""
+    """Name of the channel as given in the settings."""
     send_stomp_ack: bool = True
     receipts: bool = True
     durable: bool = False
 
     @property
     def destination(self) -> str:
-        """What the channel is to a broker: a topic, unless it is a destination already."""
+        """Destination of the channel: a topic, unless the channel already names a destination."""
         return self.channel if self.channel.startswith("/") else f"/topic/{self.channel}"
 
     def link(self, **settings: Any) -> Link:
-        """Connect; ``settings`` are further ones of :class:`~stompkit.link.Link`."""
+        """Connect; ``settings`` are further arguments of :class:`~stompkit.link.Link`."""
         return self.broker.link(receipts=self.receipts, **settings)
 
 
 def read_port(place: str, said: Mapping[str, Any]) -> Channel | None:
-    """What hosts and a channel come to; ``None`` where neither is said."""
+    """Return the channel that the settings describe; ``None`` if hosts and channel are missing."""
     hosts, channel = said.get("replication_hosts"), said.get("replication_channel")
     if not hosts and not channel:
         return None
@@ -86,7 +86,7 @@ def _url(hosts: Hosts) -> str:
 
 
 def _plain_hosts(hosts: Iterable[str | Sequence[Any]]) -> str:
-    """Hosts as a URL has them; raises ValueError."""
+    """Return the hosts in URL notation; raises ValueError."""
     texts = []
     for each in hosts:
         text = ""

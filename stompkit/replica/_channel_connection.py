@@ -1,4 +1,4 @@
-"""One port of a replica: the link to its broker, and what is subscribed to there."""
+"""A connection of a replica to a channel: the link to its broker and the subscriptions."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["Arrival", "ChannelConnection"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Messages that the broker sends ahead of their acknowledgements.
+#: Prefetch limit: messages that the broker sends ahead of their acknowledgements.
 _PREFETCH: Final = 1000
-#: The first wait before a broker that has refused something is asked again, in seconds; each
-#: further one is twice as long, up to the second.
+#: Back-off after a refusal by the broker: first and maximum delay in seconds. The delay doubles
+#: each time.
 _AGAIN_S: Final = 1.0
 _AGAIN_MOST_S: Final = 60.0
-#: The engine's thread never waits for a broker: how much it sends is bounded before.
+#: The engine's thread never waits for a broker: the engine itself limits how much it sends.
 _UNBOUNDED: Final = 2**62
 
 
 class Arrival(NamedTuple):
-    """A message, and where it has come."""
+    """A message with the connection and the inbox that received it."""
 
     station: ChannelConnection
     inbox: Inbox
@@ -44,7 +44,7 @@ class _Pump:
     """A thread that reads one subscription."""
 
     def __init__(self, station: ChannelConnection, link: Link, destination: str) -> None:
-        """Start it."""
+        """Start the thread."""
         self.destination: Final = destination
         self.is_ready = False
         self._station = station
@@ -57,13 +57,13 @@ class _Pump:
         self._thread.start()
 
     def leave(self) -> None:
-        """Have it end; what has come and was not taken is left to the broker."""
+        """Stop reading; messages that were not taken stay with the broker."""
         self._is_left.set()
         if self._inbox is not None:
             self._inbox.close(timeout_s=0)
 
     def join(self) -> None:
-        """Wait for its end, when it was left or its link is closed."""
+        """Wait for the thread to end after ``leave()`` or after the link was closed."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -90,7 +90,7 @@ class _Pump:
 
 
 class ChannelConnection:
-    """A port; all but what says otherwise is called by the engine's thread."""
+    """A connection to a channel; the engine's thread calls all methods unless noted otherwise."""
 
     def __init__(
         self,
@@ -99,13 +99,13 @@ class ChannelConnection:
         mailbox: Mailbox[Arrival],
         on_change: Callable[[int, bool], object],
     ) -> None:
-        """Connect to nothing yet; ``on_change`` is told whether the port can be used now."""
+        """Start disconnected; ``on_change`` is called when the channel goes up or down."""
         self.number: Final = number
         self.port: Final = port
         self.mailbox: Final = mailbox
-        #: Why it can't be used, as far as that is known.
+        #: Reason why the channel is unusable; empty if unknown.
         self.problem = ""
-        #: Octets that were sent, and that no broker has confirmed.
+        #: Bytes sent that no broker has confirmed yet.
         self.unconfirmed = 0
         self._on_change = on_change
         self._client = ""
@@ -115,30 +115,30 @@ class ChannelConnection:
         self._is_up = False
         self._pumps: dict[str, _Pump] = {}
         self._backoff = Backoff(_AGAIN_S, _AGAIN_MOST_S)
-        #: When something is tried again, in monotonic seconds.
+        #: Time of the next retry, in monotonic seconds.
         self.due_s: float | None = None
 
     @property
     def is_up(self) -> bool:
-        """Whether it is connected, and all is subscribed."""
+        """True if the link is connected and all subscriptions are ready."""
         return self._is_up
 
     def headers(self, destination: str) -> dict[str, str]:
-        """Further headers of SUBSCRIBE; from any thread."""
+        """Return additional headers for SUBSCRIBE; safe to call from any thread."""
         if not self.port.durable or destination != self.port.destination:
             return {}
         return durable_subscription(f"{self._client}-{_word(destination)}")
 
-    # What the runner does.
+    # Called by the runner.
 
     def open(self, destinations: Sequence[str], origin: str) -> None:
-        """Connect, and subscribe to these; ``origin`` is the node's."""
+        """Connect and subscribe to ``destinations``; ``origin`` is the origin of this node."""
         self._destinations = destinations
         self._client = _word(origin)
         self._connect()
 
     def subscribe(self, destinations: Sequence[str]) -> None:
-        """Subscribe to these in place of those that there were."""
+        """Replace the current subscriptions by these."""
         self._destinations = destinations
         for destination in self._pumps.keys() - set(destinations):
             self._pumps.pop(destination).leave()
@@ -146,7 +146,7 @@ class ChannelConnection:
         self._look()
 
     def send(self, destination: str, packets: list[Packet]) -> None:
-        """Send frames, and wait for nothing: what gets lost is asked for by who lacks it."""
+        """Send frames without waiting: a node that lacks a lost message requests it again."""
         link = self._link
         if link is None:
             return
@@ -161,7 +161,7 @@ class ChannelConnection:
         )
 
     def retry(self, now_s: float) -> None:
-        """Do again what the broker has refused, if it is time."""
+        """Retry what the broker has refused, if the back-off has expired."""
         if self.due_s is None or now_s < self.due_s:
             return
         self.due_s = None
@@ -171,19 +171,19 @@ class ChannelConnection:
             self._subscribe()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Wait for what was sent, and disconnect; the mailbox has to be closed before."""
+        """Wait for pending sends and disconnect; close the mailbox first."""
         for pump in self._disconnect(timeout_s):
             pump.join()
 
-    # What it is told.
+    # Callbacks.
 
     def subscribed(self, pump: _Pump) -> None:
-        """A subscription is there."""
+        """Mark a subscription as ready."""
         pump.is_ready = True
         self._look()
 
     def ended(self, pump: _Pump, error: Exception) -> None:
-        """A subscription is refused, or has ended: it is made again later."""
+        """Schedule a retry for a subscription that was refused or has ended."""
         if self._pumps.get(pump.destination) is not pump:
             return
         del self._pumps[pump.destination]
@@ -192,13 +192,13 @@ class ChannelConnection:
         again_s = self._backoff.fail()
         _log.error("%r: %s; trying again in %.0f s", self._link, self.problem, again_s)
         if self._link is not None and self._link.closed.done():
-            # It has given up, as for a login that was refused.
+            # The link has given up, for example after a refused login.
             self._disconnect(timeout_s=0)
         self.due_s = time.monotonic() + again_s * (1 + random.random() / 4)
         self._look()
 
     def _told(self, link: Link, *, is_connected: bool) -> None:
-        """A connection is there, or lost."""
+        """Record that the link was connected or disconnected."""
         if link is self._link:
             self._is_connected = is_connected
             self._look()
@@ -211,13 +211,13 @@ class ChannelConnection:
         if error is not None:
             _log.warning("%r: a message was not taken: %s", link, error)
 
-    # Inside.
+    # Internals.
 
     def _connect(self) -> None:
         holder: list[Link] = []
 
         def told(*, is_connected: bool) -> None:
-            # In the link's thread, perhaps before there is a link; the call comes when there is.
+            # Runs in the link's thread, possibly before ``holder`` is filled; the call runs later.
             self.mailbox.call(lambda: self._told(holder[0], is_connected=is_connected))
 
         self.unconfirmed = 0
@@ -239,7 +239,7 @@ class ChannelConnection:
                     self._pumps[destination] = _Pump(self, self._link, destination)
 
     def _disconnect(self, timeout_s: float) -> list[_Pump]:
-        """Close the link; gives the pumps, which end."""
+        """Close the link; returns the pumps, which then end."""
         link, self._link = self._link, None
         pumps = list(self._pumps.values())
         self._pumps.clear()
@@ -251,7 +251,7 @@ class ChannelConnection:
         return pumps
 
     def _look(self) -> None:
-        """Say so where the port can be used now, or can't any more."""
+        """Call ``on_change`` if the channel has become usable or unusable."""
         is_up = self._is_connected and all(
             each in self._pumps and self._pumps[each].is_ready for each in self._destinations
         )
@@ -264,5 +264,5 @@ class ChannelConnection:
 
 
 def _word(text: str) -> str:
-    """A name that brokers take as one."""
+    """Return the text with everything replaced that brokers do not accept in a name."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-")

@@ -1,4 +1,4 @@
-"""What a replica is made of, and which of its parts does what is asked of it."""
+"""The components of a replica, and the calls that the replica delegates to them."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = ["Components"]
 
 _Given = TypeVar("_Given")
 
-#: How long a program waits for a store that others use, and for the engine's thread, in seconds.
+#: Timeouts in seconds: for a busy store, and for an answer of the engine's thread.
 _BUSY_S: Final = 30.0
 _ANSWER_S: Final = 60.0
-#: How long the store waits for locks at a time. Whoever holds one may be a session that waits for
-#: the store, and databases look for that only after a second.
+#: Maximum time in seconds of one wait for a database lock. The lock holder may be a session that
+#: waits for the store, and databases detect such a deadlock only after a second.
 _LOCK_WAIT_S: Final = 0.2
 
 
 class Components:
-    """The parts of a replica; those that run come and go."""
+    """The components of a replica; the engine and the periodic tasks can be started and stopped."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Components:
         filters: Mapping[str, RowFilter],
         prefix: str,
     ) -> None:
-        """Make them; raises as :class:`~stompkit.replica.replica.Replica` does."""
+        """Create the components; raises as :class:`~stompkit.replica.replica.Replica` does."""
         self.settings: Final = settings
         self._signer, self._verifier = _keys(settings)
         self.owns_engine: Final = not isinstance(engine, Engine)
@@ -78,14 +78,14 @@ class Components:
         )
         self._runner: Runner | None = None
         self._chores: PeriodicTasks | None = None
-        #: When it was started last, in seconds since 1970.
+        #: Time of the last start, in seconds since 1970.
         self.started_at = 0.0
         self._turned = threading.Condition()
         self._turns = 0
 
     @property
     def sorted_tables(self) -> list[str]:
-        """Names of tables of SQL, those that others refer to first."""
+        """Names of the SQL tables in dependency order: referenced tables first."""
         if self._tables is None:
             found = inspect(self.engine).get_sorted_table_and_fkc_names()
             ordered = [name for name, _ in found if name is not None]
@@ -94,16 +94,16 @@ class Components:
         places = {name: place for place, name in enumerate(ordered)}
         return sorted(self.sql.names, key=lambda name: (places.get(name, len(places)), name))
 
-    # Life.
+    # Life cycle.
 
     def create(self) -> None:
-        """Make tables and identity where they are missing; raises IdentityProblem."""
+        """Create missing tables and the identity; raises IdentityProblem."""
         self.store.create()
         self.applier.data.create(self.engine)
         self.in_store(self._identify)
 
     def _identify(self, tx: Tx) -> object:
-        # Whoever runs the engine asks for the same.
+        # The process that runs the engine passes the same terms.
         terms = {
             "rules": self.applier.rules.fingerprint,
             "selection of tables": self.settings.for_engine().selection,
@@ -114,20 +114,20 @@ class Components:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is an engine in this process."""
+        """True if an engine runs in this process."""
         return self._runner is not None and self._runner.is_running
 
     @property
     def error(self) -> BaseException | None:
-        """What the engine's thread has ended with, if it has failed."""
+        """Exception that ended the engine's thread, if it has failed."""
         return None if self._runner is None else self._runner.error
 
     def start(self, chore: Callable[[], object]) -> None:
-        """Run an engine, and ``chore`` now and then."""
+        """Start an engine, and call ``chore`` periodically."""
         if self.is_running:
             raise RuntimeError("the replica runs already")
         if self._chores is not None:
-            # What has run before has failed, which was told.
+            # The previous engine has failed, and the failure was reported.
             self._chores.stop()
         self.create()
         self.started_at = time.time()
@@ -148,7 +148,7 @@ class Components:
         self._chores = PeriodicTasks(chore, settings.compact_interval_s)
 
     def stop(self) -> None:
-        """Run nothing any more; raises what the engine's thread has failed with."""
+        """Stop all threads; raises the exception that ended the engine's thread."""
         chores, self._chores = self._chores, None
         runner, self._runner = self._runner, None
         if chores is not None:
@@ -156,10 +156,10 @@ class Components:
         if runner is not None:
             runner.stop()
 
-    # Who does what.
+    # Calls.
 
     def in_store(self, function: Callable[[Tx], _Given]) -> _Given:
-        """Do something in one transaction, as soon as the store is free."""
+        """Call a function in one transaction as soon as the store is free."""
 
         def work() -> _Given:
             with self.store.transaction() as tx:
@@ -168,32 +168,32 @@ class Components:
         return within(_BUSY_S, work)
 
     def writing(self, function: Callable[[Tx], _Given]) -> _Given:
-        """The same, for changes of this node; raises ReadOnlyReplica where there can't be any."""
+        """Call a function that makes local changes; raises ReadOnlyReplica if none are allowed."""
         self.refuse_if_read_only()
         made = self.in_store(function)
         self.wake()
         return made
 
     def refuse_if_read_only(self) -> None:
-        """Raise ReadOnlyReplica where this node makes no changes."""
+        """Raise ReadOnlyReplica if this node makes no local changes."""
         if self.settings.is_read_only:
             raise ReadOnlyReplica("this replica takes the changes of others only")
 
     def told(self, outcome: Outcome) -> Outcome:
-        """Have hooks and the engine know what was applied beside it."""
+        """Notify the hooks and the engine of changes that were applied outside the engine."""
         outcome.tell(self.applier.hooks)
         self.wake()
         return outcome
 
     def ask(self, function: Callable[[ReplicaEngine | OfflineReplica], _Given]) -> _Given:
-        """Have something done by the engine, if there is one, else with what is in the store."""
+        """Call a function with the engine, or with the stored state if no engine runs."""
         runner = self._runner
         if runner is None:
             return function(self._resting())
         return runner.call(function).result(_ANSWER_S)
 
     def status(self) -> Status:
-        """How things are."""
+        """Return the current status."""
         runner = self._runner
         if runner is None:
             return self._resting().status()
@@ -210,20 +210,20 @@ class Components:
     def _resting(self) -> OfflineReplica:
         return OfflineReplica(self.store, self.applier, self.settings.for_engine())
 
-    # Who waits for what.
+    # Waiting.
 
     def wake(self) -> None:
-        """Something was committed."""
+        """Notify the engine of a commit."""
         if self._runner is not None:
             self._runner.wake()
 
     @property
     def turns(self) -> int:
-        """How often the engine has done something."""
+        """Number of times that the engine has done something."""
         return self._turns
 
     def wait_for_turn(self, turns: int, timeout_s: float) -> None:
-        """Wait until that number is another one."""
+        """Wait until the number differs from ``turns``."""
         with self._turned:
             self._turned.wait_for(lambda: self._turns != turns, timeout_s)
 
@@ -234,7 +234,7 @@ class Components:
 
 
 def _keys(settings: ReplicaSettings) -> tuple[Signer | None, Verifier]:
-    """The key of this node, and those of all, this one included: it hears itself."""
+    """Return the signer of this node and the verifier; a node also receives its own messages."""
     signer = None if settings.signing_key is None else Signer.load(settings.signing_key)
     trusted: dict[str, str | Sequence[str]] = dict(settings.trusted_keys or {})
     branch = settings.branch_id
@@ -248,7 +248,7 @@ def _keys(settings: ReplicaSettings) -> tuple[Signer | None, Verifier]:
 
 
 def _wants(settings: ReplicaSettings) -> Callable[[str], bool]:
-    """Which tables are replicated here, by their names."""
+    """Return a predicate that tells by name if a table is replicated here."""
     selection = settings.selection
 
     def wants(name: str) -> bool:
@@ -265,5 +265,5 @@ def _listed(tables: Iterable[Table] | MetaData | None) -> list[Table] | None:
 
 
 def _name(table: Table) -> str:
-    """As changes name it."""
+    """Return the name of a table as used in changes."""
     return f"{table.schema}.{table.name}" if table.schema else table.name

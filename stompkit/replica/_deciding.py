@@ -1,4 +1,4 @@
-"""Ending conflicts: the changes by which somebody says what a row is to be."""
+"""Conflict resolution: changes that decide the state of a row."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _PICK: Final = re.compile(r"winner|loser(?: ([1-9][0-9]*))?").fullmatch
 
 
 class RowConflicts(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that was changed by several at the same time."""
+    """A row with conflicting concurrent changes."""
 
     table: str
     key: dict[str, Value]
-    #: As everybody sees it; ``None`` where there is no such row.
+    #: The row as all nodes show it; ``None`` if it does not exist.
     row: dict[str, Value] | None
-    #: By column, each with its winner and its losers; of the empty name, whether there is a row.
+    #: Conflicts by column, with winner and losers; the empty column name is the row's existence.
     conflicts: list[Conflict]
 
 
 def row_conflicts(record: RowRecord, rules: TableRules) -> RowConflicts:
-    """What is in conflict in a row."""
+    """Return the conflicts of a row."""
     return RowConflicts(
         table=record.table,
         key=record.key,
@@ -49,14 +49,14 @@ def decision(
     pick: str | None = None,
     column: str | None = None,
 ) -> list[RowChange]:
-    """The changes of one changeset that end conflicts of a row.
+    """Return the changes that resolve the conflicts of a row, for one changeset.
 
-    ``values`` are those of columns, ``pick`` is ``winner`` or ``loser N``, counted from the newest,
-    of all that is in conflict or of one ``column``: where there are fewer losers the winner stays.
-    Where what is seen stays what it is, somebody has said so who knew all versions; as nothing is
-    told that changes nothing, such a column is changed there and back.
+    ``values`` are values of columns. ``pick`` is ``winner`` or ``loser N``, counted from the
+    newest, for all conflicts or for one ``column``; with fewer losers, the winner stays.
+    A decision may confirm the visible value. A change without effect is not published, so the
+    column is changed to another value and back.
 
-    Raises LookupError where nothing is in conflict, and ValueError for what can't be picked.
+    Raises LookupError if nothing is in conflict, and ValueError for an invalid pick.
     """
     found = row_conflicts(record, rules)
     if column is not None:
@@ -81,7 +81,7 @@ def decision(
             if not conflict.column:
                 is_there = version.value is not None
             elif rules.rule(conflict.column).kind == "sum":
-                # What was counted since stays counted.
+                # Keep what was counted since the conflict.
                 counted = (found.row or {})[conflict.column] - conflict.winner.value
                 wanted[conflict.column] = counted + version.value
             else:
@@ -101,15 +101,16 @@ def _changes(
     whole = record.state.visible(replace(rules, on_delete="update-wins")) or {}
     written = make("write", {**whole, **wanted})
     if found.row is None:
-        # To say that a row is to stay away there has to be one.
+        # A row must exist before a change can delete it.
         return [written] if is_there else [written, make("delete")]
     if not is_there:
         return [make("delete")]
     if any(rules.rule(each.column).kind == "sum" for each in found.conflicts if each.column):
-        # What counters begin with can only be said by a new row.
+        # Only a new row can set the initial value of a counter.
         return [make("delete"), written]
     if not wanted:
-        # Only whether there is a row is in conflict, and there is: any column will do to say so.
+        # Only the existence of the row is in conflict, and it exists: update any column to confirm
+        # it.
         plain = [name for name in found.row if rules.rule(name).kind == "choice"]
         if not plain:
             return [make("delete"), written]
@@ -120,7 +121,7 @@ def _changes(
 
 
 class _Maker:
-    """Makes changes of one row."""
+    """A factory of changes of one row."""
 
     def __init__(self, record: RowRecord) -> None:
         self._schema, _, self._table = record.table.rpartition(".")
@@ -137,7 +138,7 @@ class _Maker:
 
 
 def _other(found: RowConflicts, column: str) -> Value:
-    """Another value than a column has now."""
+    """Return a value that differs from the current one."""
     row = found.row or {}
     if row.get(column) is not None:
         return None
@@ -163,7 +164,7 @@ def _check_columns(record: RowRecord, values: Mapping[str, Value]) -> None:
 
 
 def _place(pick: str) -> int:
-    """0 for the winner, else which of the losers."""
+    """Return 0 for the winner, otherwise the number of the loser."""
     match = _PICK(pick.strip().lower())
     if match is None:
         raise ValueError(f"pick is 'winner', 'loser 1', 'loser 2' and so on, not {pick!r}")

@@ -1,4 +1,4 @@
-"""Which process runs the replica of a database: one at a time."""
+"""The lease that lets only one process at a time run the replica of a database."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from stompkit.replication.publishers.outbox_tables import database_clock
 __all__ = ["Lease", "LeaseLost", "ReplicaInUse"]
 
 _NAME: Final = "lease"
-#: Those of this process that somebody has.
+#: Tokens of the leases held in this process.
 _HELD: Final[set[str]] = set()
-#: Where in ``/proc/PID/stat``, behind the name of the program, the state is, and when it has begun.
+#: Indexes in ``/proc/PID/stat``, after the program name, of the state and the start time.
 _STATE, _BEGUN = 0, 19
 
 
 class ReplicaInUse(Exception):
-    """Another process runs the replica of this database, or another object of this one does."""
+    """Another process, or another object in this process, runs the replica of this database."""
 
 
 class LeaseLost(Exception):
@@ -35,26 +35,26 @@ class LeaseLost(Exception):
 class Lease:
     """The right to run a replica, for some seconds from when it was taken or renewed.
 
-    By the clock of the database. One whose process is known to have died is free at once.
+    Expiry follows the clock of the database. The lease of a process known to have died is free.
     """
 
     def __init__(self, store: Store, seconds: float) -> None:
-        """Own nothing yet."""
+        """Start without the lease."""
         self._store = store
         self._seconds = seconds
         self._clock = select(database_clock(store.engine.dialect.name))
         self._token: Final = uuid4().hex
         self._owner: dict[str, Any] = {"token": self._token, **_this_process()}
-        #: By our own clock: not later than by that of the database.
+        #: Expiry by the local monotonic clock: never later than by the clock of the database.
         self._expires_s = 0.0
 
     @property
     def due_s(self) -> float:
-        """When it is to be renewed, in monotonic seconds."""
+        """Time at which to renew the lease, in monotonic seconds."""
         return self._expires_s - self._seconds * 2 / 3
 
     def acquire(self) -> None:
-        """Take it; raises :class:`ReplicaInUse`, and as :meth:`Store.transaction` does."""
+        """Acquire the lease; raises :class:`ReplicaInUse` and as :meth:`Store.transaction` does."""
         begun = time.monotonic()
         with self._store.transaction() as tx:
             found: dict[str, Any] | None = tx.meta(_NAME)
@@ -71,7 +71,7 @@ class Lease:
         _HELD.add(self._token)
 
     def renew(self) -> None:
-        """Keep it; raises :class:`LeaseLost`, and as :meth:`Store.transaction` does."""
+        """Extend the lease; raises :class:`LeaseLost`, and as :meth:`Store.transaction` does."""
         begun = time.monotonic()
         with self._store.transaction() as tx:
             found: dict[str, Any] | None = tx.meta(_NAME)
@@ -87,7 +87,7 @@ class Lease:
         self._expires_s = begun + self._seconds
 
     def release(self) -> None:
-        """Give it back, if it is ours; raises as :meth:`Store.transaction` does."""
+        """Release the lease if this object holds it; raises as :meth:`Store.transaction` does."""
         _HELD.discard(self._token)
         with self._store.transaction() as tx:
             found: dict[str, Any] | None = tx.meta(_NAME)
@@ -115,9 +115,9 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """What tells apart machines, each time that they are started, and containers; empty if unknown.
+    """Return an identifier of the machine, its boot and the PID namespace; empty if unknown.
 
-    A process can be looked for only where its number means the same.
+    A PID can be checked only within the same PID namespace.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -127,17 +127,17 @@ def _machine() -> str:
 
 
 def _stat(pid: int, field: int) -> str:
-    """A field of what the kernel says of a process; empty where it does not say."""
+    """Return a field of ``/proc/PID/stat``; empty if it cannot be read."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return ""
-    # The name of a program can have anything in it.
+    # The program name can contain any character.
     return text.rpartition(")")[2].split()[field]
 
 
 def _is_dead(found: dict[str, Any]) -> bool:
-    """Whether who has a lease is surely gone."""
+    """Return True if the lease holder is known to have died."""
     if not found["machine"] or found["machine"] != _machine():
         return False
     pid = found["pid"]
@@ -150,5 +150,5 @@ def _is_dead(found: dict[str, Any]) -> bool:
     except OSError:
         pass  # it is there, and another user's
     begun = _stat(pid, _BEGUN)
-    # Another one can have the number by now; and one that nobody has waited for is still there.
+    # The PID may have been reused. A zombie process still exists.
     return bool(begun) and (begun != found["begun"] or _stat(pid, _STATE) in ("Z", "X"))

@@ -1,4 +1,4 @@
-"""What the thread of an engine is told by others."""
+"""A queue of calls and messages for the engine's thread."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _Given = TypeVar("_Given")
 
 
 class Mailbox(Generic[_Given]):
-    """Calls, which never wait, and deliveries, which do while there are too many of them."""
+    """A queue of calls, which are unbounded, and of deliveries, which block while it is full."""
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:
-        """Bound the deliveries; one that is larger than that goes when there is no other."""
+        """Limit the deliveries; an oversized one is accepted only into an empty queue."""
         self._most: Final = (max_messages, max_bytes)
         self._has_changed = threading.Condition()
         self._calls: deque[Callable[[], object]] = deque()
@@ -25,7 +25,7 @@ class Mailbox(Generic[_Given]):
         self._is_closed = False
 
     def call(self, function: Callable[[], object]) -> bool:
-        """Have a function called by the engine's thread; false when that takes nothing more."""
+        """Queue a function for the engine's thread; returns False if the mailbox is closed."""
         with self._has_changed:
             if not self._is_closed:
                 self._calls.append(function)
@@ -33,7 +33,7 @@ class Mailbox(Generic[_Given]):
             return not self._is_closed
 
     def deliver(self, delivery: _Given, size: int) -> bool:
-        """Add a delivery of so many octets, when there is room; false when that will never be."""
+        """Add a delivery of ``size`` bytes, waiting for room; returns False if it is closed."""
         most_messages, most_bytes = self._most
         with self._has_changed:
             self._has_changed.wait_for(
@@ -62,14 +62,14 @@ class Mailbox(Generic[_Given]):
             )
 
     def take_calls(self) -> list[Callable[[], object]]:
-        """What is to be called."""
+        """Remove and return all queued calls."""
         with self._has_changed:
             calls = list(self._calls)
             self._calls.clear()
             return calls
 
     def take(self, max_messages: int, max_bytes: int) -> list[_Given]:
-        """Deliveries in their order: not more than that, but one if there is any."""
+        """Remove and return deliveries in order, within the limits but at least one."""
         taken: list[_Given] = []
         size = 0
         with self._has_changed:
@@ -86,7 +86,7 @@ class Mailbox(Generic[_Given]):
         return taken
 
     def close(self) -> None:
-        """Take nothing more, and let nobody wait."""
+        """Close the mailbox and wake all waiting threads."""
         with self._has_changed:
             self._is_closed = True
             self._deliveries.clear()

@@ -1,4 +1,4 @@
-"""What can be said of a replica, and done with it, while this process runs no engine."""
+"""Operations on a replica while this process runs no engine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["OfflineReplica", "node_of"]
 
 
 class OfflineReplica:
-    """The state of a replica as it is in its store; nothing here begins a session."""
+    """The stored state of a replica; reading it begins no session."""
 
     def __init__(self, store: Store, applier: Applier, settings: EngineSettings) -> None:
-        """Read it; raises IdentityProblem for a database that is no replica, and StoreProblem."""
+        """Load the state; raises StoreProblem, and IdentityProblem without an identity."""
         core = Core(
             store,
             applier,
@@ -47,28 +47,28 @@ class OfflineReplica:
             self._snapshots.load(reader.meta("bootstrap"), has_pages=bool(reader.page_vectors()))
 
     def status(self) -> Status:
-        """How things are."""
+        """Return the current status."""
         return status_of(self._core, self._peers, self._snapshots, [])
 
     def stable(self) -> dict[str, int]:
-        """What every node is known to have."""
+        """Return the version vector that all known nodes have reached."""
         return self._peers.stable(self._core.vector)
 
     def forget(self, origin: str) -> None:
-        """Do not wait for a node any more; raises LookupError."""
+        """Stop waiting for a node; raises LookupError."""
         with self._core.store.transaction() as tx:
             self._peers.forget(tx, origin)
 
     def bootstrap(self) -> None:
-        """Have the next engine take another node's state."""
+        """Make the next engine take a snapshot from another node."""
         with self._core.store.transaction() as tx:
             self._snapshots.begin(tx)
 
 
 def node_of(store: Store) -> Node:
-    """The replica that a database is; raises IdentityProblem where it is none."""
+    """Return the identity of a replica's database; raises IdentityProblem if it has none."""
     node = None
-    # There may be no tables yet.
+    # The tables may not exist yet.
     if inspect(store.engine).has_table(store.metadata.sorted_tables[0].name):
         with store.reading() as reader:
             node = known_node(reader)
@@ -82,4 +82,4 @@ def _nowhere(outgoing: Outgoing) -> None:
 
 
 def _unseen(step: str, facts: dict[str, Any]) -> None:
-    """Nobody looks."""
+    """Ignore a trace event."""

@@ -1,4 +1,4 @@
-"""Waiting for a store that others use."""
+"""Retries while the store is busy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["BUSY_S", "within"]
 
 _Given = TypeVar("_Given")
 
-#: The first wait, in seconds; each further one is twice as long, up to the second.
+#: Back-off: first and maximum delay in seconds. The delay doubles each time.
 BUSY_S: Final = 0.02
 _BUSY_MOST_S: Final = 1.0
 
 
 def within(seconds: float, function: Callable[[], _Given]) -> _Given:
-    """Call a function until the store is free, but for so many seconds only; raises StoreBusy."""
+    """Retry a function while the store is busy, for at most ``seconds``; raises StoreBusy."""
     until_s = time.monotonic() + seconds
     backoff = Backoff(BUSY_S, _BUSY_MOST_S)
     while True:

@@ -1,4 +1,4 @@
-"""What a replica does now and then beside replication."""
+"""Periodic maintenance of a replica."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class PeriodicTasks:
-    """Calls a function every so often, in a thread of its own."""
+    """A thread that calls a function periodically."""
 
     def __init__(self, chore: Callable[[], object], interval_s: float) -> None:
-        """Begin; with 0 seconds it is never called."""
+        """Start the thread; an interval of 0 seconds disables the calls."""
         self._chore = chore
         self._interval_s = interval_s
         self._is_stopping = threading.Event()
@@ -27,7 +27,7 @@ class PeriodicTasks:
             self._thread.start()
 
     def stop(self) -> None:
-        """End it; waits for what is being done."""
+        """Stop the thread, and wait for a call in progress."""
         self._is_stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -37,5 +37,5 @@ class PeriodicTasks:
             try:
                 self._chore()
             except Exception:
-                # It is tried again the next time, and nothing depends on it.
+                # The next interval retries it, and nothing depends on it.
                 _log.exception("what a replica does now and then has failed")

@@ -1,7 +1,7 @@
-"""The application's tables beside what a replica believes that they have.
+"""Comparison of the application's tables with the state that the replica has recorded.
 
-They are the same, but for rows that were there before, for changes that nobody has seen, such as
-SQL as text in another program, and for rows that the database has refused.
+They differ only in rows that existed before the replica, in changes that were not captured, such as
+SQL text of another program, and in rows that the database has refused.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from stompkit.replication.values import Json, Value, same_document, to_json
 
 __all__ = ["Difference", "differences", "import_rows"]
 
-#: Rows that are looked at together; those that are imported are one changeset.
+#: Number of rows per batch; each batch of imported rows is one changeset.
 _PAGE: Final = 500
 
 
 class Difference(NamedTuple):
-    """A row that is not in a table as the replica believes."""
+    """A row whose table differs from the recorded state."""
 
     table: str
     key: dict[str, Value]
-    #: ``unknown``: the replica does not know that there is such a row. ``missing``: there is none.
+    #: ``unknown``: the row is in the table but not recorded. ``missing``: it is recorded only.
     kind: Literal["unknown", "missing", "changed"]
-    #: Those that differ.
+    #: Columns that differ.
     columns: tuple[str, ...] = ()
 
 
 def differences(
     store: Store, applier: Applier, filters: Mapping[str, RowFilter]
 ) -> Iterator[Difference]:
-    """What differs, by table, at one moment; rows that the database refuses are left out."""
+    """Yield the differences by table, in one snapshot; refused rows are omitted."""
     with store.reading() as reader:
         for table in applier.data.tables(reader.connection):
             if not applier.wants(table):
@@ -51,7 +51,7 @@ def differences(
 
 
 def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, comment: str) -> int:
-    """Record rows that the replica does not know so, as changes of this node; gives how many.
+    """Record unknown and differing rows as changes of this node; returns their number.
 
     ``tables`` are in an order in which rows come before those that refer to them.
     """
@@ -75,7 +75,7 @@ def import_rows(store: Store, applier: Applier, tables: Sequence[str], *, commen
 
 
 def _without_nulls(difference: Difference, change: RowChange) -> RowChange | None:
-    """A change without columns that are NULL and are known to have a value; ``None`` for nothing.
+    """Return a change without NULLs for columns with a recorded value; ``None`` if it is empty.
 
     Such a column may be new in the table, and have its value at the other nodes.
     """
@@ -102,14 +102,14 @@ def _pages(reader: Reader, applier: Applier, table: str) -> Iterator[_Page]:
 def _unlike(
     reader: Reader | Tx, applier: Applier, table: str, page: _Page
 ) -> Iterator[tuple[Difference, RowChange]]:
-    """Rows of a page that are not as they are known, each with how they have become so."""
+    """Yield the rows of a page that differ from the recorded state, each with its change."""
     rules = applier.rules.of(table)
     schema, _, name = table.rpartition(".")
     records = reader.rows([row_id(table, key) for key, _ in page])
     for key, values in page:
         record = records.get(row_id(table, key))
         if record is not None and record.problem:
-            # It is known that the table does not have it so.
+            # The table is known to differ in this row.
             continue
         visible = None if record is None else record.state.visible(rules)
         change = RowChange(schema=schema, table=name, action="write", key=key, after=values)
@@ -141,9 +141,9 @@ def _missing(
 
 
 def _are_equal(one: Value, other: Value) -> bool:
-    """Whether a value that was read is one that is known."""
+    """Return True if a value that was read equals the recorded one."""
     if type(one) is Json:
-        # Databases write the same document in several ways; older versions have noted those that
-        # are no objects or lists without their type.
+        # Databases write the same document in several ways; older versions recorded scalar
+        # documents without their type.
         return same_document(one, other)
     return bool(one == other) or to_json(one) == to_json(other)

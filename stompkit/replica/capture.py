@@ -1,9 +1,8 @@
-"""What sessions commit becomes changesets of this node, in the transactions that it is about.
+"""Capture of committed session changes as changesets of this node, in the same transaction.
 
-The session's changes are recorded as :mod:`~stompkit.replication.publishers.session` does. They are
-numbered and stored at the last moment, when the database is about to be told to commit: nothing can
-be flushed after that, so that a transaction is one changeset, and the lock that puts all changes of
-a replica in order is held no longer than it has to be.
+The session's changes are recorded as in :mod:`~stompkit.replication.publishers.session`. They are
+numbered and stored immediately before the commit. Nothing can be flushed after that, so a
+transaction is one changeset. The lock that orders all changes of a replica is held only briefly.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ __all__ = ["AUTHOR", "COMMENT", "Capture", "ReadOnlyReplica"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where, in the ``info`` of a session, the author and the comment of its changesets are.
+#: Keys in the ``info`` of a session for the author and the comment of its changesets.
 AUTHOR: Final = "stompkit.author"
 COMMENT: Final = "stompkit.comment"
 
 
 class ReadOnlyReplica(Exception):
-    """A local change of a replica that takes changes of others only (``direction="receive"``)."""
+    """A local change on a receive-only replica (``direction="receive"``)."""
 
 
 class Capture:
-    """Watches sessions, and records what they commit to the database of a replica."""
+    """Records what sessions commit to the database of the replica."""
 
     def __init__(
         self,
@@ -67,49 +66,49 @@ class Capture:
         self._engine = engine
         self._is_read_only = is_read_only
         self._on_commit = on_commit
-        #: By pools: engines with other options share theirs.
+        #: By connection pool: engines with other options share the pool.
         self._is_ours: WeakKeyDictionary[Pool, bool] = WeakKeyDictionary({engine.pool: True})
         self._transactions: WeakKeyDictionary[Recording, _Transaction] = WeakKeyDictionary()
-        # Values are such that all nodes have them, whatever their databases are.
+        # Values are converted to a form that all databases can store.
         converters = Converters(of_programs=True)
         self._watch = Watch(session_factory, map(escape, self._names), bulk, self, converters)
 
     def close(self) -> None:
-        """Watch no longer; harmless if it was closed before."""
+        """Stop watching; closing twice is harmless."""
         self._watch.close()
 
-    # What the watch tells.
+    # Callbacks of the watch.
 
     def prepared(self, session: Session, recording: Recording) -> None:
-        """Something may be committed; raises :class:`ReadOnlyReplica`."""
+        """Prepare for a possible commit; raises :class:`ReadOnlyReplica`."""
         if self._is_read_only:
             self._gather(session, recording)
         elif recording.is_committing:
             self._prepare(session, recording)
 
     def reduced(self, session: Session, recording: Recording) -> None:
-        """Less may be committed than was said before."""
+        """Prepare again after some changes were withdrawn."""
         if recording.is_committing:
             self._prepare(session, recording)
 
     def committing(self, session: Session, recording: Recording) -> None:
-        """Look at what there is, now and at each further flush: hooks may still change it."""
+        """Collect the changes now and at each further flush: hooks may still change them."""
         recording.is_committing = True
         self._prepare(session, recording)
 
     def committed(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """Say so."""
+        """Call ``on_commit`` if the transaction had changes."""
         if self._forget(recording):
             self._on_commit()
 
     def rolled_back(self, session: Session, recording: Recording, changes: list[RowChange]) -> None:
-        """Nothing was recorded, or the database has forgotten it, too."""
+        """Discard the changes of a transaction that was rolled back."""
         self._forget(recording)
 
-    # Inside.
+    # Internals.
 
     def _gather(self, session: Session, recording: Recording) -> dict[Connection, list[RowChange]]:
-        """What is to be recorded of a transaction, by its connections."""
+        """Return the changes to record, by connection."""
         changes: dict[Engine | None, list[RowChange]] = {}
         for each in recording.pending:
             if each.change.name in self._names:
@@ -127,7 +126,7 @@ class Capture:
         return found
 
     def _belongs(self, connection: Connection, recording: Recording) -> bool:
-        """Whether a connection is to the database of the replica."""
+        """Return True if a connection leads to the database of the replica."""
         pool = connection.engine.pool
         if pool not in self._is_ours:
             with recording.quietly():
@@ -141,7 +140,7 @@ class Capture:
         return self._is_ours[pool]
 
     def _is_same_store(self, connection: Connection) -> bool:
-        """Another engine may lead to the same database."""
+        """Return True if another engine's connection leads to the same database."""
         names = set(inspect(connection).get_table_names())
         if not {table.name for table in self._store.metadata.sorted_tables} <= names:
             return False
@@ -149,7 +148,7 @@ class Capture:
             return known_node(self._store.join(connection)) == known_node(reader)
 
     def _prepare(self, session: Session, recording: Recording) -> None:
-        """Note what is to be recorded when the connections are committed."""
+        """Note the changes to record when the connections are committed."""
         found = self._gather(session, recording)
         transaction = self._transactions.get(recording)
         if transaction is None and found:
@@ -166,7 +165,7 @@ class Capture:
         self._applier.record(tx, changes, author=author, comment=comment)
 
     def _forget(self, recording: Recording) -> bool:
-        """Drop what was noted; gives whether there was anything."""
+        """Discard the noted changes; returns True if there were any."""
         transaction = self._transactions.pop(recording, None)
         if transaction is not None:
             transaction.close()
@@ -174,7 +173,7 @@ class Capture:
 
 
 class _Transaction:
-    """What a session is about to commit, by its connections; each is recorded once."""
+    """Changes that a session is about to commit, by connection; each one is recorded once."""
 
     def __init__(
         self,
@@ -182,7 +181,7 @@ class _Transaction:
         recording: Recording,
         record: Callable[[Session, Connection, Sequence[RowChange]], None],
     ) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._session = session
         self._recording = recording
         self._record = record
@@ -196,7 +195,7 @@ class _Transaction:
         event.remove(self._session, "after_commit", self._session_committed)
 
     def prepare(self, found: Mapping[Connection, Sequence[RowChange]]) -> None:
-        """Note what is to be recorded, in place of what was; raises UnseenChange when it was."""
+        """Replace the changes to record; raises UnseenChange if they were recorded already."""
         if self._recorded:
             for connection in self._recorded:
                 _roll_back(connection)
@@ -207,7 +206,7 @@ class _Transaction:
         for connection in found.keys() - self._changes.keys():
             event.listen(connection, "commit", self._connection_commits)
             event.listen(connection, "prepare_twophase", self._connection_commits)
-        # A connection that has no changes any more is listened to all the same.
+        # A connection keeps its listener even if it has no changes any more.
         self._changes = {connection: () for connection in self._changes} | dict(found)
 
     def _connection_commits(self, connection: Connection, *_: object) -> None:
@@ -218,7 +217,7 @@ class _Transaction:
             raise
 
     def _session_committed(self, session: Session) -> None:
-        """Record what was not, because the session has joined a transaction that goes on."""
+        """Record the rest, because the session has joined an outer transaction."""
         if not session.in_nested_transaction():
             for connection in list(self._changes):
                 self._end(connection)
@@ -232,7 +231,7 @@ class _Transaction:
 
 
 def _roll_back(connection: Connection) -> None:
-    """Undo what a connection was about to commit.
+    """Roll back a connection whose commit was prevented.
 
     SQLAlchemy does not where it has failed to commit: the next to use the connection would find the
     transaction open, and commit it.
@@ -241,7 +240,7 @@ def _roll_back(connection: Connection) -> None:
 
 
 def _written(change: RowChange) -> RowChange:
-    """An update with the columns that it has written, and no others that the session had loaded.
+    """Return the change without columns that an update did not write.
 
     Those may be older than what other nodes have changed since.
     """

@@ -1,8 +1,8 @@
-"""What a local transaction has changed, in the terms in which it is told to other replicas.
+"""Local row changes, reduced to what other replicas need.
 
-A session says which columns it has written and which it had loaded, and can change one row several
-times. Told is what differs from what the replica's merged state showed before: that is the common
-ancestor of this edit and of others that are made elsewhere at the same time.
+A session reports written and loaded columns, and can change one row several times. The result
+contains the differences from the replica's previous merged state: the common ancestor of this edit
+and of concurrent edits on other nodes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["expanded", "told"]
 
 
 def expanded(change: RowChange, old: Mapping[str, Value] | None = None) -> Iterator[RowChange]:
-    """A change as changes that are about one row each.
+    """Yield the changes that a change consists of, each for one row.
 
-    A row whose key has changed is another row: the one under the old key goes, of which ``old`` was
-    to be seen. Raises ValueError for what is about all rows of a table.
+    A changed key means another row: the row under the old key is deleted, and ``old`` is its last
+    visible state. Raises ValueError for a change of all rows of a table.
     """
     if change.action == "schema":
         return
@@ -34,7 +34,7 @@ def expanded(change: RowChange, old: Mapping[str, Value] | None = None) -> Itera
 
 
 def told(change: RowChange, visible: Mapping[str, Value] | None) -> RowChange | None:
-    """A change of a row of which ``visible`` was to be seen; ``None`` where nothing differs."""
+    """Return a change relative to the ``visible`` row; ``None`` if nothing differs."""
     if change.action == "delete":
         if visible is None:
             return None
@@ -45,7 +45,7 @@ def told(change: RowChange, visible: Mapping[str, Value] | None) -> RowChange | 
             name: value for name, value in (change.before or {}).items() if name not in change.key
         }
         return _made(change, "write", after={**before, **after})
-    # A column that is not in the state is one that nobody has ever written.
+    # A column missing from the state was never written by any node.
     differing = {
         name: value for name, value in after.items() if not _are_same(visible.get(name), value)
     }
@@ -60,7 +60,7 @@ def told(change: RowChange, visible: Mapping[str, Value] | None) -> RowChange | 
 
 
 def _are_same(one: Value, other: Value) -> bool:
-    """Whether two values say the same: 1.5 and 1.50 do, 1 and True do not."""
+    """Return True if two values are equivalent: 1.5 and 1.50 are, 1 and True are not."""
     if isinstance(one, (Mapping, list, tuple)) or isinstance(one, bool) != isinstance(other, bool):
         return to_json(one) == to_json(other) and repr(one) == repr(other)
     return bool(one == other)

@@ -1,6 +1,6 @@
-"""A hybrid logical clock: the time of day, but never back, and never behind what was seen.
+"""A hybrid logical clock: wall-clock time that never goes back, nor behind a timestamp seen.
 
-It breaks ties, and is shown to people. Nothing is lost if it is wrong.
+It breaks ties and is shown to users. A wrong clock loses no data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class HybridClock:
-    """Numbers that grow, and are microseconds since 1970 where nothing runs ahead.
+    """A source of increasing numbers: microseconds since 1970, unless a clock runs ahead.
 
     It is not for several threads at once.
     """
@@ -26,23 +26,23 @@ class HybridClock:
     def __init__(
         self, now: Callable[[], float], last: int = 0, max_ahead_s: float = 86_400.0
     ) -> None:
-        """Begin behind ``last``; ``now`` gives seconds since 1970.
+        """Start after ``last``; ``now`` returns seconds since 1970.
 
-        What is further ahead of it than ``max_ahead_s`` is not believed: one node whose clock is
-        years wrong would drag all others along for ever.
+        Timestamps more than ``max_ahead_s`` ahead are rejected. Otherwise, one node with a clock
+        years ahead would advance the clocks of all others permanently.
         """
         self._now = now
         self._max_ahead = round(max_ahead_s * _PER_SECOND)
-        #: The greatest number that was given or seen.
+        #: Greatest number issued or seen.
         self.last = last
 
     def next(self) -> int:
-        """The number of something that happens now: greater than any before."""
+        """Return a number for an event that happens now, greater than all before."""
         self.last = max(self._wall(), self.last + 1)
         return self.last
 
     def see(self, hlc: int) -> bool:
-        """Take note of a number of another clock; says whether it was believed."""
+        """Take a timestamp of another clock into account; returns False if it was rejected."""
         if hlc <= self.last:
             return True
         if hlc > self._wall() + self._max_ahead:
@@ -55,12 +55,12 @@ class HybridClock:
 
 
 def seconds_of(hlc: int) -> float:
-    """Seconds since 1970."""
+    """Return the seconds since 1970 of a timestamp."""
     return hlc / _PER_SECOND
 
 
 def time_of(hlc: int) -> datetime:
-    """The time in UTC; the last that there is for what is later than all of them."""
+    """Return the time in UTC, or the last representable one if it is later."""
     try:
         return _BEGIN + timedelta(microseconds=hlc)
     except OverflowError:

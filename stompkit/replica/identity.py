@@ -1,4 +1,4 @@
-"""Names of nodes and of what they write.
+"""Names of nodes and their origins.
 
 A node is called by its **branch**, which people choose. Its changesets are numbered by **origin**:
 the branch and eight hexadecimal digits, which are made with the store, as in ``laptop~1f2e3d4c``.
@@ -19,7 +19,7 @@ MARK: Final = "~"
 
 
 def check_branch_id(text: str) -> str:
-    """Give a name back that a node may have; otherwise raises ValueError, which says what may."""
+    """Return a valid branch id unchanged; raises ValueError, which says what is valid."""
     if _IS_BRANCH(text) is None:
         raise ValueError(
             f"{text[:80]!r} is no branch id: that is 1 to 64 letters from a to z, digits and any of"
@@ -29,18 +29,18 @@ def check_branch_id(text: str) -> str:
 
 
 def new_origin(branch_id: str, chance: Random | None = None) -> str:
-    """A name for what a new store of this branch writes; raises ValueError."""
+    """Return a new random origin for a store of this branch; raises ValueError."""
     digits = (SystemRandom() if chance is None else chance).getrandbits(32)
     return f"{check_branch_id(branch_id)}{MARK}{digits:08x}"
 
 
 def is_origin(text: str) -> bool:
-    """Whether :func:`new_origin` could have made this."""
+    """Return True if the text has the form of an origin."""
     return _IS_ORIGIN(text) is not None
 
 
 def branch_of(origin: str) -> str:
-    """The node's branch; raises ValueError for what is no origin."""
+    """Return the branch of an origin; raises ValueError if it is malformed."""
     if not is_origin(origin):
         raise ValueError(f"{origin[:80]!r} is no origin, as in 'laptop~1f2e3d4c'")
     return origin.partition(MARK)[0]

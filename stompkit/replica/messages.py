@@ -1,8 +1,8 @@
-"""What replicas send each other over a broker: messages of a few facts and many items.
+"""The message format that replicas exchange over a broker.
 
-The body of a message is text in UTF-8: a line of JSON with the facts, and a line for each item,
-either ``=`` and the item or ``+`` and its base64, where it is not text of one line. A message that
-is larger than a frame may be goes in parts. What the headers say is in :func:`pack`.
+The body of a message is UTF-8 text: a line of JSON with the facts, and a line for each item. An
+item line is ``=`` and the item, or ``+`` and its base64 if it is not one line of text. A message
+larger than a frame is sent in parts. :func:`pack` describes the headers.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ __all__ = [
 ]
 
 CONTENT_TYPE: Final = "application/vnd.stompkit.replica"
-#: The version of all this. It is raised when a reader of the one before would misunderstand.
+#: Version of the format. It is raised when readers of the previous one would misunderstand it.
 FORMAT: Final = 1
-#: What any broker takes, and a slow line has soon.
+#: Default maximum size of a body in bytes: accepted by any broker and fast to send.
 MAX_BODY_BYTES: Final = 256 * 1024
-#: How large the facts of a message may be as JSON.
+#: Maximum size in bytes of the facts of a message, as JSON.
 MAX_FACTS_BYTES: Final = 1024 * 1024
-#: How many items a message may have.
+#: Maximum number of items of a message.
 MAX_ITEMS: Final = 65_536
-#: In how many parts a message may go.
+#: Maximum number of parts of a message.
 MAX_PARTS: Final = 99_999
 
-#: What a part costs beside its body.
+#: Overhead in bytes of a part, beside its body.
 _PART_BYTES: Final = 1024
 _ID_BYTES: Final = 32
-#: No part may be so small that it could not hold a character.
+#: Minimum size in bytes of a part: a part must hold at least one character.
 _LEAST_BODY_BYTES: Final = 16
 _IS_KIND: Final = re.compile("[a-z_]{1,32}").fullmatch
 _IS_ID: Final = re.compile("[0-9a-f]{64}").fullmatch
 _IS_SIGNATURE: Final = re.compile("[A-Za-z0-9+/]{86}==").fullmatch
 _IS_NUMBER: Final = re.compile("[1-9][0-9]{0,4}").fullmatch
-#: Brokers write it in several ways.
+#: Spellings that brokers use.
 _TRUE: Final = ("true", "1")
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _FACTS: Final = msgspec.json.Decoder(dict[str, Any])
@@ -67,24 +67,24 @@ _FACTS: Final = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one node tells others."""
+    """A message from one node to others."""
 
-    #: ``changes``, ``have``, ``want``...: small letters and ``_``.
+    #: Kind of message, such as ``changes``, ``have`` or ``want``: lower-case letters and ``_``.
     kind: str
-    #: The origin of the node that says it.
+    #: Origin of the sending node.
     sender: str
-    #: What JSON can hold.
+    #: Data that JSON can represent.
     facts: dict[str, Any]
-    #: Octets, such as :meth:`SignedChangeset.encode` gives.
+    #: Items in bytes, as :meth:`SignedChangeset.encode` returns them.
     items: list[bytes] = field(default_factory=list)
-    #: Of a message that was received: the same for all that say the same.
+    #: For a received message: an identifier, equal for messages of equal content.
     id: str = field(default="", compare=False)
-    #: Of a message that was received: its frames, to be sent on as they are.
+    #: For a received message: its frames, to forward them unchanged.
     packets: list[Packet] = field(default_factory=list, compare=False, repr=False)
 
 
 class _Head(NamedTuple):
-    """What all parts of a message have alike."""
+    """Header values that all parts of a message share."""
 
     kind: str
     sender: str
@@ -99,7 +99,7 @@ def pack(
     signer: Signer | None = None,
     persistent: bool = False,
 ) -> list[Packet]:
-    """Put a message into frames of at most so many octets each.
+    """Split a message into frames with bodies of at most ``max_body_bytes``.
 
     The headers are ``content-type``, ``stompkit-schema`` (the format), ``stompkit-kind``,
     ``stompkit-node`` (the sender), ``stompkit-message`` (BLAKE2b of what is said, and by whom),
@@ -151,8 +151,8 @@ def _packet(
 
 
 def _line(item: bytes) -> bytes:
-    """An item as text of one line."""
-    # Some brokers and clients end a body at a NUL, or make all ends of lines alike.
+    """Return an item encoded as one line of text."""
+    # Some brokers and clients truncate a body at NUL, or normalise line endings.
     is_line = not (b"\n" in item or b"\r" in item or b"\0" in item)
     if is_line and not item.isascii():
         try:
@@ -163,7 +163,7 @@ def _line(item: bytes) -> bytes:
 
 
 def _item(line: bytes) -> bytes:
-    """The reverse of :func:`_line`."""
+    """Decode a line of :func:`_line`."""
     if line.startswith(b"="):
         return line[1:]
     if not line.startswith(b"+"):
@@ -175,7 +175,7 @@ def _item(line: bytes) -> bytes:
 
 
 def _pieces(body: bytes, most: int) -> Iterator[bytes]:
-    """Cut text where no character is divided: each piece is text as well."""
+    """Split text between characters: each piece is valid text."""
     start = 0
     while start < len(body):
         end = start + most
@@ -187,15 +187,15 @@ def _pieces(body: bytes, most: int) -> Iterator[bytes]:
 
 
 def _id(kind: str, sender: str, body: bytes) -> str:
-    """What a message is called: a name of what it says, and of who says it."""
-    # Several times as fast as SHA-256, and all that is sent goes through it.
+    """Return the identifier of a message, a hash of its content and sender."""
+    # BLAKE2b is several times as fast as SHA-256, and everything sent is hashed.
     hashed = hashlib.blake2b(f"{FORMAT}\n{kind}\n{sender}\n".encode(), digest_size=_ID_BYTES)
     hashed.update(body)
     return hashed.hexdigest()
 
 
 def _signed(id: str, number: int, parts: int, body: bytes) -> bytes:
-    """What is signed of a part: the id stands for the whole, which can't be had from parts."""
+    """Return the data to sign for a part; the id stands for the whole, which a part lacks."""
     digest = hashlib.blake2b(body, digest_size=_ID_BYTES).hexdigest()
     return f"stompkit replica message {FORMAT}\n{id}\n{number}\n{parts}\n{digest}".encode()
 
@@ -209,7 +209,7 @@ class _Partial:
 
 
 class Unpacker:
-    """Puts messages together again; parts may come in any order, and more than once."""
+    """Reassembles messages; parts may arrive in any order and repeatedly."""
 
     def __init__(
         self,
@@ -227,14 +227,14 @@ class Unpacker:
         self._max_bytes = max_bytes
         self._max_partial = max_partial
         self._waiting: OrderedDict[_Head, _Partial] = OrderedDict()
-        #: How many octets wait for others, with what they cost beside.
+        #: Size in bytes of all incomplete messages, with their overhead.
         self.waiting_bytes = 0
-        #: How many messages were dropped because there was no room for them.
+        #: Number of incomplete messages that were dropped for lack of room.
         self.dropped = 0
 
     @property
     def waiting(self) -> int:
-        """How many messages are not whole."""
+        """Number of incomplete messages."""
         return len(self._waiting)
 
     def add(self, headers: Mapping[str, str], body: bytes) -> Message | None:
@@ -271,7 +271,7 @@ class Unpacker:
         return MessageProblem(f"a message takes more than {self._max_bytes} octets")
 
     def _read(self, headers: Mapping[str, str], body: bytes) -> tuple[_Head, int, Packet]:
-        """What the headers say, and the frame without what a broker has added."""
+        """Return the parsed headers and the frame without the headers that a broker added."""
         told = headers.get("stompkit-schema", "")
         if told != str(FORMAT):
             raise MessageProblem(
@@ -309,7 +309,7 @@ def _header(headers: Mapping[str, str], name: str, is_fine: Callable[[str], obje
 
 
 def _message(head: _Head, packets: list[Packet]) -> Message:
-    """What the parts say together."""
+    """Return the message that the parts form."""
     body = packets[0].body if len(packets) == 1 else b"".join([each.body for each in packets])
     if _id(head.kind, head.sender, body) != head.id:
         raise MessageProblem("the id of a message is not that of what it says")

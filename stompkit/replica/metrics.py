@@ -1,4 +1,4 @@
-"""Whether a replica is well, and its figures for Prometheus.
+"""Health check and Prometheus metrics of a replica.
 
 Only the figures need the extra ``metrics``.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OTHER", "ReplicaMetrics", "health", "prometheus_replica"]
 
-#: The name that peers share beyond the number that are told apart.
+#: Label for the peers beyond the maximum number of labelled ones.
 OTHER: Final = "other"
 
 _PREFIX: Final = "stompkit_replica"
@@ -31,11 +31,11 @@ _log: Final = logging.getLogger(__name__)
 def health(
     status: Status, *, max_lag_s: float | None = None, needs_broker: bool = True
 ) -> list[str]:
-    """What somebody should look at, in sentences; empty where all is well.
+    """Return the problems that need attention, as sentences; empty if the replica is healthy.
 
-    ``max_lag_s``: for how long another node may lack what this one has. By default for ever: it may
-    be offline. ``needs_broker``: whether it is a fault to have no connection. Conflicts are none:
-    each has a winner.
+    ``max_lag_s`` is the maximum time for which another node may lack changesets of this one; by
+    default unlimited, since nodes may be offline. With ``needs_broker``, a missing connection is a
+    problem. Conflicts are no problem: each has a winner.
     """
     found = list(status.warnings)
     if needs_broker:
@@ -69,7 +69,7 @@ def _amount(count: int, what: str) -> str:
 
 # Prometheus.
 
-#: What is counted by :attr:`Status.counts`: what is counted, for the metric's help.
+#: Counters of :attr:`Status.counts`, with the help text of their metrics.
 _COUNTS: Final = {
     "applied": "Changesets of other nodes that were applied.",
     "duplicates": "Changesets that came again.",
@@ -84,7 +84,7 @@ _COUNTS: Final = {
     "renewed": "Times that this node got another identity.",
 }
 
-#: What is a number at one time, with its help.
+#: Gauges, with their help text.
 _GAUGES: Final[dict[str, tuple[str, Callable[[Status], float]]]] = {
     "peers": ("Other nodes that are known.", lambda status: len(status.peers)),
     "held": ("Changesets that wait for others before them.", lambda status: status.held),
@@ -109,7 +109,7 @@ _GAUGES: Final[dict[str, tuple[str, Callable[[Status], float]]]] = {
     ),
 }
 
-#: By peer.
+#: Gauges by peer.
 _OF_PEERS: Final[dict[str, tuple[str, Callable[[PeerStatus], float]]]] = {
     "peer_lag_changesets": (
         "Changesets that a peer lacks, as far as is known.",
@@ -136,7 +136,7 @@ def prometheus_replica(
     """Keep metrics of a replica in ``registry``, or the one of all; ``status`` is the replica's.
 
     ``stompkit_replica_up``
-        1, or 0 where its status can't be told: its database is away. Then this is all.
+        1, or 0 if the status is unavailable because its database is; then this is the only metric.
     ``stompkit_replica_healthy``
         1 where :func:`health` finds nothing, else 0.
     ``stompkit_replica_info{origin,branch,trunk}``
@@ -144,29 +144,29 @@ def prometheus_replica(
     ``stompkit_replica_connected{channel}``
         1 with a connection to the channel's broker, else 0.
     ``stompkit_replica_peer_lag_changesets{peer}``, ``stompkit_replica_peer_lag_seconds{peer}``
-        what a peer lacks of what this node has: how many changesets, and how old the oldest is.
+        changesets of this node that a peer lacks: their number, and the age of the oldest.
     ``stompkit_replica_peer_ahead_changesets{peer}``
-        what a peer has and this node lacks.
+        number of changesets that a peer has and this node lacks.
     ``stompkit_replica_held``, ``_held_bytes``, ``_quarantined``, ``_skipped``
-        changesets that wait for others before them; that can't be applied; that were left out.
+        changesets held for their predecessors, changesets that cannot be applied, and skipped ones.
     ``stompkit_replica_conflicts``, ``_problems``
-        rows with losers of a conflict, rows that the tables refuse.
+        rows with lost versions, and rows that the tables refuse.
     ``stompkit_replica_divergence``
-        tables with other rows than at a node that has the same changesets: this is always 0.
+        tables whose rows differ from a node with the same changesets: always 0 without a defect.
     ``stompkit_replica_peers``, ``_changesets``
-        nodes that are known, changesets that were ever applied here.
+        number of known nodes, and of changesets ever applied here.
     ``stompkit_replica_applied_total``, ``_sent_total``, ``_received_total``, ...
-        what this process has done.
+        activity counters of this process.
 
-    The status is asked for when the metrics are. ``max_peers`` are told apart, of the rest the
-    worst is ``other``. Raises ``ValueError`` where the registry has these metrics already, and
+    Each scrape reads the status. ``max_peers`` have labels of their names; the worst value of the
+    rest is labelled ``other``. Raises ``ValueError`` if the registry has these metrics already, and
     ``ModuleNotFoundError`` without prometheus_client.
     """
     return ReplicaMetrics(status, registry, max_peers, max_lag_s)
 
 
 class ReplicaMetrics:
-    """A collector of Prometheus; the handle of :func:`prometheus_replica`."""
+    """A Prometheus collector; the handle of :func:`prometheus_replica`."""
 
     def __init__(
         self,
@@ -187,25 +187,26 @@ class ReplicaMetrics:
         self._registry.register(self)
 
     def close(self) -> None:
-        """Take the metrics out of the registry."""
+        """Unregister the metrics."""
         self._registry.unregister(self)
 
     def describe(self) -> Iterator[Metric]:
-        """The metrics without values: the registry refuses to have one of them twice."""
+        """Yield the metrics without values: the registry uses them to reject duplicates."""
         return self._metrics(None)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """Yield the metrics with their current values."""
         try:
             status = self._status()
         except Exception as error:
-            # Whoever asks wants to know just that; what the database says may have its address.
+            # The monitoring system needs to know just that; a database error may contain its
+            # address.
             _log.warning("the replica's status can't be told: %s", type(error).__name__)
             return iter([_gauge("up", "Whether the replica's status could be told.", 0)])
         return self._metrics(status)
 
     def _metrics(self, status: Status | None) -> Iterator[Metric]:
-        """All metrics; without a status, only what they are."""
+        """Yield all metrics; without a status, only their descriptions."""
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
         is_told = status is not None
@@ -220,7 +221,7 @@ class ReplicaMetrics:
         )
         if status is not None:
             info.add_metric((status.origin, status.branch, status.trunk), 1)
-            # Two brokers can have channels of one name, which have one value.
+            # Channels on two brokers can have the same name; they share one value.
             for channel in dict(status.channels):
                 states = [is_so for name, is_so in status.channels if name == channel]
                 connected.add_metric((channel,), all(states))

@@ -1,9 +1,9 @@
-"""Who a replica is: its identity, kept in its own database.
+"""The identity of a replica, kept in its own database.
 
-A node is told by its branch. Changesets are numbered by **origin**: the branch and a random part
-that is made with the store, so that two nodes which were given one branch never number alike. A
-database that is copied, or put back from a backup, would: that is told by its **sessions**, of
-which each process that runs a replica begins one with a random name.
+A node is identified by its branch. Changesets are numbered by **origin**: the branch and a random
+part that is created with the store, so that two nodes with the same branch never use the same
+numbers. A database that was copied or restored from a backup would. **Sessions** reveal that: each
+process that runs a replica begins one with a random name.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = [
     "parted",
 ]
 
-#: A session's name and the number of the last changeset before it; the oldest first.
+#: Sessions in order, oldest first: name, and number of the last changeset before the session.
 Lineage = Sequence[tuple[str, int]]
 
-#: How many sessions are told to others: who was away for longer is taken for another altogether.
+#: Number of sessions announced to other nodes. A node away for longer is treated as unrelated.
 MOST_SESSIONS: Final = 16
 
 
 class IdentityProblem(ValueError):
-    """A database that is another replica's, or one of other rules; ``str()`` says what to do."""
+    """A database of another replica, or of other rules; ``str()`` says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Node:
 
     @property
     def branch(self) -> str:
-        """The name that people have given it."""
+        """Name of the node, chosen by the administrator."""
         return branch_of(self.origin)
 
 
 def known_node(reader: Reader) -> Node | None:
-    """The replica that a database is, if it is one."""
+    """Return the identity of the replica in this database, if it has one."""
     found = reader.meta("identity")
     return None if found is None else Node(found["origin"], found["trunk"])
 
@@ -64,10 +64,10 @@ def identify(
     terms: dict[str, str] | None = None,
     chance: Random,
 ) -> Node:
-    """The replica that a database is; the first time it becomes one.
+    """Return the identity of the replica in this database; creates it the first time.
 
-    Without ``branch_id`` a random one is made. ``terms`` are what must stay as it was when the
-    store began, by name: the fingerprints of rules and of the selection of tables. Raises
+    Without ``branch_id`` a random one is created. ``terms`` are values that must not change after
+    the store was created, by name: the fingerprints of the rules and of the table selection. Raises
     :class:`IdentityProblem`.
     """
     terms = terms or {}
@@ -97,17 +97,17 @@ def identify(
 
 
 def begin_session(tx: Tx, node: Node, chance: Random) -> str:
-    """Have a process write to the replica; gives the name of its session."""
+    """Begin a session of a process that writes to the replica; returns its name."""
     session = f"{chance.getrandbits(64):016x}"
     tx.add_session(session, tx.vector().get(node.origin, 0))
     return session
 
 
 def parted(reader: Reader, others: Lineage) -> int | None:
-    """Where two stores with one origin have parted: the last number that they have in common.
+    """Return the last number that two stores of one origin have in common.
 
-    Where this one has all sessions of the other, it is a copy, which has begun others since.
-    ``None`` where the other has begun none, nor this one.
+    If this store has all sessions of the other one, it is a copy that has begun others since.
+    Returns ``None`` if the other store has no sessions, or none have begun since.
     """
     if not others:
         return None

@@ -1,4 +1,4 @@
-"""What can be wrong with what comes over a broker."""
+"""Errors in messages received from a broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["MessageProblem"]
 
 
 class MessageProblem(ValueError):
-    """What is no message, or one that is not trusted; ``str()`` says why.
+    """A malformed or untrusted message; ``str()`` says why.
 
     Where a signature is missing or wrong ``__cause__`` is
     :class:`~stompkit.replica.signing.Untrusted`.

@@ -1,4 +1,4 @@
-"""A database that is one of several replicas, all of which write."""
+"""A database that is one of several writable replicas."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from stompkit.replication.values import Value
 
 __all__ = ["Replica"]
 
-#: How often a wait looks at what other processes have done, in seconds.
+#: Poll interval in seconds while waiting for changes by other processes.
 _LOOK_S: Final = 0.5
 
 
 class Replica:
-    """One of several databases that all write, go offline, and converge.
+    """One of several databases that all accept writes, go offline, and converge.
 
-    What sessions of ``session_factory`` commit to its tables is recorded from the moment that it is
-    made, by any number of processes; what goes to other replicas and comes from them is exchanged
-    by the one that runs it, from :meth:`start` to :meth:`stop`. It can be used by several threads.
+    Commits of sessions of ``session_factory`` are recorded as soon as the object exists, in any
+    number of processes. One process runs the replica from :meth:`start` to :meth:`stop`, and
+    exchanges changesets with other replicas. The object is thread-safe.
     """
 
     def __init__(
@@ -61,13 +61,14 @@ class Replica:
         prefix: str = "stompkit_replica_",
         **more: Any,
     ) -> None:
-        """Describe a replica: ``tables`` of a database, by default all that have a primary key.
+        """Set up a replica of ``tables``, by default all tables that have a primary key.
 
-        Beside them it has :attr:`documents`. Settings are those of
-        :class:`~stompkit.replica.settings.ReplicaSettings`, as keywords, or together
-        with others that then go before them. ``rules`` have to be the same for all replicas. The
-        hooks are those of :class:`~stompkit.replica.applier.Hooks`. A row for which the
-        function in ``row_filters`` for its table gives false is not to be in this database. Names
+        The replica also has :attr:`documents`. Settings are those of
+        :class:`~stompkit.replica.settings.ReplicaSettings`, as keywords that override ``settings``.
+        All replicas need the same ``rules``. The hooks are those of
+        :class:`~stompkit.replica.applier.Hooks`. ``row_filters`` maps tables to functions; a row
+        for which one returns False does not belong in this database. Names of the replica's own
+        tables begin with ``prefix``.
         of the replica's own tables begin with ``prefix``.
 
         Raises TypeError for an unknown setting, which names the nearest known one, and ValueError:
@@ -87,9 +88,9 @@ class Replica:
             filters=dict(row_filters or {}),
             prefix=prefix,
         )
-        #: What has been: there is more to be asked than by the methods here.
+        #: History of the replica, with more queries than the methods here.
         self.revisions: Final = History(parts.store, parts.applier.rules, parts.applier.data)
-        #: Documents that are replicated beside the tables.
+        #: Replicated documents beside the tables.
         self.documents: Final = Documents(parts.documents, parts.engine, self._write)
         self._capture: Capture | None = None
         if session_factory is not None:
@@ -105,49 +106,48 @@ class Replica:
             )
 
     def __repr__(self) -> str:
-        """Where it is, and nothing that is secret."""
+        """Return a description with the database URL and no secrets."""
         return f"<Replica in {self._parts.engine.url!r}{': running' if self.is_running else ''}>"
 
     @property
     def settings(self) -> ReplicaSettings:
-        """What it was told."""
+        """Settings of the replica."""
         return self._parts.settings
 
     @property
     def store(self) -> Store:
-        """Its own tables."""
+        """The replica's own tables."""
         return self._parts.store
 
-    # Life.
+    # Life cycle.
 
     def create(self) -> None:
-        """Make the tables of the replica where they are missing, and give it its identity.
+        """Create the missing tables of the replica, and its identity.
 
-        Raises :class:`~stompkit.replica.nodes.IdentityProblem` for a database that is
-        another replica, or one of other rules.
+        Raises :class:`~stompkit.replica.nodes.IdentityProblem` if the database belongs to another
+        replica or has other rules.
         """
         self._parts.create()
 
     def start(self) -> None:
-        """Exchange changesets with other replicas from now on, in threads.
+        """Start to exchange changesets with other replicas, in background threads.
 
-        No broker has to be there. Raises :class:`~stompkit.replica.ReplicaInUse` where
-        another process does so with this database, RuntimeError where this one does, and as
-        :meth:`create` does.
+        The broker may be unreachable. Raises :class:`~stompkit.replica.ReplicaInUse` if another
+        process runs the replica, RuntimeError if this object does, and as :meth:`create` does.
         """
         self._parts.start(self.compact)
         # The tables may have got columns while nothing ran.
         self._parts.in_store(self._parts.applier.fill)
 
     def stop(self) -> None:
-        """Send what is committed, and disconnect; what sessions commit is recorded as before.
+        """Send what is committed, and disconnect; session commits are still recorded.
 
-        Raises what the engine's thread has failed with, if it has. Harmless where nothing runs.
+        Raises the exception that ended the engine's thread, if it has failed. Harmless if stopped.
         """
         self._parts.stop()
 
     def close(self) -> None:
-        """Stop, and watch no sessions any more; raises as :meth:`stop` does."""
+        """Stop, and stop watching sessions; raises as :meth:`stop` does."""
         try:
             self.stop()
         finally:
@@ -157,27 +157,27 @@ class Replica:
                 self._parts.engine.dispose()
 
     def __enter__(self) -> Self:
-        """Start it."""
+        """Start the replica."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the replica."""
         self.close()
 
     @property
     def is_running(self) -> bool:
-        """Whether this object exchanges changesets with other replicas."""
+        """True if this object exchanges changesets with other replicas."""
         return self._parts.is_running
 
     @property
     def origin(self) -> str:
-        """The name by which changesets of this replica are numbered; raises IdentityProblem."""
+        """Origin under which this replica numbers its changesets; raises IdentityProblem."""
         return node_of(self.store).origin
 
     @property
     def vector(self) -> dict[str, int]:
-        """What it has: the number of the last changeset of each origin."""
+        """Version vector of the replica: number of the last changeset of each origin."""
         with self.store.reading() as reader:
             return reader.vector()
 
@@ -186,11 +186,11 @@ class Replica:
     def write(
         self, changes: Sequence[RowChange], *, author: str = "", comment: str = ""
     ) -> SignedChangeset | None:
-        """Change rows of tables, and record that, in one transaction.
+        """Change rows of tables and record the changes in one transaction.
 
-        Gives the changeset; ``None`` where nothing differs from what was there. Raises
-        :class:`~stompkit.replica.applier.WriteRefused` where the database does not take
-        it, and :class:`~stompkit.replica.capture.ReadOnlyReplica`.
+        Returns the changeset; ``None`` if no value differs. Raises
+        :class:`~stompkit.replica.applier.WriteRefused` if the database refuses the change, and
+        :class:`~stompkit.replica.capture.ReadOnlyReplica`.
         """
         write = self._parts.applier.write
         return self._parts.writing(lambda tx: write(tx, changes, author=author, comment=comment))
@@ -199,11 +199,11 @@ class Replica:
         return self.write(changes, author=author, comment=comment)
 
     def import_existing(self, *, comment: str = "rows that were there before") -> int:
-        """Record rows of the tables that are not known, or known otherwise; gives how many.
+        """Record table rows that are unknown or differ from the recorded state; returns how many.
 
-        They become changesets of this node. NULL in a table goes over no value that other nodes
-        have: a column may be newer here than there. Columns that the tables have got get the values
-        that were kept for them first. Raises as :meth:`write` does.
+        They become changesets of this node. NULL in a table overwrites no recorded value: the
+        column may be newer here than at other nodes. First, new columns of the tables are filled
+        with their recorded values. Raises as :meth:`write` does.
         """
         self._parts.refuse_if_read_only()
         self._parts.in_store(self._parts.applier.fill)
@@ -212,23 +212,23 @@ class Replica:
         self._parts.wake()
         return count
 
-    # Asking.
+    # Queries.
 
     def status(self) -> Status:
-        """How things are.
+        """Return the current status.
 
-        Connections are known where this object runs the replica. Raises
-        :class:`~stompkit.replica.store.StoreProblem`, and TimeoutError where the
-        engine's thread has been busy for a minute.
+        Connection states are known only if this object runs the replica. Raises
+        :class:`~stompkit.replica.store.StoreProblem`, and TimeoutError if the engine's thread was
+        busy for a minute.
         """
         return self._parts.status()
 
     def wait_until(
         self, target: Mapping[str, int] | Literal["caught-up"], timeout_s: float = 30.0
     ) -> None:
-        """Wait until the replica has all of a vector, or of what others are known to have.
+        """Wait until the replica has reached a vector, or has all that others are known to have.
 
-        To be ``"caught-up"`` it has to have heard of another one since it was started. Raises
+        ``"caught-up"`` also requires a message from another node since the start. Raises
         TimeoutError, which says what is missing, and ReplicaStopped.
         """
         until_s = time.monotonic() + timeout_s
@@ -245,7 +245,7 @@ class Replica:
             self._parts.wait_for_turn(turns, min(left_s, _LOOK_S))
 
     def _lacks(self, target: Mapping[str, int] | str) -> str:
-        """What a target lacks, in words; empty where nothing does."""
+        """Describe what is missing for a target; empty if nothing is."""
         if not isinstance(target, str):
             vector = self.vector
             missing = {name: last for name, last in target.items() if vector.get(name, 0) < last}
@@ -268,37 +268,37 @@ class Replica:
         limit: int = 50,
         before: str | None = None,
     ) -> list[Entry]:
-        """Changesets, the newest first: see :meth:`~.history.History.log`."""
+        """Return changesets, newest first: see :meth:`~.history.History.log`."""
         return self.revisions.log(table, key, origin, limit, before)
 
     def row_history(
         self, table: str, key: Mapping[str, Value], limit: int | None = None
     ) -> list[RowVersion]:
-        """The versions of a row: see :meth:`~.history.History.row`."""
+        """Return the versions of a row: see :meth:`~.history.History.row`."""
         return self.revisions.row(table, key, limit)
 
     def at(self, revision: str | datetime, tables: Iterable[str] | None = None) -> Shown:
-        """All rows as they were at a revision, or a time: see :meth:`~.history.History.at`."""
+        """Return all rows as of a revision or a time: see :meth:`~.history.History.at`."""
         if isinstance(revision, datetime):
             return self.revisions.at_time(revision, tables)
         return self.revisions.at(revision, tables)
 
     def diff(self, a: str, b: str, tables: Iterable[str] | None = None) -> list[RowChange]:
-        """What makes one revision of another: see :meth:`~.history.History.diff`."""
+        """Return the changes between two revisions: see :meth:`~.history.History.diff`."""
         return self.revisions.diff(a, b, tables)
 
     def graph(self, limit: int = 50) -> Graph:
-        """The last changesets, and what each was made on top of."""
+        """Return the last changesets with their parents."""
         return self.revisions.graph(limit)
 
     def check(self) -> list[Difference]:
-        """Rows of the tables that are not as the replica believes, and so nowhere else as here."""
+        """Return table rows that differ from the recorded state, and so were not replicated."""
         return list(differences(self.store, self._parts.applier, self._parts.filters))
 
     # Conflicts.
 
     def conflicts(self, table: str | None = None, limit: int | None = None) -> list[RowConflicts]:
-        """Rows that were changed by several at the same time, with who has won and lost."""
+        """Return rows with concurrent changes, with winners and losers."""
         rules = self._parts.applier.rules
         with self.store.reading() as reader:
             return [
@@ -317,10 +317,10 @@ class Replica:
         author: str = "",
         comment: str = "",
     ) -> SignedChangeset | None:
-        """Say what a row in conflict is to be: by ``values`` of columns, or by picking versions.
+        """Resolve the conflicts of a row: by ``values`` of columns, or by picking a version.
 
-        ``pick`` is ``winner``, ``loser 1`` for the newest of the others, ``loser 2`` and so on, of
-        all that is in conflict or of one ``column``. Raises LookupError where nothing is, and as
+        ``pick`` is ``winner``, ``loser 1`` for the newest of the others, ``loser 2`` and so on, for
+        all conflicts or for one ``column``. Raises LookupError if nothing is in conflict, and as
         :meth:`write` does.
         """
         applier = self._parts.applier
@@ -336,10 +336,10 @@ class Replica:
 
         return self._parts.writing(decide)
 
-    # What people do now and then.
+    # Maintenance.
 
     def skip(self, dot: Dot | str) -> Outcome:
-        """Count a changeset in quarantine, such as ``"A~1f2e3d4c:17"``, as applied.
+        """Count a quarantined changeset, such as ``"A~1f2e3d4c:17"``, as applied.
 
         It has no effect here. Raises LookupError where it is not in quarantine, and ValueError.
         """
@@ -348,11 +348,11 @@ class Replica:
         return parts.told(parts.in_store(lambda tx: parts.applier.skip(tx, named)))
 
     def retry(self) -> Outcome:
-        """Apply what is in quarantine, and write rows that the database refused, if that can be."""
+        """Retry the changesets in quarantine and the rows that the database refused."""
         return self._parts.told(self._parts.in_store(self._parts.applier.retry))
 
     def forget(self, node: str) -> None:
-        """Do not wait for a node any more, named by its origin or its branch.
+        """Stop waiting for a node, given by its origin or its branch.
 
         Raises LookupError where none of that name is known, or several.
         """
@@ -364,14 +364,14 @@ class Replica:
         self._parts.ask(lambda side: side.forget(named[0]))
 
     def bootstrap(self) -> None:
-        """Take all rows from another node, now or when the replica is started.
+        """Take a snapshot of all rows from another node, now or at the next start.
 
-        What only this node has stays.
+        Changes that only this node has are kept.
         """
         self._parts.ask(lambda side: side.bootstrap())
 
     def compact(self) -> Compacted:
-        """Forget what need not be kept, as the settings say."""
+        """Remove data that the settings do not require to keep."""
         stable = self._parts.ask(lambda side: side.stable())
         return compact(
             self.store,

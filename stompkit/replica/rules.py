@@ -1,7 +1,7 @@
-"""How versions of one row that were written at the same time become one row.
+"""Rules for merging concurrent versions of a row.
 
-Every replica has to have the same rules: what a row looks like is computed from the changesets, at
-each replica by itself. :attr:`Rules.fingerprint` tells whether they have.
+All replicas need the same rules, because each computes the merged row from the changesets on its
+own. Equal :attr:`Rules.fingerprint` values show that they have.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = [
     "origin_priority",
 ]
 
-#: What becomes of a row that one replica has deleted and another one has changed. ``update-wins``:
-#: it is there, with all its columns. ``delete-wins``: it is gone. ``last-writer``: what was done
-#: last, as the clocks say.
+#: Rule for a row that one replica has deleted and another has changed. ``update-wins``: the row
+#: stays, with all its columns. ``delete-wins``: the row is deleted. ``last-writer``: the last
+#: change by the clocks wins.
 OnDelete = Literal["update-wins", "delete-wins", "last-writer"]
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class RuleProblem(ValueError):
-    """Rules that make no sense, or a value that the rule of its column can't take."""
+    """Inconsistent rules, or a value that the rule of its column does not accept."""
 
 
 class Stamp(NamedTuple):
-    """When a changeset was made, and which: stamps are in the order of writers."""
+    """Time and identity of a changeset; stamps sort in write order."""
 
-    #: Microseconds since 1970 or more, of a clock that never runs behind what its replica has seen.
+    #: Timestamp in microseconds since 1970, or later: the clock never runs behind a timestamp seen.
     hlc: int
     origin: str
     sequence: int
@@ -59,19 +59,19 @@ class Candidate:
 
     stamp: Stamp
     value: Value
-    #: What its writer saw before; ``None`` also where the row was new.
+    #: Value that the writer saw before; ``None`` also if the row was new.
     before: Value = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What becomes of versions of a column; made by the functions of this module."""
+    """A merge rule for a column; created by the functions of this module."""
 
-    #: ``choice``: one of them. ``sum``: differences are added up. ``members``: of sets.
+    #: ``choice``: pick one version. ``sum``: add up differences. ``members``: merge sets.
     kind: Literal["choice", "sum", "members"]
-    #: The same where the rule does the same.
+    #: Description, equal for rules with equal effect.
     text: str
-    #: The one that is taken, of at least two in the order of their stamps.
+    #: Function that picks one of at least two versions, sorted by stamp.
     pick: Callable[[Sequence[Candidate]], Candidate] = field(compare=False)
 
 
@@ -84,20 +84,20 @@ def _first(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def last_writer() -> Rule:
-    """Take what was written last, as the clocks say."""
+    """Pick the last version by the clocks."""
     return Rule("choice", "last-writer", _last)
 
 
 def first_writer() -> Rule:
-    """Take what was written first of what was written at the same time."""
+    """Pick the first of the concurrent versions."""
     return Rule("choice", "first-writer", _first)
 
 
 def origin_priority(*branch_ids: str) -> Rule:
-    """Take what was written at the first of these nodes; what others wrote only without one.
+    """Prefer versions of these nodes, in order; other nodes' versions only if there are none.
 
-    Of several versions of nodes that are not named it is the last. Raises :class:`RuleProblem` for
-    no nodes, and for one that is named twice.
+    Among versions of unlisted nodes, the last wins. Raises :class:`RuleProblem` for an empty list
+    and for duplicates.
     """
     if not branch_ids or len(set(branch_ids)) < len(branch_ids):
         raise RuleProblem("origin_priority takes branch ids, each of them once")
@@ -115,11 +115,11 @@ def origin_priority(*branch_ids: str) -> Rule:
 
 
 def custom(name: str, function: Callable[[Sequence[Candidate]], Value]) -> Rule:
-    """Take what a function makes of the versions, which come in the order of their stamps.
+    """Merge the versions, sorted by their stamps, with a function.
 
-    It has to give the same for the same everywhere: it may look at nothing else. It is called only
-    where versions differ. ``name`` stands for it in :attr:`Rules.fingerprint`: a function that does
-    something else needs another name. Raises :class:`RuleProblem` for an empty name.
+    It must be deterministic and depend on its argument only. It is called only if versions differ.
+    ``name`` represents it in :attr:`Rules.fingerprint`: rename a function whose behaviour changes.
+    Raises :class:`RuleProblem` for an empty name.
     """
     if not name:
         raise RuleProblem("a custom rule needs a name")
@@ -138,25 +138,25 @@ def custom(name: str, function: Callable[[Sequence[Candidate]], Value]) -> Rule:
 
 
 def counter() -> Rule:
-    """Add up what was added and taken away everywhere; for whole numbers and decimals."""
+    """Add up the differences of all nodes; for integers and decimals."""
     return Rule("sum", "counter", _last)
 
 
 def members() -> Rule:
-    """Put in and take out members of a set, or of a list that is used as one."""
+    """Merge additions and removals of members of a set, or of a list used as a set."""
     return Rule("members", "members", _last)
 
 
 @dataclass(frozen=True)
 class TableRules:
-    """The rules of one table; what is ``None`` is as :class:`Rules` has it."""
+    """The rules of one table; ``None`` means the default of :class:`Rules`."""
 
     default: Rule | None = None
     on_delete: OnDelete | None = None
     columns: Mapping[str, Rule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check it; raises :class:`RuleProblem`."""
+        """Validate the rules; raises :class:`RuleProblem`."""
         default, on_delete = self.default, self.on_delete
         if default is not None and not (isinstance(default, Rule) and default.kind == "choice"):
             raise RuleProblem(
@@ -170,12 +170,12 @@ class TableRules:
                 raise RuleProblem(f"column {name}: {rule!r} is no rule, as counter() gives one")
 
     def rule(self, column: str) -> Rule:
-        """The rule of a column."""
+        """Return the rule of a column."""
         return self.columns.get(column) or self.default or _LAST_WRITER
 
     @cached_property
     def merging(self) -> Mapping[str, Rule]:
-        """The columns of which versions are not chosen from but put together."""
+        """Columns whose versions are merged instead of chosen from."""
         return {name: rule for name, rule in self.columns.items() if rule.kind != "choice"}
 
 
@@ -191,9 +191,9 @@ class Rules:
         on_delete: OnDelete = "update-wins",
         tables: Mapping[str, TableRules] | None = None,
     ) -> None:
-        """Have rules for tables by their names, with their schema where they have one.
+        """Set the rules by table name, with the schema where a table has one.
 
-        ``default`` is for columns that no table has a rule for, and ``on_delete`` likewise. Raises
+        ``default`` applies to columns without a rule, and ``on_delete`` likewise to tables. Raises
         :class:`RuleProblem`.
         """
         self._others = TableRules(default, on_delete)
@@ -206,12 +206,12 @@ class Rules:
             )
 
     def of(self, table: str) -> TableRules:
-        """The rules of a table."""
+        """Return the rules of a table."""
         return self._tables.get(table, self._others)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Text that is the same for rules that do the same; custom ones are told by their names."""
+        """Hash that is equal for rules with equal effect; custom rules count by their names."""
         return hashlib.sha256(_ENCODER.encode(self._described())).hexdigest()
 
     def _described(self) -> list[object]:

@@ -1,4 +1,4 @@
-"""Runs the engine of a replica in a thread, on its brokers."""
+"""Runs the engine of a replica in a thread, connected to its brokers."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ __all__ = ["ReplicaStopped", "Runner"]
 _log: Final = logging.getLogger(__name__)
 _Given = TypeVar("_Given")
 
-#: What waits for the engine: messages and octets.
+#: Maximum backlog of the engine: messages and bytes.
 _WAITING: Final = 5_000
 _WAITING_BYTES: Final = 32 * 1024 * 1024
-#: What it is given at a time: all of it is one transaction.
+#: Maximum batch for the engine: messages and bytes. A batch is one transaction.
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 4 * 1024 * 1024
-#: While a broker has so many octets to confirm nothing more is begun.
+#: Limit of unconfirmed bytes at a broker, above which no new work begins.
 _UNCONFIRMED_BYTES: Final = 16 * 1024 * 1024
-#: The longest wait for a store that others use, in seconds, before it is tried again.
+#: Maximum back-off in seconds while the store is busy.
 _BUSY_MOST_S: Final = 5.0
-#: How long the store is tried at the start, and a broker is waited for in the end, in seconds.
+#: Timeouts in seconds: for the store at the start, and for a broker at the end.
 _START_S: Final = 15.0
 _CLOSE_S: Final = 10.0
 
 
 class ReplicaStopped(Exception):
-    """The engine's thread has ended; the cause, if any, is the error that it has ended with."""
+    """The engine's thread has ended; the cause, if any, is the exception that ended it."""
 
 
 class Runner:
-    """One engine, in a thread of its own, from :meth:`start` to :meth:`stop`."""
+    """An engine in a background thread, from :meth:`start` to :meth:`stop`."""
 
     def __init__(
         self,
@@ -88,28 +88,28 @@ class Runner:
         ]
         self._poll_s = poll_s
         self._poll_at_s = 0.0
-        #: How many transactions had written to the store when that was looked at.
+        #: Number of write transactions in the store at the last check.
         self._written = 0
         self._on_turn = on_turn
         self._is_stopping = threading.Event()
         self._generation = 0
-        #: What the store can't do at the moment.
+        #: Current problem with the store.
         self._problem = ""
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="stompkit-replica", daemon=True)
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread runs."""
+        """True if the thread runs."""
         return self._thread.is_alive()
 
     @property
     def error(self) -> BaseException | None:
-        """What the thread has ended with, if it has failed."""
+        """Exception that ended the thread, if it has failed."""
         return self._error
 
     def start(self) -> None:
-        """Be the one that runs the replica, and begin.
+        """Acquire the lease and start the thread.
 
         Raises :class:`~stompkit.replica.ReplicaInUse`,
         :class:`~stompkit.replica.nodes.IdentityProblem`, and
@@ -124,9 +124,9 @@ class Runner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what is committed, disconnect, and end the thread; raises what it has failed with.
+        """Send what is committed, disconnect and end the thread; raises the thread's exception.
 
-        Harmless when it was called before, or the thread has never begun.
+        Harmless if it was called before or the thread was never started.
         """
         self._is_stopping.set()
         self.wake()
@@ -137,11 +137,11 @@ class Runner:
             raise error
 
     def wake(self) -> None:
-        """Something was committed; from any thread."""
+        """Notify the engine of a commit; safe to call from any thread."""
         self._mailbox.call(self._engine.wake)
 
     def call(self, function: Callable[[Engine], _Given]) -> Future[_Given]:
-        """Have something done with the engine in its thread; fails with :class:`ReplicaStopped`."""
+        """Call a function in the engine's thread; fails with :class:`ReplicaStopped`."""
         future: Future[_Given] = Future()
         if not self._mailbox.call(partial(_answer, future, function, self._engine)):
             self._refuse(future)
@@ -149,7 +149,7 @@ class Runner:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong at the moment, with the store and with brokers."""
+        """Current problems with the store and with brokers."""
         problems = [each.problem for each in self._stations if each.problem]
         return [self._problem, *problems] if self._problem else problems
 
@@ -189,14 +189,14 @@ class Runner:
         times = [self._lease.due_s]
         times += [each.due_s for each in self._stations if each.due_s is not None]
         if not self._is_congested:
-            # Else there is nothing to do before a broker has confirmed something.
+            # Otherwise there is nothing to do before a broker has confirmed something.
             times.append(self._poll_at_s)
             if self._engine.deadline is not None:
                 times.append(self._engine.deadline)
         self._mailbox.wait(max(0.0, min(times) - time.monotonic()))
 
     def _receive(self) -> None:
-        """Store what has come, and then acknowledge it."""
+        """Store received messages, and then acknowledge them."""
         arrivals = self._mailbox.take(_BATCH, _BATCH_BYTES)
         for station, group in groupby(arrivals, lambda arrival: arrival.station):
             taken = list(group)
@@ -206,7 +206,7 @@ class Runner:
                 inbox.ack([each.delivery for each in some])
 
     def _poll(self) -> None:
-        """Have the engine do what is due."""
+        """Run the engine's due work."""
         if self._is_congested:
             return
         if time.monotonic() >= self._poll_at_s:
@@ -217,21 +217,21 @@ class Runner:
             self._patiently(self._engine.poll)
 
     def _look(self) -> None:
-        """Have the engine know what other processes have committed."""
+        """Notify the engine of commits by other processes."""
         written = self._store.generation()
         if written != self._written:
             self._written = written
             self._engine.wake()
 
     def _move(self) -> None:
-        """Subscribe elsewhere when the node has another name."""
+        """Change the subscriptions if the node has a new identity."""
         if self._engine.generation != self._generation:
             self._generation = self._engine.generation
             for station in self._stations:
                 station.subscribe(self._engine.destinations(station.number))
 
     def _finish(self) -> None:
-        """Send what was committed before the end."""
+        """Send what was committed before the stop."""
         self._do_calls()
         if not self._is_congested:
             try:
@@ -242,10 +242,10 @@ class Runner:
     def _close(self) -> None:
         self._mailbox.close()
         for station in self._stations:
-            # What a broker that is not there has not confirmed is sent or asked for another time.
+            # Data that an absent broker has not confirmed is sent or requested again later.
             station.close(_CLOSE_S if station.is_up and self._error is None else 0.0)
         for function in self._mailbox.take_calls():
-            # None of them does anything to the engine any more.
+            # No callback reaches the engine any more.
             if isinstance(function, partial) and function.func is _answer:
                 self._refuse(function.args[0])
         try:
@@ -264,7 +264,7 @@ class Runner:
             function()
 
     def _patiently(self, function: Callable[[], object]) -> None:
-        """Call a function until the store can be used; answers calls meanwhile."""
+        """Retry a function until the store is usable; answers calls meanwhile."""
         backoff = Backoff(BUSY_S, _BUSY_MOST_S)
         while True:
             try:
@@ -282,12 +282,12 @@ class Runner:
 
     @property
     def _is_congested(self) -> bool:
-        """Whether a broker that is there has a lot to confirm."""
+        """True if a connected broker has too many unconfirmed bytes."""
         return any(
             station.is_up and station.unconfirmed > _UNCONFIRMED_BYTES for station in self._stations
         )
 
-    # What the engine says, and what stations do.
+    # Callbacks of the engine and the connections.
 
     def _send(self, outgoing: Outgoing) -> None:
         self._stations[outgoing.port].send(outgoing.destination, outgoing.packets)
@@ -300,7 +300,7 @@ class Runner:
 
 
 class _Stopped(Exception):
-    """The thread is to end while it waits for the store."""
+    """A stop was requested while the thread waited for the store."""
 
 
 def _answer(future: Future[_Given], function: Callable[[Engine], _Given], engine: Engine) -> None:

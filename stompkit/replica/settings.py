@@ -1,4 +1,4 @@
-"""How a replica is set up: Vesper's settings, by their names, and what it had none for."""
+"""Settings of a replica: those of Vesper by the same names, and additional ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 from stompkit._common.spelling import closest
 
-# Programs import Channel by its old name, Port.
+# Programs import Channel under its old name, Port.
 from stompkit.replica._channel import Channel, Hosts, SettingsProblem, read_port
 from stompkit.replica._channel import Channel as Port
 from stompkit.replica.compaction import Retention
@@ -20,14 +20,14 @@ from stompkit.replication.tables import Tables
 
 __all__ = ["Channel", "Direction", "Hosts", "Port", "ReplicaSettings", "SettingsProblem"]
 
-#: What a replica does: ``send`` takes no changesets of others, ``receive`` makes none.
+#: Direction of replication: ``send`` accepts no changesets of others, ``receive`` makes none.
 Direction = Literal["both", "send", "receive"]
-#: What becomes of statements that are not the unit of work's; see the session publisher.
+#: Handling of bulk statements outside the unit of work; see the session publisher.
 Bulk = Literal["expand", "refuse", "ignore"]
-#: Whether a node that is too far behind takes all rows from another by itself.
+#: Reaction of a node that is too far behind: take a snapshot automatically, or wait for a request.
 Bootstrap = Literal["auto", "ask"]
 
-#: What a relay may say of its own.
+#: Settings that a relay can override.
 _OF_PORTS: Final = (
     "replication_hosts",
     "replication_channel",
@@ -45,123 +45,147 @@ class ReplicaSettings:
     """
 
     save_history: bool = True
-    """Keep all changesets, for :meth:`Replica.history` and the like, and not only those that others
-    may still want. Vesper's ``"combined"`` is the same; its ``"split"`` there is not."""
+    """Keep all changesets for :meth:`Replica.history` and other queries.
+
+    Otherwise, only changesets that other nodes may still need are kept. Vesper's ``"combined"``
+    means the same; its ``"split"`` is not supported.
+    """
 
     branch_id: str | None = None
-    """What this node is called, other than all others; by default a random name, which is kept in
-    the database. It is taken as it is: nothing is padded."""
+    """Unique name of this node; by default a random name, which is kept in the database.
+
+    The name is used unchanged, without padding.
+    """
 
     trunk_id: str = "0A"
-    """What all replicas of one thing share: changesets of another trunk are refused."""
+    """Name that all replicas of one system share; changesets of another trunk are refused."""
 
     replication_hosts: Hosts | None = field(default=None, repr=False)
-    """The broker; more than one are tried in turn."""
+    """The broker, or several for failover."""
 
     replication_channel: str | None = None
-    """The topic that all nodes share: ``/topic/NAME``, or a destination that begins with ``/``."""
+    """Topic that all nodes share: ``/topic/NAME``, or a destination that begins with ``/``."""
 
     send_stomp_ack: bool = True
-    """Acknowledge what was stored. Without, for brokers that have no acknowledgements, what is lost
-    is asked for again."""
+    """Acknowledge messages after they were stored.
+
+    Turn it off for brokers without acknowledgements; lost messages are then requested again.
+    """
 
     receipts: bool = True
-    """Have the broker confirm what is sent; without, for those that don't, it may get lost, and is
-    asked for again."""
+    """Request receipts for what is sent.
+
+    Turn it off for brokers without receipts; messages may then get lost and are requested again.
+    """
 
     durable: bool = False
-    """Have the broker keep what comes for this node while it is away. Nothing depends on it."""
+    """Use durable subscriptions, so that the broker keeps messages for this node; optional."""
 
     relays: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
-    """More channels, here or on other brokers, to which and from which all is carried: each with
-    ``replication_hosts``, ``replication_channel``, and ``send_stomp_ack``, ``receipts`` or
-    ``durable`` where these are others than here."""
+    """Additional channels, on this or other brokers, to forward all changesets to and from.
+
+    Each has ``replication_hosts`` and ``replication_channel``, and may override ``send_stomp_ack``,
+    ``receipts`` and ``durable``.
+    """
 
     direction: Direction = "both"
 
     signing_key: str | os.PathLike[str] | None = None
-    """The file with the key that changesets are signed with."""
+    """File with the private key that signs changesets."""
 
     trusted_keys: Mapping[str, str | Sequence[str]] | None = None
-    """Public keys of nodes by their branch ids, one or several each; with them, whatever no such
-    node has signed is refused."""
+    """Public keys of nodes, one or several by branch id.
+
+    If set, anything that none of these nodes has signed is refused.
+    """
 
     digest_interval_s: float = 300.0
-    """How often nodes compare what is in their tables, in seconds; 0: never."""
+    """Interval in seconds between comparisons of table digests with other nodes; 0: never."""
 
     request_delay_s: float = 0.2
-    """For how long what has not come yet is waited for before it is asked for."""
+    """Delay in seconds before missing changesets are requested."""
 
     request_timeout_s: float = 10.0
-    """After what time without an answer another node is asked."""
+    """Timeout in seconds of a request, after which another node is asked."""
 
     announce_delay_s: float = 0.5
-    """After what time others are told what this node has now."""
+    """Delay in seconds before new changesets are announced to other nodes."""
 
     repeat_s: float = 2.0
     repeat_max_s: float = 300.0
-    """After what time others are asked again what they have, while one of them may not know what
-    this node has; twice as long each time, up to the second."""
+    """First and maximum interval in seconds between repeated announcements.
+
+    They are repeated while another node may not know what this node has; the interval doubles.
+    """
 
     window: int = 1000
     window_bytes: int = 4 * 1024 * 1024
-    """How many changesets are asked for at a time, and octets of them."""
+    """Maximum number of changesets in a request, and their size in bytes."""
 
     hold_max: int = 10_000
     hold_max_bytes: int = 64 * 1024 * 1024
-    """How many changesets are kept that wait for others, and octets of them."""
+    """Maximum number of changesets held for their predecessors, and their size in bytes."""
 
     retention: str = "for ever"
-    """What is kept of history, as of :meth:`~.compaction.Retention.parse`: ``"30 days"``,
-    ``"100000 changesets"``. Where no history is saved, what all known nodes have goes anyway."""
+    """History to keep, as in :meth:`~.compaction.Retention.parse`.
+
+    Examples: ``"30 days"``, ``"100000 changesets"``. If ``save_history`` is off, changesets that
+    all known nodes have are removed anyway.
+    """
 
     keep_unseen: bool = True
-    """Keep what some known node has not taken yet, whatever ``retention`` says. Without, who is
-    away for longer than that has to take all rows anew."""
+    """Keep changesets that a known node still lacks, whatever ``retention`` says.
+
+    If it is off, a node that is away for longer has to take a snapshot.
+    """
 
     compact_interval_s: float = 3600.0
-    """How often what need not be kept is removed, in seconds; 0: only by ``Replica.compact``."""
+    """Interval in seconds between compactions; 0: only by ``Replica.compact``."""
 
     bootstrap: Bootstrap = "auto"
-    """What a node does that is behind what others keep: take all rows anew, or wait until it is
-    told to."""
+    """Reaction of a node that lacks changesets that others have removed.
+
+    It takes a snapshot automatically, or waits for a request.
+    """
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
-    """Patterns of tables, as of :class:`~stompkit.replication.tables.Tables`: what is replicated
-    here, and what is not. Changesets are kept and carried whole all the same."""
+    """Patterns of replicated tables, as in :class:`~stompkit.replication.tables.Tables`.
+
+    Excluded changes are not applied here; changesets are still stored and forwarded whole.
+    """
 
     max_body_bytes: int = 256 * 1024
-    """Octets of a frame's body; what is larger goes in parts."""
+    """Maximum size in bytes of a frame's body; larger messages are split."""
 
     max_ahead_s: float = 86_400.0
-    """How far the clock of another node may be ahead of ours, in seconds."""
+    """Maximum time in seconds by which another node's clock may be ahead of the local one."""
 
     bulk: Bulk = "expand"
 
     poll_s: float = 1.0
-    """How often the engine looks for what other processes have committed, in seconds."""
+    """Poll interval in seconds for commits by other processes."""
 
     lease_s: float = 30.0
-    """For how long an engine that has died without a word keeps others from the database."""
+    """Time in seconds for which an engine that died unnoticed still locks the database."""
 
     def __new__(cls, **settings: Any) -> Self:
-        """Refuse names that are not known, and say which may be meant."""
+        """Reject unknown names, and suggest the nearest known one."""
         _refuse_unknown(settings, _KNOWN, "setting")
         return super().__new__(cls)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], /, **more: Any) -> Self:
-        """Settings from a mapping, as of a file, and keywords that go before it."""
+        """Return settings from a mapping, such as a file, overridden by keywords."""
         return cls(**{**settings, **more})
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """All names of settings."""
+        """Return all names of settings."""
         return _KNOWN
 
     def __post_init__(self) -> None:
-        """Refuse what can't be."""
+        """Validate the values."""
         _set(self, "save_history", _history(self.save_history))
         for name in ("send_stomp_ack", "receipts", "durable", "keep_unseen"):
             _want(isinstance(getattr(self, name), bool), name, "is True or False")
@@ -216,7 +240,7 @@ class ReplicaSettings:
 
     @cached_property
     def ports(self) -> tuple[Channel, ...]:
-        """Where the replica is connected to: its own channel first, if it has one."""
+        """Channels that the replica connects to; its own channel is the first, if it has one."""
         own = {name: getattr(self, name) for name in _OF_PORTS}
         ports = [read_port("", own)]
         is_list = isinstance(self.relays, Sequence) and not isinstance(self.relays, str)
@@ -233,24 +257,24 @@ class ReplicaSettings:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether no local changes are made."""
+        """True if no local changes are allowed."""
         return self.direction == "receive"
 
     @property
     def selection(self) -> Tables:
-        """Which tables are replicated here."""
+        """Selection of the replicated tables."""
         return Tables(self.include, self.exclude)
 
     @property
     def kept(self) -> Retention:
-        """What is kept of changesets."""
+        """Retention of changesets."""
         retention = Retention.parse(self.retention, keep_unseen=self.keep_unseen)
         if retention.is_for_ever and not self.save_history:
             return Retention(max_age_s=0.0)
         return retention
 
     def for_engine(self) -> EngineSettings:
-        """What an engine has to know of it."""
+        """Return the settings of the engine."""
         same = {name: getattr(self, name) for name in _OF_ENGINES}
         patterns = [sorted(self.include), sorted(self.exclude)]
         return EngineSettings(
@@ -260,7 +284,7 @@ class ReplicaSettings:
         )
 
 
-#: Numbers of seconds that can't be 0, and that can.
+#: Settings in seconds that must be positive, and settings that can be 0.
 _ABOVE_ZERO: Final = (
     "request_timeout_s",
     "repeat_s",
@@ -275,7 +299,7 @@ _FROM_ZERO: Final = (
     "announce_delay_s",
     "compact_interval_s",
 )
-#: What engines have by the same names.
+#: Settings that the engine has under the same names.
 _OF_ENGINES: Final = (
     "trunk_id",
     "branch_id",
@@ -295,7 +319,7 @@ _KNOWN: Final = tuple(each.name for each in fields(ReplicaSettings))
 
 
 def _refuse_unknown(given: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Raise TypeError for the first name that is not known, with the one that is nearest."""
+    """Raise TypeError for the first unknown name, with the nearest known one."""
     plain = {_plain(name): name for name in known}
     for name in given:
         if name not in known:
@@ -305,7 +329,7 @@ def _refuse_unknown(given: Iterable[str], known: Sequence[str], what: str) -> No
 
 
 def _plain(name: object) -> str:
-    """A name however it is spelt: Vesper's manual has ``branchId`` for what is ``branch_id``."""
+    """Normalise the spelling of a name: Vesper's manual writes ``branchId`` for ``branch_id``."""
     return str(name).replace("_", "").replace("-", "").lower()
 
 
@@ -335,7 +359,7 @@ def _check_id(name: str, value: object) -> None:
 
 
 def _history(value: object) -> bool:
-    """Whether history is saved, said as Vesper has it, too."""
+    """Return True if history is saved; accepts Vesper's values, too."""
     if value == "split":
         raise SettingsProblem(
             "save_history='split': history is kept beside the data, so that both are committed in"

@@ -1,7 +1,7 @@
-"""Changesets as replicas store them and send them on: their octets, never written anew.
+"""Signed changesets in their original bytes, which replicas store and forward unchanged.
 
-A changeset of a replica is canonical JSON whose ``id`` is empty, since its id is the SHA-256 of
-these octets. What its author signs is that id.
+A changeset of a replica is canonical JSON with an empty ``id``, since its id is the SHA-256 of
+these bytes. The author signs that id.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from stompkit.replication.events import Changeset, EventProblem, RowChange, deco
 
 __all__ = ["SignedChangeset"]
 
-#: What databases have for a whole number.
+#: Maximum integer that all databases support.
 _MOST: Final = 2**63 - 1
-#: Of a table, with its schema.
+#: Maximum length of a table name with its schema.
 _LONGEST_NAME: Final = 255
 _IS_ID: Final = re.compile("[0-9a-f]{64}").fullmatch
 _BEGINS_ID: Final = re.compile("[0-9a-f]{16}").fullmatch
 
 
 class _Dot(msgspec.Struct):
-    """The part of a changeset that tells it from all others."""
+    """Origin and sequence number, which identify a changeset."""
 
     origin: str
     sequence: int
@@ -39,15 +39,15 @@ _DOT: Final = msgspec.json.Decoder(_Dot)
 
 
 class SignedChangeset:
-    """A changeset as its author has written it, with the author's signature.
+    """A changeset in the bytes that its author wrote, with the author's signature.
 
-    Nothing is read before it is wanted, so that a repeated one costs little.
+    The body is decoded lazily, so that a duplicate costs little.
     """
 
     __slots__ = ("_changeset", "_dot", "_id", "body", "signature")
 
     def __init__(self, body: bytes, signature: bytes = b"") -> None:
-        """Take octets as they come from a store; ``signature`` is empty where there is none."""
+        """Wrap the bytes of a store; ``signature`` is empty for an unsigned changeset."""
         self.body: Final = body
         self.signature: Final = signature
         self._id = ""
@@ -56,7 +56,7 @@ class SignedChangeset:
 
     @classmethod
     def make(cls, changeset: Changeset, signer: Signer | None = None) -> SignedChangeset:
-        """Write a changeset, whatever its id is, and sign it.
+        """Encode and sign a changeset; its own id is ignored.
 
         Raises :class:`~stompkit.replication.events.EventProblem` for what other nodes would refuse,
         and :class:`~stompkit.replication.values.ValueProblem`.
@@ -85,21 +85,21 @@ class SignedChangeset:
 
     @property
     def id(self) -> str:
-        """SHA-256 of the octets, in hexadecimal."""
+        """SHA-256 of the body, in hexadecimal."""
         if not self._id:
             self._id = hashlib.sha256(self.body).hexdigest()
         return self._id
 
     @property
     def dot(self) -> tuple[str, int]:
-        """Origin and sequence, without a look at the rest; raises EventProblem."""
+        """Origin and sequence number, decoded without the rest; raises EventProblem."""
         if self._dot is None:
             self._dot = _dot_of(self.body)
         return self._dot
 
     @property
     def changeset(self) -> Changeset:
-        """The changeset, with its id.
+        """Decoded changeset, with its id.
 
         Raises :class:`~stompkit.replication.events.EventProblem` for what is none, or not one that
         a replica makes.
@@ -112,23 +112,23 @@ class SignedChangeset:
         return self._changeset
 
     def verify(self, verifier: Verifier) -> None:
-        """Pass over what its author has signed, if ``verifier`` trusts that node.
+        """Check the author's signature, unless ``verifier`` trusts all nodes.
 
         Raises :class:`~stompkit.replica.signing.Untrusted`, and EventProblem.
         """
         if verifier.is_strict:
-            # Messages are signed with the same key: what is signed of them is never that short.
+            # Messages are signed with the same key, but their signed data is never this short.
             verifier.verify(branch_of(self.dot[0]), bytes.fromhex(self.id), self.signature)
 
     def encode(self) -> bytes:
-        """All of it as one line: the signature in base64, a blank and the octets."""
+        """Return the changeset as one line: the signature in base64, a space and the body."""
         if not self.signature:
             return b" " + self.body
         return binascii.b2a_base64(self.signature, newline=False) + b" " + self.body
 
     @classmethod
     def decode(cls, item: bytes) -> SignedChangeset:
-        """The reverse of :meth:`encode`; the octets of the changeset are not looked at yet.
+        """Decode a line of :meth:`encode`; the body of the changeset is not decoded yet.
 
         Raises :class:`~stompkit.replica.problems.MessageProblem`.
         """
@@ -161,7 +161,7 @@ def _check_dot(origin: str, sequence: int) -> None:
 
 
 def _check(changeset: Changeset) -> None:
-    """Refuse what no replica makes, and what no store could hold."""
+    """Raise EventProblem for a changeset that no replica makes or no store can hold."""
     revision = changeset.revision
     if revision is None:
         raise EventProblem("a changeset without a revision is none of a replica")
@@ -189,7 +189,7 @@ def _check(changeset: Changeset) -> None:
         raise EventProblem("what it has seen is not what its context names")
     for origin, sequence, id in revision.replaces:
         _check_dot(origin, sequence)
-        # Nobody takes back what other nodes have made.
+        # A node can replace only its own changesets.
         is_own = origin != changeset.origin and branch_of(origin) == branch_of(changeset.origin)
         if not (is_own and _BEGINS_ID(id)):
             raise EventProblem(f"a changeset can't replace {origin!r} {sequence} {id[:80]!r}")

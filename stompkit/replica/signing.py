@@ -1,7 +1,7 @@
-"""Signatures of nodes: Ed25519. Keys need the extra ``signing``; without any, nothing does.
+"""Ed25519 signatures of nodes. Keys need the extra ``signing``.
 
-A public key is text, ``ed25519:`` and base64. A private key is a file in PEM, which only its owner
-can read.
+A public key is text: ``ed25519:`` and base64. A private key is a PEM file that only its owner can
+read.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["SIGNATURE_BYTES", "KeyProblem", "Signer", "Untrusted", "Verifier", "generate_key"]
 
-#: How long a signature is.
+#: Length of a signature in bytes.
 SIGNATURE_BYTES: Final = 64
 
 _PREFIX: Final = "ed25519:"
 
 
 class KeyProblem(ValueError):
-    """A key that can't be used, or the library for it is missing; ``str()`` says what to do."""
+    """An unusable key, or a missing library; ``str()`` says what to do."""
 
 
 class Untrusted(ValueError):
-    """Something that a trusted node has not signed; ``str()`` says why."""
+    """Data that no trusted node has signed; ``str()`` says why."""
 
 
 def _need_library() -> None:
@@ -41,7 +41,7 @@ def _need_library() -> None:
 
 
 def generate_key(path: str | os.PathLike[str]) -> str:
-    """Write a new private key to a file that is not there yet; gives the public key.
+    """Write a new private key to a new file; returns the public key.
 
     Raises OSError (FileExistsError where there is one) and :class:`KeyProblem`.
     """
@@ -58,21 +58,21 @@ def generate_key(path: str | os.PathLike[str]) -> str:
 
 
 class Signer:
-    """Signs with one node's private key."""
+    """Signs with the private key of a node."""
 
     __slots__ = ("_key", "public")
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         """Use a key; see :meth:`load`."""
         self._key = key
-        #: The public key as text: what other nodes are given.
+        #: Public key as text, to be given to other nodes.
         self.public: Final = (
             _PREFIX + base64.b64encode(key.public_key().public_bytes_raw()).decode()
         )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Signer:
-        """Use the key in a file; raises OSError and :class:`KeyProblem`."""
+        """Load the key from a file; raises OSError and :class:`KeyProblem`."""
         _need_library()
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -88,19 +88,19 @@ class Signer:
         return cls(key)
 
     def sign(self, octets: bytes) -> bytes:
-        """The signature of these octets."""
+        """Return the signature of ``octets``."""
         return self._key.sign(octets)
 
 
 class Verifier:
-    """Knows the public keys of nodes, and tells what they have not signed."""
+    """Verifies signatures with the public keys of nodes."""
 
     def __init__(self, keys: Mapping[str, str | Sequence[str]] | None = None) -> None:
-        """Trust these keys, by branch id; where a node has several any of them does.
+        """Trust these keys by branch id; if a node has several, any of them is valid.
 
-        Without any all nodes are trusted. Raises :class:`KeyProblem`.
+        Without keys, all nodes are trusted. Raises :class:`KeyProblem`.
         """
-        #: Whether nodes that are not known are refused.
+        #: True if unknown nodes are refused.
         self.is_strict: Final = bool(keys)
         if keys:
             _need_library()
@@ -110,7 +110,7 @@ class Verifier:
         }
 
     def verify(self, branch_id: str, octets: bytes, signature: bytes) -> None:
-        """Pass over what this node has signed; raises :class:`Untrusted` for anything else."""
+        """Check a signature of this node; raises :class:`Untrusted` if it is invalid."""
         if not self.is_strict:
             return
         keys = self._keys.get(branch_id)

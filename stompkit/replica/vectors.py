@@ -1,7 +1,7 @@
-"""Version vectors: what a replica has, as the last number of each origin.
+"""Version vectors: the last changeset number of each origin that a replica has.
 
-Changesets of one origin are numbered from 1 without gaps, so that a number stands for all below it.
-An origin that is missing in a vector counts as 0: nothing of it.
+Changesets of one origin are numbered from 1 without gaps, so a number includes all below it. An
+origin missing in a vector counts as 0.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ __all__ = [
     "settled",
 ]
 
-#: One changeset: its origin, and its number there.
+#: A changeset: its origin and sequence number.
 Dot = tuple[str, int]
-#: The last number of each origin.
+#: Last sequence number of each origin.
 Vector = Mapping[str, int]
-#: The first and the last number of what is meant of each origin.
+#: First and last sequence number of a range for each origin.
 Ranges = Mapping[str, tuple[int, int]]
 
 _DIGITS: Final = frozenset("0123456789")
 
 
 def covers(vector: Vector, dot: Dot) -> bool:
-    """Whether that changeset is among what the vector stands for."""
+    """Return True if the vector includes the changeset."""
     origin, sequence = dot
     return sequence <= vector.get(origin, 0)
 
 
 def dominates(one: Vector, other: Vector) -> bool:
-    """Whether all that the other vector stands for is in the first; equal ones do, too."""
+    """Return True if the first vector includes the other one; equal vectors do."""
     get = one.get
     return all(sequence <= get(origin, 0) for origin, sequence in other.items())
 
 
 def merged(*vectors: Vector) -> dict[str, int]:
-    """What is in any of them."""
+    """Return the union of the vectors."""
     most: dict[str, int] = {}
     for vector in vectors:
         for origin, sequence in vector.items():
@@ -57,7 +57,7 @@ def merged(*vectors: Vector) -> dict[str, int]:
 
 
 def least(*vectors: Vector) -> dict[str, int]:
-    """What is in each of them; nothing where there are none."""
+    """Return the intersection of the vectors; empty if there are none."""
     if not vectors:
         return {}
     first, *others = vectors
@@ -69,7 +69,7 @@ def least(*vectors: Vector) -> dict[str, int]:
 
 
 def missing(have: Vector, theirs: Vector) -> dict[str, tuple[int, int]]:
-    """First and last number of each origin of what they have, and is not had here."""
+    """Return the ranges that ``theirs`` includes and ``have`` lacks."""
     return {
         origin: (have.get(origin, 0) + 1, sequence)
         for origin, sequence in theirs.items()
@@ -78,20 +78,20 @@ def missing(have: Vector, theirs: Vector) -> dict[str, tuple[int, int]]:
 
 
 def count(ranges: Ranges) -> int:
-    """How many changesets that are."""
+    """Return the number of changesets in the ranges."""
     return sum(last - first + 1 for first, last in ranges.values())
 
 
 def settled(
     own: Vector, clocks: Mapping[str, Vector], heard: Iterable[tuple[str, Vector]]
 ) -> dict[str, int]:
-    """What is in the past of every changeset that can still arrive from the origins of ``clocks``.
+    """Return the common past of all changesets that can still arrive from origins in ``clocks``.
 
-    ``own`` is what has been applied here, ``clocks`` the vector of the last changeset applied of
-    each origin that may write again (an empty one of those that have not written), and ``heard``
-    what replicas say that they have. That a replica has something does not mean that its changesets
-    were made with it: one that is on its way may be older. So what it says counts only as soon as
-    all that it had written by then has been applied here.
+    ``own`` is the vector applied here. ``clocks`` has, for each origin that may write again, the
+    vector of its last changeset applied here; it is empty if there is none. ``heard`` has the
+    vectors that replicas have announced. An announced vector does not show that its sender's
+    changesets were made on top of it: one in transit may be older. It therefore counts only after
+    all that the sender had written by then was applied here.
     """
     known = {origin: [clock] for origin, clock in clocks.items()}
     for origin, vector in heard:

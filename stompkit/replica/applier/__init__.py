@@ -1,7 +1,7 @@
-"""What changesets do to a replica: its history, the merged state of rows, and its tables.
+"""Applies changesets to a replica: to its history, the merged rows, and its tables.
 
-All that one changeset does is in the transaction that also counts it as applied. Nothing here talks
-to a broker.
+All effects of a changeset are in the transaction that counts it as applied. This package does not
+use a broker.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 _log: Final = logging.getLogger(__name__)
-#: Rows that are read at a time when a table has got a column.
+#: Batch size in rows when a new column of a table is filled.
 _FILLED: Final = 500
 
 
@@ -86,10 +86,10 @@ class Applier:
         max_ahead_s: float = 86_400.0,
         chance: Random | None = None,
     ) -> None:
-        """Describe what is done; ``wall`` gives seconds since 1970, ``wants`` selects tables.
+        """Set up the applier; ``wall`` returns seconds since 1970, ``wants`` selects tables.
 
-        Others' clocks are not followed that are further ahead than ``max_ahead_s`` seconds.
-        ``chance`` makes names that nobody else may have.
+        Clocks of other nodes more than ``max_ahead_s`` seconds ahead are ignored. ``chance``
+        creates unique names.
         """
         self.data: Final = data
         self.rules: Final = rules
@@ -105,14 +105,14 @@ class Applier:
         self.chance: Final = SystemRandom() if chance is None else chance
 
     def session(self, tx: Tx) -> str:
-        """The session of this process, which begins when it first writes."""
-        # One that began in a transaction that was rolled back has not begun.
+        """Return the session of this process, which begins with its first write."""
+        # A session of a transaction that was rolled back does not exist.
         if not self._session or not tx.has_session(self._session):
             self._session = begin_session(tx, self._node(tx), self.chance)
         return self._session
 
     def renew(self, tx: Tx, above: int) -> Node:
-        """Be another origin from now on, to which own changesets above a number belong, too."""
+        """Take a new origin, and move own changesets after number ``above`` to it."""
         node = renew(
             tx,
             self.rules,
@@ -130,10 +130,10 @@ class Applier:
     def record(
         self, tx: Tx, changes: Sequence[RowChange], *, author: str = "", comment: str = ""
     ) -> SignedChangeset | None:
-        """Tell what the tables have already; ``None`` where nothing differs from what was known.
+        """Record changes that the tables already have; returns ``None`` if nothing differs.
 
-        Raises :class:`~stompkit.replica.nodes.IdentityProblem` for a database that is
-        no replica yet, and ValueError for a change that can't be told.
+        Raises :class:`~stompkit.replica.nodes.IdentityProblem` if the database has no identity yet,
+        and ValueError for an unsupported change.
         """
         rows = WorkingRows(tx, self.rules)
         signed = self._record(tx, rows, changes, author, comment)
@@ -143,7 +143,7 @@ class Applier:
     def write(
         self, tx: Tx, changes: Sequence[RowChange], *, author: str = "", comment: str = ""
     ) -> SignedChangeset | None:
-        """Tell changes, and make them in the tables; raises :class:`WriteRefused`, and as above."""
+        """Record changes and write them to the tables; raises :class:`WriteRefused` too."""
         rows = WorkingRows(tx, self.rules)
         signed = self._record(tx, rows, changes, author, comment)
         known = {record.id for record in tx.with_problems()}
@@ -223,14 +223,14 @@ class Applier:
         stamp: Stamp,
         clock: Mapping[str, int],
     ) -> list[RowChange]:
-        """Change the state of rows; gives what there is to be told of it."""
+        """Change the state of rows; returns the effective changes."""
         wanted = [change for change in changes if self.wants(change.name) and change.key]
         rows.load(wanted)
         done = []
         for change in wanted:
             visible = None
             if change.old_key is not None:
-                # What nobody has told of the row goes with it to its new key.
+                # Columns that no changeset has recorded move to the new key as well.
                 visible = rows.visible(_with_key(change, change.old_key))
             for each in expanded(change, visible):
                 made = told(each, rows.visible(each))
@@ -248,10 +248,10 @@ class Applier:
     # Changes of other nodes.
 
     def apply(self, tx: Tx, incoming: Sequence[Incoming]) -> Outcome:
-        """Apply what is ready, in causal order, and hold back the rest until it is.
+        """Apply the changesets that are ready, in causal order, and hold the rest.
 
-        What can't be applied is quarantined; whatever builds on it waits. What can't even be read,
-        or is not trusted, is refused and forgotten.
+        A changeset that cannot be applied is quarantined, and its successors are held. An
+        unreadable or untrusted one is refused and discarded.
         """
         outcome = Outcome()
         fresh = self._admitted(tx, incoming, outcome)
@@ -310,7 +310,7 @@ class Applier:
     def _admitted(
         self, tx: Tx, incoming: Sequence[Incoming], outcome: Outcome
     ) -> dict[Dot, Incoming]:
-        """What is new, well-formed, and of a node that is trusted."""
+        """Return the new, well-formed changesets of trusted nodes."""
         if not incoming:
             return {}
         node = self._node(tx)
@@ -327,7 +327,7 @@ class Applier:
                 each.signed.verify(self._verifier)
                 _check(each.signed.changeset, node)
                 if gone and each.signed.id[:16] in gone.get(dot_text(dot), ()):
-                    # Its author has told it again, under another number.
+                    # Its author has published it again under another number.
                     outcome.duplicates += 1
                     continue
             except (EventProblem, Untrusted) as problem:
@@ -352,9 +352,9 @@ class Applier:
             )
 
     def skip(self, tx: Tx, dot: Dot) -> Outcome:
-        """Count a changeset in quarantine as applied, without any effect here.
+        """Count a quarantined changeset as applied, without any effect here.
 
-        Raises LookupError where there is none, or it waits for others.
+        Raises LookupError if it is not in quarantine, or is held for its predecessors.
         """
         held = tx.held_of(*dot)
         if held is None:
@@ -369,7 +369,7 @@ class Applier:
         return outcome
 
     def fill(self, tx: Tx) -> int:
-        """Write the values of columns that the tables have got since; gives of how many rows."""
+        """Fill columns that the tables have gained; returns the number of rows written."""
         lacking: dict[str, list[str]] = tx.meta(LACKING) or {}
         if not lacking:
             return 0
@@ -410,9 +410,9 @@ class Applier:
         return count
 
     def retry(self, tx: Tx) -> Outcome:
-        """Apply what is in quarantine, and write rows that the tables refused, if that can be.
+        """Retry the changesets in quarantine and the rows that the tables refused.
 
-        Columns that the tables have got since get their values.
+        Columns that the tables have gained are filled.
         """
         self.fill(tx)
         freed = []
@@ -437,14 +437,14 @@ class Applier:
         return outcome
 
     def seen(self, own: int, *others: int) -> int:
-        """The hybrid clock ``own``, having seen others."""
+        """Return the hybrid clock ``own`` after it has seen the others."""
         clock = HybridClock(self._wall, own, self._max_ahead_s)
         for each in others:
             clock.see(each)
         return clock.last
 
     def heal(self, tx: Tx) -> int:
-        """Write rows again that the tables refused; gives how many they still do."""
+        """Retry the rows that the tables refused; returns the number still refused."""
         rows = WorkingRows(tx, self.rules)
         problems = rows.materialise(self.data)
         rows.store()
@@ -453,7 +453,7 @@ class Applier:
     def _touched(
         self, pairs: Iterable[tuple[ChangesetRecord, Changeset]]
     ) -> dict[int, list[bytes]] | None:
-        """Which rows changesets are about, for a history that can be asked by row."""
+        """Return the ids of the changed rows by position, for queries of history by row."""
         if not self._saves_history:
             return None
         return {
@@ -463,7 +463,7 @@ class Applier:
 
 
 def _check(changeset: Changeset, node: Node) -> None:
-    """Raise EventProblem for a changeset of other replicas than those that this one is one of."""
+    """Raise EventProblem for a changeset of another trunk."""
     revision = changeset.revision
     if revision is None or revision.trunk != node.trunk:
         raise EventProblem(

@@ -1,4 +1,4 @@
-"""Changesets of other nodes that are applied together, in causal order."""
+"""Applies a batch of other nodes' changesets in causal order."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["Batch", "Poison"]
 
 
 class Poison(Exception):
-    """One changeset of several can't be applied; none of them has done anything yet."""
+    """A changeset of the batch cannot be applied; nothing was written yet."""
 
     def __init__(self, dot: Dot, reason: str) -> None:
-        """Say which, and why."""
+        """Name the changeset and the reason."""
         super().__init__(reason)
         self.dot = dot
 
 
 class Batch:
-    """Applies in memory what is ready; :meth:`store` then writes all of it."""
+    """Applies ready changesets in memory; :meth:`store` then writes the results."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Batch:
         poison: Mapping[Dot, str],
         skipped: Collection[Dot] = (),
     ) -> None:
-        """Look at changesets that are new; those in ``poison`` are not to be applied."""
+        """Take new changesets; those in ``poison`` are not applied."""
         self._tx = tx
         self._waiting = dict(fresh)
         self._wants = wants
@@ -60,18 +60,18 @@ class Batch:
         self.rows = WorkingRows(tx, rules)
         self.applied: list[tuple[ChangesetRecord, Changeset]] = []
         self._changed: set[str] = set()
-        #: Changesets that follow on others than those that are here.
+        #: Changesets whose predecessor differs from the one here.
         self.forks: list[Dot] = []
         self._gone = renounced(tx)
         self._moved = moved(tx)
-        #: The beginnings of the ids of changesets that were looked at.
+        #: Prefixes of the ids of changesets that were looked up.
         self._ids: dict[Dot, str] = {}
 
     def run(self) -> None:
-        """Apply all that is ready; raises :class:`Poison`."""
+        """Apply all ready changesets; raises :class:`Poison`."""
         self._look_at_held(self._waiting)
         while True:
-            # By hybrid clocks, what comes before another has the lesser one, nearly always.
+            # Hybrid clocks nearly always sort a changeset after its predecessors.
             order = sorted(self._waiting.items(), key=lambda item: _revision(item[1]).hlc)
             self.rows.load(
                 change
@@ -87,12 +87,12 @@ class Batch:
             if len(self.applied) == before and not self._add_held():
                 break
         for dot in self.forks:
-            # It can never follow. If nobody has what it follows on, its number is another's now;
-            # if somebody has, it comes again under another number.
+            # It can never be applied. If no node has its predecessor, its number now belongs to
+            # another changeset. Otherwise, it arrives again under another number.
             self._waiting.pop(dot, None)
 
     def _look_at_held(self, fresh: dict[Dot, Incoming]) -> None:
-        """What is in quarantine stays there, however often it comes."""
+        """Leave changesets in quarantine that were received again."""
         if not self._is_holding:
             return
         for dot in list(fresh):
@@ -101,7 +101,7 @@ class Batch:
                 del fresh[dot]
 
     def _add_held(self) -> bool:
-        """Take what was held back and can be next of its origin; gives whether there was any."""
+        """Take the held changesets that can be next of their origins; returns True if any."""
         if not self._is_holding:
             return False
         is_found = False
@@ -122,7 +122,7 @@ class Batch:
             return False
         last = self._origins.get(changeset.origin)
         if last is not None and last.last_id[:16] not in ("", revision.previous):
-            # What it builds on is not what is here.
+            # The changeset's predecessor differs from the one here.
             self.forks.append((changeset.origin, changeset.sequence))
             return False
         return dominates(self._vector, meant(revision, self._gone)) and all(
@@ -135,7 +135,7 @@ class Batch:
         return bool(self._gone) and id in self._gone.get(dot_text(dot), ())
 
     def _id_of(self, dot: Dot) -> str:
-        """The beginning of the id that a changeset has here; empty where it is not known."""
+        """Return the prefix of the id that a changeset has here; empty if unknown."""
         if dot not in self._ids:
             last = self._origins.get(dot[0])
             if last is not None and last.sequence == dot[1]:
@@ -155,7 +155,7 @@ class Batch:
             if clock.get(name, 0) < number:
                 clock[name] = number
         clock[origin] = sequence
-        # What has come under another number is not to come anew: others may have followed it.
+        # A changeset received under another number must not be applied again: others may follow it.
         if dot not in self._skipped and dot not in self._moved:
             try:
                 if self._hooks.validate is not None:
@@ -195,7 +195,7 @@ class Batch:
         seen: Callable[..., int],
         touched: Callable[[list[tuple[ChangesetRecord, Changeset]]], Any],
     ) -> None:
-        """Write what was applied, and what is held back."""
+        """Write the applied changesets, and those that are held."""
         tx = self._tx
         outcome.forks += self.forks
         if self._is_holding and self.forks:
@@ -218,7 +218,7 @@ class Batch:
         self._hold(outcome, bounds)
 
     def _hold(self, outcome: Outcome, bounds: Bounds) -> None:
-        """Keep what is not ready, within bounds; what is nearest to be applied goes first."""
+        """Hold changesets that are not ready, within bounds; those closest to ready come first."""
         if not self._waiting:
             return
         count, size = self._tx.held_size()

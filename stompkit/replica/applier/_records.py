@@ -1,4 +1,4 @@
-"""Changesets as the store has them."""
+"""Conversion of changesets to stored records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["record_of"]
 def record_of(
     signed: SignedChangeset, changeset: Changeset, position: int, via: str
 ) -> ChangesetRecord:
-    """A changeset as it is stored."""
+    """Return the record of a changeset."""
     revision = changeset.revision
     assert revision is not None
     return ChangesetRecord(

@@ -1,10 +1,10 @@
-"""Becoming another origin, where two stores have been one.
+"""Renewal: a copied store takes a new origin.
 
-A database that was copied while it is in use, or put back from a backup, makes changesets with
-numbers that others know with other contents. What it has made since then is renamed: it is told
-again as that of a new origin, with its times as they were, so that it wins and loses as before.
-What others know under the old numbers is taken from them. Whoever has applied what is told again
-takes it back, by what ``replaces`` says in its revision.
+A database that was copied while in use, or restored from a backup, reuses sequence numbers that
+other nodes know with different contents. Its changesets since then are published again under a new
+origin. They keep their times, so that conflict resolution does not change. The node then receives
+the changesets that others know under the old numbers. A node that has applied a republished
+changeset reverts it, as ``replaces`` in the revision requests.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ __all__ = [
 
 _RENOUNCED: Final = "renounced"
 _MOVED: Final = "moved"
-#: How many changesets are remembered that are told again under other numbers.
+#: Maximum number of republished changesets to remember.
 _MOST_RENOUNCED: Final = 10_000
 
-#: Origin and sequence that a changeset had, and the first 16 digits of its id.
+#: Former origin and sequence of a changeset, and the first 16 digits of its id.
 Replaced = tuple[str, int, str]
-#: What changesets became that were told again: by their numbers, and the beginnings of their ids.
+#: New numbers of republished changesets, by their former numbers and id prefixes.
 Renounced = Mapping[str, Mapping[str, Dot]]
 
-#: Gives the rows that changesets are about, by their positions.
+#: A function that returns the changed rows of changesets by position.
 Touched = Callable[[Iterable[tuple[ChangesetRecord, Changeset]]], dict[int, list[bytes]] | None]
 
 
@@ -64,14 +64,14 @@ def renew(
     chance: Random,
     touched: Touched,
 ) -> Node:
-    """Be a new origin; own changesets above that number become its first ones."""
+    """Take a new origin; own changesets after number ``above`` become its first ones."""
     made = Node(new_origin(node.branch, chance), node.trunk)
     identity: dict[str, Any] = tx.meta("identity")
     tx.set_meta("identity", {**identity, "origin": made.origin})
     last = tx.origins().get(node.origin)
     if last is None or last.sequence <= above:
         return made
-    # What is not kept any more was seen by all, and is no fork.
+    # All nodes have seen what is no longer kept, so it is no fork.
     above = max(above, last.floor)
     forked = _Forked(tx, last, above + 1, last.sequence)
     forked.move(rules, made.origin, above)
@@ -91,10 +91,10 @@ def renew(
 
 
 def renounce(tx: Tx, replaced: Iterable[tuple[Replaced, Dot]]) -> None:
-    """Remember changesets that are not to be taken from anybody any more, and what they became."""
+    """Remember changesets that must not be accepted any more, with their new numbers."""
     known = renounced(tx)
     for (origin, sequence, id), successor in replaced:
-        # A copy of the author's store may tell another one again, that had the same number.
+        # A copy of the author's store may republish another changeset with the same number.
         known.setdefault(dot_text((origin, sequence)), {})[id] = successor
         held = tx.held_of(origin, sequence)
         if held is not None and held.id.startswith(id):
@@ -103,7 +103,7 @@ def renounce(tx: Tx, replaced: Iterable[tuple[Replaced, Dot]]) -> None:
 
 
 def renounced(tx: Tx) -> dict[str, dict[str, Dot]]:
-    """What such changesets became, by their numbers and the beginnings of their ids."""
+    """Return the new numbers of such changesets, by their former numbers and id prefixes."""
     found: dict[str, dict[str, Any]] = tx.meta(_RENOUNCED) or {}
     return {
         dot: {id: (origin, sequence) for id, (origin, sequence) in each.items()}
@@ -112,7 +112,7 @@ def renounced(tx: Tx) -> dict[str, dict[str, Dot]]:
 
 
 def meant(revision: Revision, gone: Renounced) -> dict[str, int]:
-    """The context of a changeset, in which what was told again has its new numbers."""
+    """Return the context of a changeset, with new numbers for republished changesets."""
     context = dict(revision.context)
     if not gone:
         return context
@@ -124,7 +124,7 @@ def meant(revision: Revision, gone: Renounced) -> dict[str, int]:
 
 
 def _succeed(clock: dict[str, int], origin: str, new: str, number: int) -> None:
-    """Have a vector name another origin's number in place of one that was this one's."""
+    """Replace an origin's number in a vector by a number of its new origin."""
     before = clock.pop(origin) - number
     if before > 0:
         clock[origin] = before
@@ -132,9 +132,10 @@ def _succeed(clock: dict[str, int], origin: str, new: str, number: int) -> None:
 
 
 def give_up(tx: Tx, rules: Rules, replaced: Replaced, successor: Dot) -> bool:
-    """Take back a changeset that its author has told again under another number.
+    """Revert a changeset that its author has republished under another number.
 
-    What others know under the old number can come then. Gives whether it was applied here.
+    The old number is then free for the changeset that others know. Returns True if the changeset
+    was applied here.
     """
     origin, sequence, id = replaced
     found = tx.changeset(origin, sequence)
@@ -150,22 +151,22 @@ def give_up(tx: Tx, rules: Rules, replaced: Replaced, successor: Dot) -> bool:
 
 
 def moved(tx: Tx) -> set[Dot]:
-    """Changesets that are not applied yet, and whose effects are here: under other numbers."""
+    """Return changesets not applied yet whose effects are already here under other numbers."""
     return {(origin, sequence) for origin, sequence in tx.meta(_MOVED) or ()}
 
 
 def set_moved(tx: Tx, dots: Iterable[Dot]) -> None:
-    """Remember them."""
+    """Store these changesets."""
     tx.set_meta(_MOVED, sorted(dots))
 
 
 class _Forked:
-    """Changesets of an origin, from one number on, that are to be another's."""
+    """Changesets of an origin, from a number on, that move to another origin."""
 
     def __init__(
         self, tx: Tx, origin: OriginRecord, first: int, last: int, *, is_chain: bool = False
     ) -> None:
-        """Read them; with ``is_chain`` only those that follow on each other."""
+        """Load them; with ``is_chain`` only those that follow on each other."""
         self._tx = tx
         self._origin = origin
         self._first = first
@@ -180,11 +181,11 @@ class _Forked:
                     break
             self.records.append(record)
             self.changesets.append(changeset)
-        #: What the origin knew before the first of them.
+        #: Vector that the origin had before the first of them.
         self.clock = _clock_at(tx, origin, first - 1, found)
 
     def move(self, rules: Rules, new: str, above: int) -> None:
-        """Have what they have done to rows be done by ``new``, by numbers that are less by that."""
+        """Attribute their changes of rows to ``new``, with numbers reduced by ``above``."""
         rows = WorkingRows(self._tx, rules)
         rows.load(change for each in self.changesets for change in each.changes)
         clock = dict(self.clock)
@@ -199,7 +200,7 @@ class _Forked:
         self._rename_in_clocks(new, above)
 
     def _rename_in_clocks(self, new: str, above: int) -> None:
-        """What others have known of them is known of the new ones."""
+        """Replace the old numbers by the new ones in the clocks of other origins."""
         origin = self._origin.origin
         last = self._first - 1 + len(self.records)
         changed = []
@@ -211,7 +212,7 @@ class _Forked:
         self._tx.put_origins(changed)
 
     def drop(self) -> None:
-        """Have the origin end before them."""
+        """Remove them, so that the origin ends before them."""
         origin = self._origin
         before = self._first - 1
         self._tx.remove_changesets(origin.origin, before)
@@ -239,7 +240,7 @@ class _Forked:
 def _clock_at(
     tx: Tx, last: OriginRecord, above: int, forked: Iterable[ChangesetRecord]
 ) -> dict[str, int]:
-    """The clock of the last changeset that is no fork: found in those before, the latest first."""
+    """Return the clock of the last changeset before the fork, derived from earlier ones."""
     clock = {**last.clock, last.origin: above}
     unknown: set[str] = set()
     for each in forked:
@@ -254,7 +255,7 @@ def _clock_at(
             unknown -= context.keys()
         sequence -= 1
     if last.floor == 0:
-        # All of them were looked at: the others it had not seen by then.
+        # All earlier changesets were checked: it had not seen the other origins by then.
         for name in unknown:
             clock.pop(name, None)
     return {**clock, **found}
@@ -269,7 +270,7 @@ def _context(record: ChangesetRecord) -> dict[str, int]:
 def _tell_again(
     tx: Tx, signer: Signer | None, node: Node, forked: _Forked, touched: Touched
 ) -> tuple[dict[str, int], str]:
-    """Write forked changesets as those of a new origin; gives its clock and last id."""
+    """Write the forked changesets under a new origin; returns its clock and last id."""
     now = {name: number for name, number in forked.clock.items() if number}
     ids: dict[str, str] = {}
     records = []

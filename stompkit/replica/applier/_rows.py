@@ -1,4 +1,4 @@
-"""The rows that one transaction works on: loaded once, changed in memory, written at its end."""
+"""Working set of rows of a transaction: loaded once, changed in memory, written at the end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from stompkit.replication.values import Value, row_to_json
 
 __all__ = ["LACKING", "WorkingRows", "digest_of"]
 
-#: Where the store has the columns that tables lack, by their names: their values are kept.
+#: Key in the store of the columns that the tables lack: their values are kept.
 LACKING: Final = "lacking"
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-#: Rows that the tables did not take, and which are tried again with each transaction.
+#: Maximum number of refused rows that each transaction retries.
 _MOST_RETRIED: Final = 100
 
 
 def digest_of(id: bytes, visible: Mapping[str, Value] | None) -> int:
-    """128 bits that stand for a row as it is to be seen; 0 where there is none."""
+    """Return a 128-bit digest of a visible row; 0 if it does not exist."""
     if visible is None:
         return 0
     octets = id + _ENCODER.encode(row_to_json(visible))
@@ -37,7 +37,7 @@ def digest_of(id: bytes, visible: Mapping[str, Value] | None) -> int:
 
 @dataclass(slots=True)
 class _Row:
-    """A row, and what it was like."""
+    """A row with its state when it was loaded."""
 
     id: bytes
     table: str
@@ -45,7 +45,7 @@ class _Row:
     state: RowState
     page: int | None
     problem: str
-    #: Of the row as it was loaded.
+    #: Digest of the row when it was loaded.
     digest: int
     conflicts: frozenset[tuple[str, Stamp]]
     is_changed: bool = False
@@ -53,20 +53,20 @@ class _Row:
 
 
 class WorkingRows:
-    """See the module."""
+    """The rows that one transaction works on."""
 
     def __init__(self, tx: Tx, rules: Rules) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._tx = tx
         self._rules = rules
         self._rows: dict[bytes, _Row] = {}
         self._pages = tx.page_vectors()
         self._page_numbers = {_form(vector): page for page, vector in self._pages.items()}
-        #: Conflicts that were not there before; known when :meth:`store` has returned.
+        #: New conflicts; complete after :meth:`store`.
         self.conflicts: list[tuple[str, dict[str, Value], Conflict]] = []
 
     def load(self, changes: Iterable[RowChange]) -> None:
-        """Read the rows that changes are about, all at once."""
+        """Load the rows of the changes in one query."""
         wanted = {row_id(each.name, each.key): each for each in changes}
         wanted |= {
             row_id(each.name, each.old_key): each
@@ -104,11 +104,11 @@ class WorkingRows:
         return row
 
     def visible(self, change: RowChange) -> dict[str, Value] | None:
-        """The row that a change is about, as it is to be seen now."""
+        """Return the currently visible row of a change."""
         return self._find(change).state.visible(self._rules.of(change.name))
 
     def apply(self, change: RowChange, stamp: Stamp, clock: Mapping[str, int]) -> None:
-        """Change a row, unless it has come from another node with this change in it."""
+        """Apply a change to a row, unless the row came from a snapshot that includes it."""
         row = self._find(change)
         if row.page is not None and covers(
             self._pages.get(row.page, {}), (stamp.origin, stamp.sequence)
@@ -124,18 +124,18 @@ class WorkingRows:
         own: Mapping[str, int],
         others: Mapping[str, int],
     ) -> None:
-        """Merge a row that was loaded with what a node of the vector ``others`` has."""
+        """Merge a loaded row with its state on a node that has the vector ``others``."""
         row = self._rows[id]
         known: Mapping[str, int] = {}
         if row.page is not None:
-            # It has come with a page before: it has all that was in that.
+            # The row came with a snapshot page, so it includes that page's vector.
             known = self._pages.get(row.page, {})
         row.state.join(merged(own, known), state, others)
         row.page = self._page_of(merged(known, others))
         row.is_changed = True
 
     def _page_of(self, vector: Mapping[str, int]) -> int:
-        """The page of rows that have all of a vector."""
+        """Return the number of the page with this vector."""
         form = _form(vector)
         page = self._page_numbers.get(form)
         if page is None:
@@ -147,7 +147,7 @@ class WorkingRows:
     def join_record(
         self, record: RowRecord, own: Mapping[str, int], others: Mapping[str, int]
     ) -> None:
-        """The same, of a row that may not have been here."""
+        """Merge a row that may be new here."""
         if record.id not in self._rows:
             self._rows[record.id] = _Row(
                 record.id, record.table, record.key, RowState(), None, "", 0, frozenset()
@@ -162,9 +162,9 @@ class WorkingRows:
         less: int,
         done: Iterable[tuple[RowChange, Stamp, Mapping[str, int]]],
     ) -> None:
-        """Have what an origin has written above a number be another's, with numbers that are less.
+        """Attribute changes of an origin after number ``above`` to ``new``, with reduced numbers.
 
-        ``done`` is what that was, with the stamps and clocks that it had.
+        ``done`` has those changes, with their stamps and clocks.
         """
         changes: dict[bytes, list[tuple[RowChange, Stamp, Mapping[str, int]]]] = {}
         for each in done:
@@ -175,12 +175,12 @@ class WorkingRows:
             row.is_changed = True
 
     def take(self, record: RowRecord) -> None:
-        """Work on a row that was read already, and write it to the tables again."""
+        """Add a row that was read already, and write it to the tables again."""
         row = self._rows.get(record.id) or self._take(record)
         row.is_changed = True
 
     def materialise(self, data: Data) -> dict[bytes, str]:
-        """Have the tables show what is merged; gives the reasons for rows that they refuse."""
+        """Write the merged rows to the tables; returns the reasons for rows that they refuse."""
         retried = []
         for record in self._tx.with_problems(limit=_MOST_RETRIED):
             if record.id not in self._rows:
@@ -190,7 +190,7 @@ class WorkingRows:
         changed = [row for row in self._rows.values() if row.is_changed]
         problems = self._write(data, changed)
         if retried:
-            # By themselves: what is refused again does not make the others slow.
+            # Retried rows are written separately, so that new refusals do not slow down the others.
             for row in retried:
                 row.is_changed = True
             problems |= self._write(data, [*retried, *(r for r in changed if r.problem)])
@@ -209,12 +209,12 @@ class WorkingRows:
         return problems
 
     def place(self, id: bytes) -> str:
-        """A row, as a message names it."""
+        """Return the name of a row for messages."""
         row = self._rows[id]
         return f"{row.table} {row.key}"
 
     def store(self) -> None:
-        """Write the state of what has changed."""
+        """Store the state of the changed rows."""
         records = []
         for row in self._rows.values():
             if not row.is_changed:
@@ -245,7 +245,7 @@ class WorkingRows:
 
 
 def note_lacking(tx: Tx, data: Data) -> None:
-    """Remember which columns have been told that the tables do not have."""
+    """Store the names of received columns that the tables lack."""
     known: dict[str, list[str]] = tx.meta(LACKING) or {}
     found = {
         table: sorted({*known.get(table, ()), *names}) for table, names in data.unknown.items()

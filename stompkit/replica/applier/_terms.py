@@ -1,4 +1,4 @@
-"""What goes into applying changesets, and what comes of it."""
+"""Parameters and results of applying changesets."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Refuse(Exception):
-    """Raised by a ``validate`` hook: a changeset is not to be applied here; ``str()`` says why."""
+    """Raised by a ``validate`` hook to refuse a changeset; ``str()`` gives the reason."""
 
 
 class WriteRefused(ValueError):
-    """The database refuses rows that a program writes; nothing is written. ``str()`` says why."""
+    """The database refuses rows of a local write; nothing is written. ``str()`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What an application does beside."""
+    """Callbacks of the application."""
 
     #: Called within the transaction, before a changeset of another node is applied.
     validate: Callable[[Changeset], object] | None = None
-    #: Called after the commit, with each that was applied.
+    #: Called after the commit, with each applied changeset.
     after_apply: Callable[[Changeset], object] | None = None
-    #: Called after the commit with table, key and each conflict that is new.
+    #: Called after the commit with table, key and conflict for each new conflict.
     on_conflict: Callable[[str, Mapping[str, Value], Conflict], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait for what comes before it: changesets, and octets of them."""
+    """Maximum number of held changesets, and their size in bytes."""
 
     hold_max: int = 10_000
     hold_max_bytes: int = 64 * 1024 * 1024
@@ -49,7 +49,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A changeset that has come, and from which node."""
+    """A received changeset, and the node that sent it."""
 
     signed: SignedChangeset
     via: str
@@ -57,24 +57,24 @@ class Incoming:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of changesets."""
+    """The result of applying changesets."""
 
     applied: list[Changeset] = field(default_factory=list)
-    #: The same, as they are stored.
+    #: The applied changesets as they are stored.
     records: list[ChangesetRecord] = field(default_factory=list)
     held: int = 0
     duplicates: int = 0
-    #: How many had no room to wait: they have to be asked for again.
+    #: Number of changesets dropped for lack of room: they have to be requested again.
     dropped: int = 0
-    #: What can't be let in at all, by its id, and why.
+    #: Ids of the refused changesets, with the reasons.
     refused: list[tuple[str, str]] = field(default_factory=list)
-    #: Numbers under which there are two changesets.
+    #: Numbers shared by two changesets.
     forks: list[Dot] = field(default_factory=list)
     quarantined: list[tuple[Dot, str]] = field(default_factory=list)
     conflicts: list[tuple[str, dict[str, Value], Conflict]] = field(default_factory=list)
 
     def tell(self, hooks: Hooks) -> None:
-        """Call the hooks for what is committed; what they raise is logged."""
+        """Call the hooks after the commit; their exceptions are logged."""
         try:
             if hooks.after_apply is not None:
                 for changeset in self.applied:

@@ -1,12 +1,12 @@
-"""Forgetting what is old: changesets become part of the rows that history begins with.
+"""Compaction: old changesets are merged into the base rows where history begins.
 
-Changesets go from the front, and none before those that it was made on top of. What can go is
-beyond the :class:`Retention`, and every known node has it; or it can go though some have not taken
-it yet: those then have to take all rows anew. A row that was deleted is forgotten as soon as nobody
-can have written it without knowing that.
+Changesets are removed from the oldest on, and none before its predecessors. A changeset can be
+removed if it is beyond the :class:`Retention` and every known node has it. ``keep_unseen`` can
+waive the latter: nodes that lack it then have to take a snapshot. A tombstone is removed as soon as
+no node can have written the row without knowing of the deletion.
 
-All is done in many short transactions. It can be interrupted at any time, and goes on when it is
-called again.
+The work is done in many short transactions. It can be interrupted at any time, and continues at the
+next call.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from stompkit.replica.vectors import Vector, covers, dominates, least, merged
 
 __all__ = ["Compacted", "Retention", "compact", "rebase"]
 
-#: How much one transaction does: changesets, octets of them, rows.
+#: Limits of one transaction: changesets, their bytes, and rows.
 _CHANGESETS: Final = 300
 _OCTETS: Final = 4 * 1024 * 1024
 _ROWS: Final = 500
 
 
 class Compacted(NamedTuple):
-    """What is gone: changesets, octets of their bodies, and rows that were deleted."""
+    """Counts of removed data: changesets, bytes of their bodies, and tombstones."""
 
     changesets: int = 0
     octets: int = 0
@@ -46,12 +46,12 @@ def compact(
     *,
     save_history: bool = True,
 ) -> Compacted:
-    """Forget what is beyond ``retention``.
+    """Remove changesets beyond ``retention``, and tombstones.
 
-    ``stable`` is what every node has that is known and takes changesets, this one included; ``now``
-    is in seconds since 1970. With ``save_history`` the rows of the base, where history begins, take
-    in what goes; where that was not so before, they begin as rows are now. Raises
-    :class:`~stompkit.replica.store.StoreProblem`; what was done until then stays done.
+    ``stable`` is the vector that all known receiving nodes have reached, this one included; ``now``
+    is in seconds since 1970. With ``save_history``, removed changesets are merged into the base
+    rows, where history begins. If there is no base yet, it starts with the current rows. Raises
+    :class:`~stompkit.replica.store.StoreProblem`; completed transactions stay committed.
     """
     if save_history:
         with store.transaction() as tx:
@@ -68,14 +68,14 @@ def compact(
     return Compacted(changesets, octets, tombstones)
 
 
-# Where history begins.
+# The base of history.
 
 
 def rebase(tx: Tx) -> None:
-    """Have history begin now, with the rows as they are.
+    """Start history now, with the current rows.
 
     It takes time in proportion to the rows. Raises ValueError while a snapshot of another node is
-    merged: rows are then of several times.
+    being merged, because the rows then have different vectors.
     """
     if tx.page_vectors():
         raise ValueError("history can't begin before all that the snapshot was ahead of has come")
@@ -93,9 +93,9 @@ def rebase(tx: Tx) -> None:
 
 
 def _is_whole(tx: Tx) -> bool:
-    """Whether the base leads up to the first changesets; it is made anew where that can be done.
+    """Return True if the base leads up to the first changesets; replaces it if possible.
 
-    It does not behind a snapshot of another node, or after a time in which no history was saved.
+    It does not after a snapshot of another node, or after a time without saved history.
     """
     base = Base.load(tx)
     if dominates(base.vector, tx.floor()) and dominates(tx.vector(), base.vector):
@@ -107,7 +107,7 @@ def _is_whole(tx: Tx) -> bool:
 
 
 def _drop_base(store: Store) -> None:
-    """Forget what history begins with."""
+    """Remove the base of history."""
     with store.transaction() as tx:
         if tx.base_vector():
             Base().save(tx)
@@ -131,9 +131,9 @@ def _drop(
     *,
     save_history: bool,
 ) -> tuple[int, int]:
-    """Forget changesets; gives how many, and their octets."""
+    """Remove changesets; returns their number and their bytes."""
     changesets = octets = 0
-    # Origins whose next changeset has to stay, and with it all that follow.
+    # Origins whose next changeset has to stay, and with it all later ones.
     blocked: set[str] = set()
     while True:
         with store.transaction() as tx:
@@ -167,7 +167,7 @@ def _foldable(
     now: float,
     blocked: set[str],
 ) -> list[ChangesetRecord]:
-    """Those that can go together; their origins are noted in ``blocked`` behind them."""
+    """Return the changesets that can go together; adds origins that must stop to ``blocked``."""
     last = tx.last_position()
     gone = []
     for record in records:
@@ -187,7 +187,7 @@ def _foldable(
 
 
 def _fold(tx: Tx, rules: Rules, records: Iterable[ChangesetRecord], now: float) -> None:
-    """Have changesets change the rows of the base, as far as they are not in it already."""
+    """Apply changesets to the rows of the base, unless it includes them already."""
     base = Base.load(tx)
     latest = int((now + AHEAD_S) * 1_000_000)
     fresh = [each for each in records if not covers(base.vector, (each.origin, each.sequence))]

@@ -1,4 +1,4 @@
-"""How much of history is kept."""
+"""Retention of history."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from stompkit.replica.store import ChangesetRecord
 
 __all__ = ["AHEAD_S", "Retention"]
 
-#: How far ahead of this clock others may be, in seconds; nobody can say how old something is that
-#: is said to be from later.
+#: Maximum time in seconds by which other clocks may be ahead. The age of a changeset dated later
+#: than that is unknown.
 AHEAD_S: Final = 86_400.0
 
 _UNITS: Final = {
@@ -27,26 +27,26 @@ _PART: Final = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?) *([a-z]+?)s?").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept of history: without a limit, all.
+    """Limits of the history to keep; without a limit, all of it.
 
-    With both limits a changeset is beyond it that is beyond one of them.
+    A changeset beyond either limit is beyond the retention.
     """
 
-    #: For how many seconds after they were made, by their writers' clocks.
+    #: Maximum age in seconds, by the clocks of the writers.
     max_age_s: float | None = None
-    #: How many of those that were applied last.
+    #: Number of last applied changesets to keep.
     max_changesets: int | None = None
-    #: Whether to keep what some known node has not taken yet, however old it is.
+    #: True to keep what a known node still lacks, however old it is.
     keep_unseen: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse limits below 0."""
+        """Reject limits below 0."""
         if min(self.max_age_s or 0, self.max_changesets or 0) < 0:
             raise ValueError("a limit of what is kept can't be below 0")
 
     @classmethod
     def parse(cls, text: str, *, keep_unseen: bool = True) -> Self:
-        """Read ``30 days``, ``100000 changesets``, ``2 weeks, 1000 changesets`` or ``for ever``.
+        """Parse ``30 days``, ``100000 changesets``, ``2 weeks, 1000 changesets`` or ``for ever``.
 
         Units of time are seconds, minutes, hours, days and weeks. Raises ValueError.
         """
@@ -67,11 +67,11 @@ class Retention:
 
     @property
     def is_for_ever(self) -> bool:
-        """Whether nothing is ever beyond it."""
+        """True if there is no limit."""
         return self.max_age_s is None and self.max_changesets is None
 
     def is_beyond(self, record: ChangesetRecord, last: int, now: float) -> bool:
-        """Whether a changeset need not be kept; ``last`` is the position of the last one."""
+        """Return True if a changeset need not be kept; ``last`` is the last position."""
         if self.max_changesets is not None and record.position <= last - self.max_changesets:
             return True
         if self.max_age_s is None:

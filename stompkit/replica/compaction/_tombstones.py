@@ -1,4 +1,4 @@
-"""Forgetting rows that were deleted, when nobody can have written them without knowing that."""
+"""Removal of tombstones that no concurrent write can need any more."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from stompkit.replica.vectors import Vector, least, merged, settled
 
 __all__ = ["bury", "sweep"]
 
-#: How many rows one transaction looks at.
+#: Number of rows that one transaction checks.
 _ROWS: Final = 500
-#: How many rows of the base are looked through at a time; where that has stopped is kept.
+#: Number of rows of the base per sweep; the end of the last sweep is stored.
 _SWEPT: Final = 10_000
 _SWEEP: Final = "compaction.sweep"
 
 
 def bury(store: Store, stable: Vector) -> int:
-    """Forget rows that were deleted; gives how many."""
+    """Remove tombstones; returns their number."""
     count = 0
     after: bytes | None = None
     while True:
@@ -30,7 +30,8 @@ def bury(store: Store, stable: Vector) -> int:
             gone = [
                 record.id
                 for record in page
-                # What is ahead of the vector has to be told from what comes yet.
+                # What is ahead of the vector must stay distinguishable from changesets still to
+                # come.
                 if record.page is None and record.state.is_collectable(known)
             ]
             tx.delete_rows(gone)
@@ -39,10 +40,10 @@ def bury(store: Store, stable: Vector) -> int:
 
 
 def _known_to_all(reader: Reader, stable: Vector) -> dict[str, int]:
-    """What is in the past of every changeset that can still come.
+    """Return the common past of all changesets that can still arrive.
 
-    That a node has something does not mean that its changesets were made with it: one that is on
-    its way may be older.
+    That a node has a changeset does not mean that its own changesets were made on top of it: one in
+    transit may be older.
     """
     peers = reader.peers()
     origins = reader.origins()
@@ -52,7 +53,7 @@ def _known_to_all(reader: Reader, stable: Vector) -> dict[str, int]:
 
 
 def sweep(store: Store, stable: Vector) -> None:
-    """Look through some of the base for rows that were deleted, and forget them there, too."""
+    """Remove tombstones from a part of the base."""
     with store.reading() as reader:
         if not reader.base_vector():
             return
@@ -78,7 +79,7 @@ def sweep(store: Store, stable: Vector) -> None:
 
 
 def _known_to_all_kept(reader: Reader, stable: Vector) -> dict[str, int]:
-    """What is in the past of every changeset behind the base, here or still to come."""
+    """Return the common past of all changesets after the base, here or still to arrive."""
     base = Base.load(reader)
     clocks = []
     for origin, last in reader.vector().items():

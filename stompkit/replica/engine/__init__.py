@@ -1,13 +1,13 @@
-"""How replicas find out what each of them has, and get what they lack; sans-I/O.
+"""The replication protocol: nodes compare their vectors and request what they lack; sans-I/O.
 
-Changesets that are new go to all who hear the channel. Each node says what it has (``have``)
-whenever that has changed and whenever it is asked; whoever sees in that what he lacks asks one node
-for it (``want``). A node goes on asking as long as another may not know what it has, ever more
-rarely, and is silent when all do. Nothing of this depends on what a broker keeps, and in which
-order or how often it delivers; what it loses is asked for again.
+New changesets go to all subscribers of the channel. Each node announces its vector (``have``) after
+each change and on request. A node that lacks something requests it (``want``) from one other node.
+A node repeats its announcement with back-off while another may not know it, and is silent
+otherwise. The protocol does not depend on broker storage, order or number of deliveries; lost
+messages are requested again.
 
-A node with several ports is a relay: changesets and ``have`` are sent on, as they came, to the
-channels that they did not come from, once.
+A node with several channels is a relay: it forwards changesets and ``have`` unchanged, once, to the
+channels that they did not come from.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ __all__ = ["Engine", "EngineSettings", "Outgoing", "PeerStatus", "Status"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Says who has sent a message on; whoever gets it so does not hear its sender directly.
+#: Header of a forwarded message: its receiver does not hear the sender directly.
 _RELAY: Final = "stompkit-relay"
-#: Local changesets that are sent at once; more of them are asked for by who lacks them.
+#: Maximum number of local changesets to send unasked; nodes that lack more request them.
 _MOST_FRESH: Final = 500
 
 
 class Engine:
-    """One replica's part in the protocol; used by one thread.
+    """The protocol engine of one replica; used by one thread.
 
-    Methods that use the store raise
-    :class:`~stompkit.replica.store.StoreProblem`, and have done nothing then.
+    Methods that use the store raise :class:`~stompkit.replica.store.StoreProblem`, and have no
+    effect then.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Engine:
         verifier: Verifier | None = None,
         trace: Callable[[str, dict[str, Any]], None] | None = None,
     ) -> None:
-        """Describe it.
+        """Set up the engine.
 
-        ``send`` is given frames for ports that are connected, and must not wait. ``trace`` is
-        called at each step with its name and facts; what it raises ends the step.
+        ``send`` receives frames for connected channels, and must not block. ``trace`` is called at
+        each step with its name and facts; an exception ends the step.
         """
         core = Core(
             store,
@@ -106,17 +106,17 @@ class Engine:
         self._snapshots = Snapshots(core, self._peers)
         self._unpackers = [Unpacker(verifier) for _ in settings.channels]
         self._refused: dict[str, str] = {}
-        #: The last position that was sent on, and by which port changesets came.
+        #: Last position that was forwarded, and the channel on which each changeset arrived.
         self._position = 0
         self._came_by: dict[int, int] = {}
         self._may_have_more = True
-        #: What was read of messages that the store could not take yet.
+        #: Parsed messages that the store could not take yet.
         self._unfinished: tuple[object, list[tuple[int, Message, bool]]] | None = None
 
-    # Life.
+    # Life cycle.
 
     def open(self) -> None:
-        """Be the node that the store is, in a new session."""
+        """Load the node's identity from the store, and begin a new session."""
         with self._core.store.transaction() as tx:
             self._identity.open(tx)
             self._announcing.reserve(tx)
@@ -126,43 +126,43 @@ class Engine:
             self._refresh(tx)
 
     def _refresh(self, reader: Reader) -> None:
-        """Know what the store has."""
+        """Reload the vector and the held changesets from the store."""
         self._announcing.look(reader)
         self._requests.look(reader)
 
     @property
     def generation(self) -> int:
-        """Counts up when the destinations become others."""
+        """Counter that increases when the destinations change."""
         return self._identity.generation
 
     @property
     def origin(self) -> str:
-        """The name by which this node numbers its changesets."""
+        """Origin under which this node numbers its changesets."""
         return self._core.origin
 
     def destinations(self, port: int) -> list[str]:
-        """What to subscribe to, for as long as ``generation`` stays."""
+        """Return the destinations to subscribe to until ``generation`` changes."""
         channel = destination_of(self._core.settings.channels[port])
         return [channel, self._core.own_destination(port, self._core.origin)]
 
     def connected(self, port: int) -> None:
-        """A port's subscriptions are there; say what this node has, and ask what others have."""
+        """Announce and ask for vectors after the subscriptions of a channel are ready."""
         self._core.connected.add(port)
         self._announcing.connected()
 
     def disconnected(self, port: int) -> None:
-        """A port's connection is lost."""
+        """Stop using a channel whose connection is lost."""
         self._core.connected.discard(port)
         self._requests.disconnected(port)
         self._snapshots.disconnected()
         self._answers.forget(port)
 
-    # What comes.
+    # Receiving.
 
     def receive(self, port: int, frames: Sequence[tuple[Mapping[str, str], bytes]]) -> None:
-        """Take frames of a port; when this returns they can be acknowledged.
+        """Process frames of a channel; after it returns they can be acknowledged.
 
-        Where it raises, nothing of them was taken: give it the same list again.
+        If it raises, nothing was processed: pass the same list again.
         """
         core = self._core
         if self._unfinished is None or self._unfinished[0] is not frames:
@@ -175,7 +175,7 @@ class Engine:
     def _unpack(
         self, port: int, frames: Sequence[tuple[Mapping[str, str], bytes]]
     ) -> list[tuple[int, Message, bool]]:
-        """The messages that frames complete; each with whether its sender is heard directly."""
+        """Return the completed messages; each with True if its sender is heard directly."""
         core = self._core
         found = []
         for headers, body in frames:
@@ -223,7 +223,7 @@ class Engine:
             self._do(port, facts, message)
 
     def _changesets(self, message: Message) -> Iterator[Incoming]:
-        """What a message carries, but for what is no changeset at all."""
+        """Yield the changesets of a message, without malformed ones."""
         if self._core.settings.direction == "send":
             return
         for item in message.items:
@@ -239,7 +239,7 @@ class Engine:
         haves: list[tuple[Have, Message, bool]],
         pages: list[tuple[Page, Message]],
     ) -> None:
-        """Do what changes the store, in one transaction; and then what follows."""
+        """Apply all changes to the store in one transaction, and then act on the results."""
         core = self._core
         fresh: list[tuple[Have, Message, bool]] = []
         taken: dict[str, Any] | None = None
@@ -253,7 +253,7 @@ class Engine:
                 ):
                     fresh.append((have, message, is_direct))
                 elif have.ask and message.sender != core.origin:
-                    # It may only seem to be old, and whoever says so has to learn that.
+                    # It may only seem outdated, and its sender must learn that.
                     self._announcing.asked()
             for page, message in pages:
                 if not is_taken and self._snapshots.expects(page):
@@ -263,7 +263,7 @@ class Engine:
                     except MessageProblem as problem:
                         self._refuse(f"{message.sender}: {problem}")
             if incoming or is_taken:
-                # With a snapshot, what was held back may be next.
+                # After a snapshot, held changesets may be next.
                 outcome = core.applier.apply(tx, incoming)
             is_cleared = self._snapshots.clear(tx)
             core.trace("apply", {"changesets": len(outcome.records)})
@@ -306,13 +306,13 @@ class Engine:
         outcome.tell(self._core.applier.hooks)
 
     def _refuse(self, reason: str) -> None:
-        """What is not taken is logged, each reason once, and counted."""
+        """Count a refused message, and log each reason once."""
         self._core.counts["refused"] += 1
         if reason not in self._refused and len(self._refused) < 100:
             self._refused[reason] = reason
             _log.warning("a message of another replica is refused: %s", reason)
 
-    # What does not change the store.
+    # Messages without changes to the store.
 
     def _heard(self, port: int, have: Have, message: Message, *, is_direct: bool) -> None:
         core = self._core
@@ -339,7 +339,7 @@ class Engine:
                 if isinstance(facts, Want) and any(
                     last > core.vector.get(name, 0) for name, (_, last) in facts.ranges.items()
                 ):
-                    # What this node has said last did not come, or it has taken something back.
+                    # The last announcement was lost, or it has withdrawn something.
                     self._announcing.asked()
         elif isinstance(facts, Sent):
             self._requests.sent(facts)
@@ -349,14 +349,14 @@ class Engine:
             with core.store.reading() as reader:
                 self._refresh(reader)
 
-    # What is due.
+    # Due work.
 
     def wake(self) -> None:
-        """Something may have been committed that this engine has not done."""
+        """Note that there may be commits that this engine has not made."""
         self._may_have_more = True
 
     def poll(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         core = self._core
         if self._may_have_more:
             self._send_fresh()
@@ -375,13 +375,13 @@ class Engine:
         self._announcing.poll(now, self._identity.lineage)
 
     def end(self) -> None:
-        """Say what was not said yet: nothing is polled any more."""
+        """Make the last announcement: there are no further polls."""
         self._send_fresh()
         if self._core.connected:
             self._announcing.end(self._identity.lineage)
 
     def _fall_back(self) -> None:
-        """Nobody keeps what is missing here: take somebody's state."""
+        """Take a snapshot, or warn, because no node keeps what is missing here."""
         core = self._core
         if core.settings.bootstrap == "auto":
             self.bootstrap()
@@ -392,7 +392,7 @@ class Engine:
             )
 
     def bootstrap(self) -> None:
-        """Take another node's state; what only this node has stays."""
+        """Take a snapshot of another node; changes that only this node has are kept."""
         core = self._core
         with core.store.transaction() as tx:
             state = self._snapshots.begin(tx)
@@ -402,7 +402,7 @@ class Engine:
         self._snapshots.poll(core.monotonic())
 
     def _send_fresh(self) -> None:
-        """Send on what was committed since the last time, to all who did not send it here."""
+        """Forward new commits to the channels that they did not come from."""
         core = self._core
         with core.store.reading() as reader:
             last = reader.last_position()
@@ -430,14 +430,14 @@ class Engine:
         self._position = max(self._position, last)
         self._may_have_more = False
         if has_problems:
-            # What was in the way of a row may have gone.
+            # The obstacle to a refused row may have gone.
             with core.store.transaction() as tx:
                 core.applier.heal(tx)
         self._came_by = {p: port for p, port in self._came_by.items() if p > self._position}
 
     @property
     def deadline(self) -> float | None:
-        """When :meth:`poll` is due, in monotonic seconds; ``None``: when something happens."""
+        """Time at which :meth:`poll` is due, in monotonic seconds; ``None``: after an event."""
         core = self._core
         now = core.monotonic()
         if self._may_have_more or (core.connected and self._answers.is_due):
@@ -453,16 +453,16 @@ class Engine:
             )
         return min((each for each in times if each is not None), default=None)
 
-    # What people ask for.
+    # Administration.
 
     def stable(self) -> dict[str, int]:
-        """What every node is known to have."""
+        """Return the version vector that all known nodes have reached."""
         return self._peers.stable(self._core.vector)
 
     def forget(self, origin: str) -> None:
-        """Do not wait for a node any more, and have all others do so, unless it says something.
+        """Stop waiting for a node, on all nodes, unless it sends a message.
 
-        Raises LookupError where none of that name is known.
+        Raises LookupError if the node is unknown.
         """
         with self._core.store.transaction() as tx:
             made = self._peers.forget(tx, origin)
@@ -470,5 +470,5 @@ class Engine:
         self._announcing.changed()
 
     def status(self) -> Status:
-        """How things are."""
+        """Return the current status."""
         return status_of(self._core, self._peers, self._snapshots, list(self._refused))

@@ -1,4 +1,4 @@
-"""When a node says what it has: whenever that has changed, when asked, and while nobody answers."""
+"""Announcements of the node's vector: after a change, on request, and until others answer."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from stompkit.replica.vectors import dominates
 
 __all__ = ["Announcing"]
 
-#: Numbers of messages that are reserved in the store at a time.
+#: Number of message numbers that are reserved in the store at a time.
 _RESERVED: Final = 1_000_000
-#: More tables than that are told by no digests.
+#: Maximum number of tables for which digests are announced.
 _MOST_DIGESTS: Final = 500
 _COUNTER: Final = "counter"
 
 
 class Announcing:
-    """See the module."""
+    """Schedules the announcements."""
 
     def __init__(self, core: Core, peers: Peers) -> None:
-        """Nothing was said yet."""
+        """Start without any announcement."""
         self._core = core
         self._peers = peers
-        #: The last number of a message, and the end of those reserved.
+        #: Last message number, and the end of the reserved ones.
         self._counter = self._reserved = 0
-        #: The first number by which was told what the node has now.
+        #: Number of the first announcement of the current vector; ``None`` if it is not announced.
         self._announced: int | None = None
-        #: When it is due, because of a change, a question, the interval, and nobody's answer.
+        #: Due times: after a change, on request, at the interval, and for a missing answer.
         self._announce_at: float | None = None
         self._answer_at: float | None = None
         self._digest_at: float | None = None
         self._ask_at: float | None = None
-        #: Whether others are asked though all seem to know, who may have more since.
+        #: True to ask others even if all seem up to date, because they may have more since.
         self._asks_anyway = False
         self._backoff = Backoff(core.settings.repeat_s, core.settings.repeat_max_s)
 
     @property
     def counter(self) -> int:
-        """The last number of a message."""
+        """Number of the last message."""
         return self._counter
 
     def reserve(self, tx: Tx) -> None:
-        """Take numbers that no process of this node has used, or will."""
+        """Reserve message numbers that no process of this node has used or will use."""
         self._counter = max(self._counter, tx.meta(_COUNTER) or 0)
         self._reserved = self._counter + _RESERVED
         tx.set_meta(_COUNTER, self._reserved)
 
     def outnumber(self, counter: int) -> None:
-        """Others take this node for one that is gone, or for an earlier one: go on behind that."""
+        """Continue after a number that others know: they take this node for an earlier one."""
         self._counter = max(self._counter, counter)
         self.changed()
 
     def look(self, reader: Reader) -> None:
-        """See whether the node has more than it has told."""
+        """Schedule an announcement if the vector has changed."""
         vector = reader.vector()
         if vector == self._core.vector:
             return
@@ -67,7 +67,7 @@ class Announcing:
         self.changed()
 
     def changed(self) -> None:
-        """There is something that others don't know."""
+        """Schedule an announcement."""
         settings = self._core.settings
         now = self._core.monotonic()
         self._announced = None
@@ -77,18 +77,17 @@ class Announcing:
         self._ask_at = now + self._backoff.delay_s
 
     def connected(self) -> None:
-        """There are others to talk to now."""
+        """Reset the back-off and ask others, after a channel was connected."""
         self._backoff.reset()
         self._ask_at = self._core.monotonic()
         self._asks_anyway = True
-        # What was told before may have been told to nobody.
+        # Earlier announcements may have reached nobody.
         self._announced = None
 
     def is_known_to(self, have: Have) -> bool:
-        """Whether somebody knows what this node has, and lacks no answer of it.
+        """Return True if a node knows this node's vector and has nothing that is missing here.
 
-        What this node has said may have been lost on its way through relays, which do not repeat
-        it.
+        Relays do not repeat announcements, so one may have been lost on its way.
         """
         core = self._core
         if self._announced is None or have.seen.get(core.origin, 0) < self._announced:
@@ -96,18 +95,18 @@ class Announcing:
         return dominates(core.vector, have.vector)
 
     def asked(self) -> None:
-        """Somebody wants to know; others who heard the question need not all answer at once."""
+        """Schedule an answer after a random delay, so that not all nodes answer at once."""
         spread = self._core.settings.announce_delay_s / 5
         due = self._core.monotonic() + self._core.chance.random() * spread
         self._answer_at = due if self._answer_at is None else min(self._answer_at, due)
 
     def heard(self) -> None:
-        """Somebody has said what he has, and may lack something."""
+        """Schedule a repetition if a node may lack something."""
         if self._ask_at is None and self._peers.unsatisfied(self._announced):
             self._ask_at = self._core.monotonic() + self._backoff.delay_s
 
     def poll(self, now: float, lineage: Lineage) -> None:
-        """Say it where that is due, and ask where nobody has answered."""
+        """Announce if it is due, and ask if others have not answered."""
         core = self._core
         is_asking = self._is_asking(now)
         times = (self._announce_at, self._answer_at, self._digest_at)
@@ -124,13 +123,13 @@ class Announcing:
             core.say(port, have)
 
     def end(self, lineage: Lineage) -> None:
-        """Say it now, where it was not said: there is no later."""
+        """Announce now if it was not done: there is no later opportunity."""
         if self._announced is None:
             for port in sorted(self._core.connected):
                 self._core.say(port, self._have(lineage, is_asking=False))
 
     def _is_asking(self, now: float) -> bool:
-        """Whether others are to say what they have; the time for that is then the next one."""
+        """Return True if it is time to ask others, and schedule the next time."""
         if self._ask_at is None or now < self._ask_at:
             return False
         is_asking = (
@@ -171,5 +170,5 @@ class Announcing:
         )
 
     def deadlines(self) -> list[float | None]:
-        """When :meth:`poll` may have something to do."""
+        """Return the times at which :meth:`poll` may have work."""
         return [self._announce_at, self._answer_at, self._digest_at, self._ask_at]

@@ -1,4 +1,4 @@
-"""Answering those who miss something: changesets as they came, and pages of the state."""
+"""Answers to requests: changesets in their original bytes, and pages of a snapshot."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stompkit.replica.vectors import Vector
 
 __all__ = ["Answers", "changes_message"]
 
-#: The most that one request is given, whatever it asks for.
+#: Limits of the answer to one request, in changesets and bytes.
 _MOST = 10_000
 _MOST_BYTES = 16 * 1024 * 1024
-#: Requests that wait; whoever is not answered asks again.
+#: Maximum number of waiting requests; unanswered nodes ask again.
 _MOST_WAITING = 100
 
 
 def changes_message(origin: str, records: list[ChangesetRecord]) -> Message:
-    """Changesets as one message."""
+    """Return changesets as one message."""
     items = []
     for record in records:
         assert record.body is not None
@@ -31,30 +31,30 @@ def changes_message(origin: str, records: list[ChangesetRecord]) -> Message:
 
 
 class Answers:
-    """Requests of others, answered one after the other."""
+    """A queue of requests of other nodes."""
 
     def __init__(self, core: Core) -> None:
-        """Nobody has asked yet."""
+        """Start empty."""
         self._core = core
         self._waiting: deque[tuple[int, str, Want | PageWant]] = deque()
 
     def add(self, port: int, sender: str, request: Want | PageWant) -> None:
-        """Take a request; a node that asks anew has forgotten what it asked before."""
+        """Add a request; it replaces an earlier one of the same node."""
         self._waiting = deque(each for each in self._waiting if each[1] != sender)
         if len(self._waiting) < _MOST_WAITING:
             self._waiting.append((port, sender, request))
 
     def forget(self, port: int) -> None:
-        """Nobody waits on a port any more."""
+        """Drop the requests of a disconnected channel."""
         self._waiting = deque(each for each in self._waiting if each[0] != port)
 
     @property
     def is_due(self) -> bool:
-        """Whether anybody waits."""
+        """True if requests are waiting."""
         return bool(self._waiting)
 
     def poll(self) -> None:
-        """Answer who waits longest."""
+        """Answer the oldest request."""
         if not self._waiting:
             return
         port, sender, request = self._waiting.popleft()
@@ -95,7 +95,7 @@ class Answers:
             most_bytes = min(want.most_bytes, core.settings.max_body_bytes * 4)
             records = reader.row_page(after, limit=1000, max_bytes=most_bytes)
             vector: Vector = reader.vector()
-            # A row that has come with a page itself may have more than the others.
+            # A row that itself came with a page may include more than the others.
             pages = reader.page_vectors()
             clocks = {name: each.clock for name, each in reader.origins().items()}
             tip = reader.meta("tip") or {"heads": [], "hlc": 0}

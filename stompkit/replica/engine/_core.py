@@ -1,4 +1,4 @@
-"""What the parts of an engine share: the node, what it has, its ports, and how it sends."""
+"""State that the parts of an engine share: identity, vector, channels, and sending."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["Core", "destination_of"]
 
 
 def destination_of(channel: str) -> str:
-    """The destination of a channel: a topic, unless it is one already."""
+    """Return the destination of a channel: a topic, unless it already is a destination."""
     return channel if channel.startswith("/") else f"/topic/{channel}"
 
 
 class Core:
-    """See the module; the numbers that an engine keeps are counted in ``counts``."""
+    """The shared state of an engine; ``counts`` has its counters."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Core:
         signer: Signer | None,
         trace: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """Nothing is known before the store was opened."""
+        """Start empty; the store is opened later."""
         self.store: Final = store
         self.applier: Final = applier
         self.settings: Final = settings
@@ -59,23 +59,23 @@ class Core:
 
     @property
     def origin(self) -> str:
-        """The name by which this node numbers."""
+        """Origin of this node."""
         return self.node.origin
 
     def own_destination(self, port: int, origin: str) -> str:
-        """Where a node hears what is for it alone."""
+        """Return the destination for messages to one node only."""
         channel = destination_of(self.settings.channels[port])
         return f"{channel}.{origin.replace('~', '-')}"
 
     def say(
         self, port: int, facts: _Facts, items: list[bytes] | None = None, *, to: str = ""
     ) -> None:
-        """Send a message to all who hear a port, or to one node there."""
+        """Send a message to all subscribers of a channel, or to one node there."""
         kind, made = facts_of(facts)
         self.send(port, Message(kind, self.origin, made, items or []), to=to)
 
     def send(self, port: int, message: Message, *, to: str = "", persistent: bool = False) -> None:
-        """The same, of a message."""
+        """Send a prepared message to all subscribers of a channel, or to one node."""
         packets = list(
             pack(
                 message,
@@ -87,7 +87,7 @@ class Core:
         self.send_packets(port, packets, to=to)
 
     def send_packets(self, port: int, packets: list[Any], *, to: str = "") -> None:
-        """Send frames as they are."""
+        """Send frames unchanged."""
         if port not in self.connected:
             return
         destination = (

@@ -1,4 +1,4 @@
-"""What messages between replicas say beside the changesets in them."""
+"""Facts of the messages between replicas, beside the changesets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Name = Annotated[str, msgspec.Meta(max_length=200)]
 _Origin = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._-]{1,64}~[0-9a-f]{8}$")]
 _Vector = dict[_Origin, _Natural]
-#: The id of a row in hexadecimal, or nothing; that of a changeset, or the first digits of it.
+#: Id of a row in hexadecimal, or empty; id of a changeset, or a prefix of it.
 _Row = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")]
 _Id = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{0,64}$")]
 
@@ -24,36 +24,36 @@ class _Facts(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
 
 
 class Have(_Facts, tag_field="kind", tag="have"):
-    """What a node has: to all, whenever that has changed, and whenever it is asked."""
+    """An announcement of a node's vector, sent to all after each change and on request."""
 
     trunk: _Name
-    #: Numbers the messages of this kind that a node sends.
+    #: Message number of this announcement.
     counter: _Natural
     vector: _Vector
-    #: The last numbers that it has seen of others.
+    #: Last message number that the sender has seen of each other node.
     seen: _Vector = {}
-    #: Nodes that are not waited for any more, with the last numbers that were heard of them.
+    #: Nodes no longer waited for, with the last message number received from each.
     forgotten: _Vector = {}
-    #: The id of the node's own last changeset.
+    #: Id of the node's own last changeset.
     last_id: _Id = ""
-    #: Whether whoever hears this is to say what he has.
+    #: True to request announcements of the receivers.
     ask: bool = False
-    #: The node's sessions and the number of its last changeset before each, the oldest first.
+    #: Sessions of the node, oldest first, with the number of its last changeset before each.
     sessions: list[tuple[_Name, _Natural]] = []
     rules: _Name = ""
     selection: _Name = ""
     direction: _Name = "both"
-    #: By table: the digest of its rows in hexadecimal, and how many there are.
+    #: Digest in hexadecimal and number of rows, by table.
     digests: dict[str, tuple[_Name, _Natural]] = {}
     version: _Name = ""
 
 
 class Want(_Facts, tag_field="kind", tag="want"):
-    """A request for changesets, to the node that is named."""
+    """A request for changesets, to the named node."""
 
     to: _Name
     number: _Natural
-    #: By origin: the first and the last that are wanted.
+    #: First and last number requested, by origin.
     ranges: dict[_Origin, tuple[_Natural, _Natural]]
     most: _Natural
     most_bytes: _Natural
@@ -67,41 +67,41 @@ class Sent(_Facts, tag_field="kind", tag="sent"):
 
 
 class Gone(_Facts, tag_field="kind", tag="gone"):
-    """The answer where changesets are wanted that are not kept any more."""
+    """The answer to a request for changesets that are no longer kept."""
 
     number: _Natural
     floor: _Vector
 
 
 class PageWant(_Facts, tag_field="kind", tag="page_want"):
-    """A request for a page of the node's state, to the node that is named."""
+    """A request for a page of a snapshot, to the named node."""
 
     to: _Name
     number: _Natural
-    #: The last row that the one before had, in hexadecimal; empty for the first page.
+    #: Id of the last row of the previous page, in hexadecimal; empty for the first page.
     after: _Row
     most_bytes: _Natural
 
 
 class Page(_Facts, tag_field="kind", tag="page"):
-    """Rows in the order of their ids, as they were when the node had ``vector``."""
+    """Rows in the order of their ids, as of ``vector``."""
 
     number: _Natural
     after: _Row
-    #: The last row that this page speaks of; empty for the end of all.
+    #: Id of the last row that this page covers; empty for the last page.
     upto: _Row
     vector: _Vector
-    #: The clock of each origin's last changeset.
+    #: Clock of the last changeset of each origin.
     clocks: dict[_Origin, _Vector]
     heads: list[_Id]
     hlc: _Natural
 
 
 class Parted(_Facts, tag_field="kind", tag="parted"):
-    """Tells a node which changesets with its numbers are known, as some are not what it says."""
+    """A notice to a node that other changesets are known under its numbers."""
 
     origin: _Name
-    #: Numbers, and the ids of the changesets that have them at the sender.
+    #: Numbers, and the ids of their changesets at the sender.
     ids: list[tuple[_Natural, _Id]]
 
 
@@ -111,7 +111,7 @@ _BY_NAME: Final = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
 
 
 def read(message: Message) -> _Facts | None:
-    """The facts of a message; ``None`` for a kind that this version does not know.
+    """Return the facts of a message; ``None`` for an unknown kind.
 
     Raises :class:`~stompkit.replica.messages.MessageProblem`.
     """
@@ -125,7 +125,7 @@ def read(message: Message) -> _Facts | None:
 
 
 def facts_of(facts: _Facts) -> tuple[str, dict[str, Any]]:
-    """The kind of a message, and its facts, as they are packed."""
+    """Return the kind of a message, and its facts in packed form."""
     made: dict[str, Any] = msgspec.to_builtins(facts)
     kind = made.pop("kind")
     return kind, made

@@ -1,10 +1,10 @@
-"""Which node this is, and whether another one says that it is the same.
+"""Identity of this node, and detection of other nodes with the same identity.
 
-A store that was copied while it is in use, or put back from a backup, numbers changesets that
-others know by other contents. A node notices when it hears itself in a session that it has never
-begun; others notice when a changeset does not follow on the one that they know, or the node does
-not have its own last one, and tell it. It then becomes another origin, with what it has made since
-the two have parted.
+A store that was copied while in use, or restored from a backup, reuses sequence numbers that other
+nodes know with other contents. A node notices when it receives its own message from a session that
+it never began. Others notice when a changeset does not follow the one that they know, or when the
+node lacks its own last one. They notify the node. It then takes a new origin, with its changesets
+since the two stores have parted.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ __all__ = ["Identity"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: How many of the last changesets a node is told: before them only some, ever farther apart.
+#: Number of last changesets to list for a node; earlier ones are sampled ever more sparsely.
 _MOST_TOLD: Final = 1000
-#: How often a process becomes another origin because others say so.
+#: Maximum number of renewals in a process at the request of others.
 _MOST_RENEWALS: Final = 16
 
 
 class Identity:
-    """See the module."""
+    """The identity of this node."""
 
     def __init__(self, core: Core, peers: Peers) -> None:
-        """Be nobody yet."""
+        """Start without an identity."""
         self._core = core
         self._peers = peers
-        #: This node's sessions, as it tells them.
+        #: Sessions of this node, as it announces them.
         self.lineage: list[tuple[str, int]] = []
-        #: Counts up when the node is called otherwise.
+        #: Counter that increases when the origin changes.
         self.generation = 0
 
     def open(self, tx: Tx) -> None:
-        """Be the node that the store is, in a session."""
+        """Load the identity of the store, and begin a session."""
         core = self._core
         settings = core.settings
         core.node = identify(
@@ -63,10 +63,10 @@ class Identity:
         self.lineage = tx.sessions()[-MOST_SESSIONS:]
 
     def is_echo(self, have: Have, counter: int) -> bool:
-        """Whether that is what this node has said itself, since it hears all that is said.
+        """Return True if a message is this node's own, since a node receives all messages.
 
-        ``counter`` is the number of its last message. In a session that a copy has inherited the
-        original may say more.
+        ``counter`` is the number of its last message. In a session that a copy has inherited, the
+        original may have announced more.
         """
         origin = self._core.origin
         return (
@@ -77,7 +77,7 @@ class Identity:
         )
 
     def is_other(self, tx: Tx, have: Have, sender: str, port: int) -> bool:
-        """Whether a message is of another node of this trunk; do what follows where it is not."""
+        """Return True for a message of another node of this trunk; otherwise handles it."""
         core = self._core
         if have.trunk != core.node.trunk:
             core.warnings[f"trunk {sender}"] = (
@@ -101,12 +101,12 @@ class Identity:
         return True
 
     def _look_for_fork(self, tx: Tx, port: int, have: Have, sender: str) -> None:
-        """See whether a node has what is known here of it."""
+        """Check that a node has the changesets that are known of it here."""
         known = tx.origins().get(sender)
         told = have.vector.get(sender, 0)
         if known is None or told > known.sequence:
             return
-        # It always has all that it has made, unless what it said is only late: it will see.
+        # A node always has all that it has made, unless its message is outdated; it will check.
         is_same = told == known.sequence and (
             not have.last_id or not known.last_id or have.last_id == known.last_id
         )
@@ -114,9 +114,9 @@ class Identity:
             self.tell(tx, port, sender)
 
     def tell(self, reader: Reader, port: int, origin: str) -> None:
-        """Tell a node what is known here under its numbers; it sees whether that is so.
+        """Send a node the ids known here under its numbers, so that it can compare.
 
-        What is below the first of them is kept by nobody here, and was the same.
+        What is below the first of them is kept by no node here, and was equal.
         """
         known = reader.origins()[origin]
         last, floor = known.sequence, known.floor
@@ -135,7 +135,7 @@ class Identity:
             self._core.say(port, Parted(origin=origin, ids=sorted(ids.items())), to=origin)
 
     def told(self, facts: Parted) -> bool:
-        """Somebody has changesets with this node's numbers; gives whether it is another now."""
+        """Handle a notice of a fork; returns True if this node has taken a new origin."""
         core = self._core
         if facts.origin != core.origin or not facts.ids:
             return False
@@ -163,7 +163,7 @@ class Identity:
         return True
 
     def renew(self, tx: Tx, above: int) -> None:
-        """Be another origin from now on; own changesets above that number become the new one's."""
+        """Take a new origin; own changesets after number ``above`` move to it."""
         core = self._core
         old = core.node
         core.node = core.applier.renew(tx, above)
@@ -179,7 +179,7 @@ class Identity:
 
     @contextmanager
     def unless_undone(self) -> Iterator[None]:
-        """What a transaction changes here is as it was when the transaction has failed."""
+        """Restore the identity if the transaction fails."""
         core = self._core
         before = core.node, core.session, self.lineage, core.vector
         try:

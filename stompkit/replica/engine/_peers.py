@@ -1,4 +1,4 @@
-"""What is known of other nodes, and whether they know what this one has."""
+"""Known nodes, with their vectors and what they know of this node."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Peers:
     """The other nodes of all channels, by origin."""
 
     def __init__(self, core: Core) -> None:
-        """Know nobody."""
+        """Start empty."""
         self._core = core
         self._peers: dict[str, Peer] = {}
-        #: Nodes with the same changesets and other rows: the tables.
+        #: Tables with different rows, by node with the same changesets.
         self.diverged: dict[str, list[str]] = {}
-        #: Nodes that are not waited for, with the last numbers that were heard of them.
+        #: Nodes no longer waited for, with the last message number received from each.
         self.forgotten: dict[str, int] = {}
 
     def load(self, reader: Reader) -> None:
-        """Begin with what was known before."""
+        """Load the stored nodes."""
         self.forgotten = dict(reader.meta(_FORGOTTEN) or {})
         for origin, record in reader.peers().items():
             if origin != self._core.origin and not self._is_forgotten(origin, record.counter):
@@ -45,17 +45,17 @@ class Peers:
                 )
 
     def all(self) -> list[Peer]:
-        """All, by name."""
+        """Return all nodes, sorted by origin."""
         return [self._peers[origin] for origin in sorted(self._peers)]
 
     def get(self, origin: str) -> Peer | None:
-        """One of them."""
+        """Return a node; ``None`` if it is unknown."""
         return self._peers.get(origin)
 
     def forget(self, tx: Tx, origin: str) -> dict[str, int]:
-        """Do not count on a node any more, until it says something.
+        """Stop waiting for a node until it sends a message.
 
-        Gives what is for :meth:`forgot`. Raises LookupError where none of that name is known.
+        Returns the argument for :meth:`forgot`. Raises LookupError if the node is unknown.
         """
         peer = self._peers.get(origin)
         if peer is None:
@@ -65,15 +65,15 @@ class Peers:
         return made
 
     def store_forgotten(self, tx: Tx, made: Mapping[str, int]) -> None:
-        """Keep who is not waited for, with the last numbers that were heard of them."""
+        """Store nodes no longer waited for, with the last message number of each."""
         for origin in made:
             tx.forget_peer(origin)
         tx.set_meta(_FORGOTTEN, merged(self.forgotten, made))
 
     def rename(self, tx: Tx, former: str, counter: int) -> None:
-        """Have nobody wait for a name that this node had, with that last number of its own.
+        """Make all nodes stop waiting for a former origin of this node.
 
-        Whoever else has it, since the database was copied, will say more.
+        A copy of the database that still uses it will send higher numbers.
         """
         heard = max((each.seen for each in self._peers.values()), default=0)
         made = {former: max(counter, heard)}
@@ -81,10 +81,10 @@ class Peers:
         self.forgot(made)
 
     def bury(self) -> None:
-        """Have nobody wait for other names of this node's branch, where nobody speaks by them.
+        """Stop waiting for unused origins of this node's branch.
 
-        Before its database was put back from a backup, it may have had a name, or have said more by
-        one, than it knows. One that is only away is told by all when it comes back.
+        Before a restore from a backup, the node may have used an origin, or message numbers, that
+        it does not know. A node that is only away is told by all others when it returns.
         """
         begins = f"{self._core.node.branch}{MARK}"
         limit = self._core.wall() - 2 * self._core.settings.repeat_max_s
@@ -99,23 +99,23 @@ class Peers:
             self.forgot(made)
 
     def look(self, reader: Reader) -> bool:
-        """Know whom another process of this node has forgotten; gives whether there is any."""
+        """Apply removals by another process of this node; returns True if there are any."""
         stored: dict[str, int] = reader.meta(_FORGOTTEN) or {}
         made = {name: each for name, each in stored.items() if self.forgotten.get(name, -1) < each}
         self.forgot(made)
         return bool(made)
 
     def forgot(self, made: Mapping[str, int]) -> None:
-        """That is committed."""
+        """Remove nodes, after the commit."""
         self.forgotten = merged(self.forgotten, made)
         for origin in made:
             self._peers.pop(origin, None)
             self.diverged.pop(origin, None)
 
     def note(self, tx: Tx, have: Have, origin: str, ports: set[int]) -> bool:
-        """Store what a node says, unless that is known or older; gives whether it was new.
+        """Store an announcement unless it is known or outdated; returns True if it was new.
 
-        It was heard without a relay on ``ports``.
+        ``ports`` are the channels on which it arrived without a relay.
         """
         known = self._peers.get(origin)
         if self._is_forgotten(origin, have.counter):
@@ -142,10 +142,10 @@ class Peers:
         return True
 
     def heard(self, have: Have, origin: str, port: int, *, is_direct: bool) -> None:
-        """Know what a node says, when that is stored."""
+        """Update the state of a node after its announcement was stored."""
         self.forgot(self._newly_forgotten(have))
         if self._is_forgotten(origin, have.counter):
-            # Somebody has said so in a message that came together with this one.
+            # A message in the same batch has reported it.
             return
         peer = self._peers.setdefault(origin, Peer(origin))
         peer.facts = _facts(have)
@@ -158,7 +158,7 @@ class Peers:
         peer.seen = max(peer.seen, have.seen.get(self._core.origin, 0))
         if is_direct:
             peer.ports.add(port)
-        # Nodes that are heard of, and not yet heard, count: nothing is stable before they have it.
+        # Nodes known only from others count: nothing is stable before they have it.
         for name, counter in have.seen.items():
             if name != self._core.origin and not self._is_forgotten(name, counter):
                 other = self._peers.setdefault(name, Peer(name))
@@ -166,11 +166,11 @@ class Peers:
         self._compare(peer, have)
 
     def _is_forgotten(self, origin: str, counter: int) -> bool:
-        """Whether that number is none after those of a node that is not waited for."""
+        """Return True if the message number is not newer than the removal of the node."""
         return counter <= self.forgotten.get(origin, -1)
 
     def _newly_forgotten(self, have: Have) -> dict[str, int]:
-        """Nodes that another one does not wait for any more, and that have said nothing since."""
+        """Return nodes that another one has removed, and that have sent nothing since."""
         found = {}
         for origin, counter in have.forgotten.items():
             peer = self._peers.get(origin)
@@ -181,7 +181,7 @@ class Peers:
         return found
 
     def _compare(self, peer: Peer, have: Have) -> None:
-        """Look whether a node with the same changesets has the same rows."""
+        """Compare the table digests of a node that has the same changesets."""
         self.diverged.pop(peer.origin, None)
         core = self._core
         if have.vector != core.vector or have.selection != core.settings.selection:
@@ -204,7 +204,7 @@ class Peers:
             self.diverged[peer.origin] = tables
 
     def diverged_now(self) -> dict[str, list[str]]:
-        """By node: the tables of which it has other rows, with the changesets of this node."""
+        """Return the tables with different rows, by node with the same changesets."""
         return {
             origin: tables
             for origin, tables in self.diverged.items()
@@ -212,10 +212,10 @@ class Peers:
         }
 
     def is_satisfied(self, peer: Peer, announced: int | None) -> bool:
-        """Whether a node has, or knows of, all that this one has.
+        """Return True if a node has, or knows of, all that this one has.
 
-        ``announced`` is the number of the first message that told what this node has now. One that
-        has more of this node's own changesets than there are here has still to say which.
+        ``announced`` is the number of the first announcement of the current vector. A node that has
+        more of this node's own changesets than this one still has to report them.
         """
         own = self._core.vector
         origin = self._core.origin
@@ -228,39 +228,39 @@ class Peers:
         )
 
     def unsatisfied(self, announced: int | None) -> list[Peer]:
-        """Nodes that may not know what this one has."""
+        """Return the nodes that may not know this node's vector."""
         return [each for each in self._peers.values() if not self.is_satisfied(each, announced)]
 
     def is_alone(self, port: int) -> bool:
-        """Whether nobody was ever heard on a port."""
+        """Return True if no node was ever heard on a channel."""
         return not any(port in each.ports for each in self._peers.values())
 
     def known(self) -> dict[str, int]:
-        """All that anybody has who can be asked."""
+        """Return the union of the vectors of all known nodes."""
         return merged(*(each.vector for each in self._peers.values()), self._core.vector)
 
     def stable(self, origin_vector: Mapping[str, int]) -> dict[str, int]:
-        """What every node is known to have, this one having ``origin_vector``."""
+        """Return the vector that all known nodes have reached; ``origin_vector`` is this node's."""
         return least(origin_vector, *(p.vector for p in self._peers.values() if not p.only_sends))
 
     def seen(self) -> dict[str, int]:
-        """The last numbers that were heard of others."""
+        """Return the last message number received from each node."""
         return {origin: each.counter for origin, each in self._peers.items() if each.counter}
 
     def reachable(self, ports: Iterable[int]) -> list[Peer]:
-        """Nodes that are heard directly on one of these ports."""
+        """Return the nodes that are heard directly on one of these channels."""
         wanted = set(ports)
         return [each for each in self._peers.values() if each.ports & wanted]
 
 
-#: What a peer has fields of its own for, or is only said.
+#: Fields of an announcement that a peer stores separately, or not at all.
 _APART: Final = frozenset(("kind", "vector", "counter", "seen", "forgotten", "ask", "trunk"))
 
 
 def _is_other(known: Peer, have: Have) -> bool:
-    """Whether what has a lower number is no older for that.
+    """Return True if an announcement with a lower number is still newer.
 
-    So it is where a database was put back from a backup, or another one goes on beside a copy.
+    That happens after a restore from a backup, or when an original runs beside its copy.
     """
     if have.vector.get(known.origin, 0) > known.vector.get(known.origin, 0):
         return True
@@ -269,6 +269,6 @@ def _is_other(known: Peer, have: Have) -> bool:
 
 
 def _facts(have: Have) -> dict[str, Any]:
-    """What else a node has said."""
+    """Return the other facts of an announcement."""
     made: dict[str, Any] = msgspec.to_builtins(have)
     return {name: each for name, each in made.items() if name not in _APART}

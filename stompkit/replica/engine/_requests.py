@@ -1,4 +1,4 @@
-"""Asking for what is missing: one request at a time, to one node that has it."""
+"""Requests for missing changesets: one at a time, to one node that has them."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from stompkit.replica.vectors import missing
 
 __all__ = ["Requests"]
 
-#: After so many requests in a row without any answer it is told that a node does not answer.
+#: Number of consecutive unanswered requests after which a warning is reported.
 _TOLD_AFTER: Final = 3
 
 
 @dataclass(slots=True)
 class _Open:
-    """A request that is not answered yet."""
+    """A pending request."""
 
     number: int
     peer: str
     port: int
-    #: Given up at that time, which every changeset that comes puts off.
+    #: Timeout of the request; each received changeset extends it.
     until_s: float
-    #: How many changesets have come, and whether any of them was of use.
+    #: Number of changesets received, and whether one of them was useful.
     came: int = 0
     is_of_use: bool = False
 
 
 class Requests:
-    """See the module."""
+    """Schedules the requests."""
 
     def __init__(self, core: Core, peers: Peers) -> None:
-        """Ask for nothing yet."""
+        """Start without a request."""
         self._core = core
         self._peers = peers
         self._open: _Open | None = None
-        #: Since when something is missing, in monotonic seconds.
+        #: Time since when something is missing, in monotonic seconds.
         self._since_s: float | None = None
         self._number = core.chance.getrandbits(40)
-        #: How many requests in a row each node has not answered.
+        #: Number of consecutive unanswered requests, by node.
         self._unanswered: Counter[str] = Counter()
-        #: Beyond what others say that they have: numbers that wait for others before them.
+        #: Numbers of held changesets, which may be beyond the vectors of others.
         self._held: dict[str, list[int]] = {}
         self.is_behind_all = False
-        #: Whether :meth:`poll` has seen that.
+        #: True if :meth:`poll` has seen that.
         self._is_behind_seen = False
 
     def look(self, reader: Reader) -> None:
-        """Know what is held back."""
+        """Load the numbers of held changesets."""
         self._held = reader.held_numbers()
 
     def ranges(self) -> dict[str, tuple[int, int]]:
-        """What is missing: of each origin the first gap."""
+        """Return the first gap of each origin."""
         core = self._core
         known = self._peers.known()
         for origin, numbers in self._held.items():
@@ -65,7 +65,7 @@ class Requests:
         gaps = missing(core.vector, known)
         for origin, (first, last) in gaps.items():
             for number in self._held.get(origin, ()):
-                # What is held back already is not asked for again.
+                # Held changesets are not requested again.
                 if number == first:
                     first += 1
                 elif number > first:
@@ -79,7 +79,7 @@ class Requests:
         }
 
     def progress(self, came: int, *, is_of_use: bool) -> None:
-        """So many changesets have come: whoever sends them is at it."""
+        """Extend the timeout, because changesets have arrived."""
         if self._open is not None:
             self._is_answered(self._open.peer)
             self._open.until_s = self._core.monotonic() + self._core.settings.request_timeout_s
@@ -87,18 +87,18 @@ class Requests:
             self._open.is_of_use |= is_of_use
 
     def sent(self, facts: Sent) -> None:
-        """An answer is complete."""
+        """Complete a request."""
         if self._open is None or self._open.number != facts.number:
             return
         self._is_answered(self._open.peer)
         if self._open.came >= facts.count and not self._open.is_of_use:
-            # To ask for the same again at once would bring the same.
+            # An immediate repetition would bring the same.
             self._put_off(self._open.peer)
         self._open = None
         self._since_s = self._core.monotonic() - self._core.settings.request_delay_s
 
     def gone(self, facts: Gone) -> None:
-        """A node does not keep what was asked for."""
+        """Note that a node no longer keeps what was requested."""
         if self._open is None or self._open.number != facts.number:
             return
         self._is_answered(self._open.peer)
@@ -108,16 +108,16 @@ class Requests:
         self._open = None
 
     def caught_up(self) -> None:
-        """A snapshot was taken: what is still missing is another matter."""
+        """Reset after a snapshot: what is still missing can be requested."""
         self._is_behind_seen = False
 
     def disconnected(self, port: int) -> None:
-        """Nothing comes of what was asked there."""
+        """Cancel the request on a disconnected channel."""
         if self._open is not None and self._open.port == port:
             self._open = None
 
     def poll(self, now: float) -> None:
-        """Ask, where something is missing for long enough, or give up what was asked."""
+        """Send a request if something has been missing for long enough, or time one out."""
         request = self._open
         if request is not None:
             if now < request.until_s:
@@ -142,7 +142,7 @@ class Requests:
         self._is_behind_seen = self.is_behind_all
         if not able:
             return
-        # Of those who have the most of it, any.
+        # Pick randomly among the nodes that have the most of it.
         most = max(_count(part) for _, part in able)
         best = [each for each in able if _count(each[1]) == most]
         peer, wanted = best[self._core.chance.randrange(len(best))]
@@ -164,14 +164,14 @@ class Requests:
         )
 
     def deadline(self, now: float) -> float | None:
-        """When :meth:`poll` has something to do; ``None`` for never, as things are."""
+        """Return the time at which :meth:`poll` is due; ``None`` for never, as things are."""
         if self._open is not None:
             return self._open.until_s
         ranges = self.ranges()
         if not ranges:
             return None
         if self._since_s is None:
-            # The wait for what may be on its way begins with :meth:`poll`.
+            # :meth:`poll` starts the wait for what may be in transit.
             return now
         due = self._since_s + self._core.settings.request_delay_s
         if self._able(ranges, max(now, due)):
@@ -188,7 +188,7 @@ class Requests:
     def _able(
         self, ranges: dict[str, tuple[int, int]], now: float
     ) -> list[tuple[Peer, dict[str, tuple[int, int]]]]:
-        """Who can be asked, and for what."""
+        """Return the nodes to ask, with the ranges that each has."""
         able = []
         gone = False
         for peer in self._peers.reachable(self._core.connected):
@@ -203,7 +203,7 @@ class Requests:
         return able
 
     def _part(self, peer: Peer, ranges: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        """What of it a node has."""
+        """Return the parts of the ranges that a node has."""
         found = {}
         for origin, (first, last) in ranges.items():
             upto = min(last, peer.vector.get(origin, 0))
@@ -212,7 +212,7 @@ class Requests:
         return found
 
     def _is_unanswered(self, origin: str) -> None:
-        """Tell of a node that is heard and does not answer: something between carries one way."""
+        """Warn of a node that is heard and does not answer: the connection works one way only."""
         self._unanswered[origin] += 1
         count = self._unanswered[origin]
         if count >= _TOLD_AFTER:
@@ -223,7 +223,7 @@ class Requests:
             )
 
     def _is_answered(self, origin: str) -> None:
-        """Take back what was told of a node."""
+        """Withdraw the warning about a node."""
         self._unanswered.pop(origin, None)
         self._core.warnings.pop(f"silent {origin}", None)
 

@@ -1,8 +1,8 @@
-"""Taking another node's state: page by page, while both go on.
+"""Snapshots: the transfer of another node's rows, page by page, while both nodes work.
 
-Pages are rows in the order of their ids, each with the vector that the other node had when it read
-them. What is applied later and was in a page already is passed over, row by row; the replica has
-the vector of the first page when the last one is there. Rows of its own that nobody else has stay.
+Pages are rows in the order of their ids, each with the vector of the other node when it was read. A
+later changeset that a page includes is skipped, row by row. The replica reaches the vector of the
+first page after the last page. Rows that only this node has are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DECODER: Final = msgspec.json.Decoder(tuple[str, dict[str, Any], bytes, dict[st
 
 
 def row_item(record: RowRecord, more: Vector) -> bytes:
-    """A row's state as an item of a page; ``more`` is what it has beside the page's vector."""
+    """Encode a row as an item of a page; ``more`` is what it includes beyond the page's vector."""
     return _ENCODER.encode((record.table, row_to_json(record.key), record.encoded(), more))
 
 
@@ -57,14 +57,14 @@ def _row_of(item: bytes) -> tuple[RowRecord, Vector]:
 
 
 class Snapshots:
-    """The taking side; where it stands is in the store, so that it goes on after a restart."""
+    """The receiving side; its progress is stored, so that it continues after a restart."""
 
     def __init__(self, core: Core, peers: Peers) -> None:
-        """Take nothing yet."""
+        """Start without a snapshot."""
         self._core = core
         self._peers = peers
-        #: ``None``: no snapshot is taken. Else ``after`` and, from the second page on, ``base``,
-        #: ``clocks``, ``heads``, ``hlc``.
+        #: State of the transfer; ``None`` if there is none. It has ``after`` and, from the second
+        #: page on, ``base``, ``clocks``, ``heads`` and ``hlc``.
         self._state: dict[str, Any] | None = None
         self._number = core.chance.getrandbits(40)
         self._peer = ""
@@ -72,33 +72,33 @@ class Snapshots:
         self._has_pages = False
 
     def load(self, state: dict[str, Any] | None, *, has_pages: bool) -> None:
-        """Go on where the process before has ended."""
+        """Continue a transfer of a previous process."""
         self._state = state
         self._has_pages = has_pages
 
     def look(self, reader: Reader) -> None:
-        """Begin where another process of this node has said so."""
+        """Start a transfer that another process of this node has requested."""
         state: dict[str, Any] | None = None if self.is_running else reader.meta(_BOOTSTRAP)
         if state is not None:
             self.load(state, has_pages=True)
 
     @property
     def is_running(self) -> bool:
-        """Whether a snapshot is being taken."""
+        """True while a snapshot is being transferred."""
         return self._state is not None
 
     def begin(self, tx: Tx) -> dict[str, Any]:
-        """Have one taken; what this gives is for :meth:`load`, when it is committed."""
+        """Start a transfer; returns the argument for :meth:`load` after the commit."""
         state: dict[str, Any] = {"after": ""}
         tx.set_meta(_BOOTSTRAP, state)
         return state
 
     def disconnected(self) -> None:
-        """Whoever was asked may not answer."""
+        """Forget the node that was asked, because it may not answer."""
         self._peer = ""
 
     def poll(self, now: float) -> None:
-        """Ask for the next page."""
+        """Request the next page."""
         if self._state is None or (self._peer and now < self._until_s):
             return
         if self._peer:
@@ -110,7 +110,7 @@ class Snapshots:
             self._peer = ""
             return
         if "base" not in self._state:
-            # What the first page lacks the whole snapshot lacks.
+            # The whole snapshot lacks whatever the first page lacks.
             most = max(self._gain(each) for each in able)
             able = [each for each in able if self._gain(each) == most]
         peer = able[self._core.chance.randrange(len(able))]
@@ -129,17 +129,17 @@ class Snapshots:
         )
 
     def deadline(self, now: float) -> float | None:
-        """When :meth:`poll` has something to do."""
+        """Return the time at which :meth:`poll` is due."""
         if self._state is None:
             return None
         if self._peer:
             return self._until_s
-        # Not later than that whenever it is asked: it would never come.
+        # The deadline must not move with each call: it would never come.
         times = [each.useless_until_s for each in self._able()]
         return max(now, min(times)) if times else None
 
     def _able(self) -> list[Peer]:
-        """Nodes that can be asked for the next page."""
+        """Return the nodes that can be asked for the next page."""
         state = self._state or {}
         return [
             each
@@ -150,11 +150,11 @@ class Snapshots:
         ]
 
     def _gain(self, peer: Peer) -> int:
-        """How many changesets a node has that this one lacks."""
+        """Return the number of changesets that a node has and this one lacks."""
         return count(missing(self._core.vector, peer.vector))
 
     def expects(self, page: Page) -> bool:
-        """Whether that page was asked for."""
+        """Return True if the page was requested."""
         return (
             self._state is not None
             and page.number == self._number
@@ -163,7 +163,7 @@ class Snapshots:
         )
 
     def take(self, tx: Tx, page: Page, items: list[bytes]) -> dict[str, Any] | None:
-        """Merge a page; gives the new state for :meth:`load`, which is ``None`` after the last.
+        """Merge a page; returns the new state for :meth:`load`, ``None`` after the last.
 
         Raises :class:`~stompkit.replica.messages.MessageProblem`.
         """
@@ -180,7 +180,7 @@ class Snapshots:
         rows = WorkingRows(tx, applier.rules)
         theirs = {record.id: (record, more) for record, more in read if applier.wants(record.table)}
         for record in tx.row_range(after, upto):
-            # A row that the other node does not have any more, or that only this one has.
+            # The other node no longer has this row, or only this node has it.
             rows.take(record)
             if record.id not in theirs:
                 rows.join(record.id, RowState(), own, page.vector)
@@ -197,7 +197,7 @@ class Snapshots:
         return None
 
     def _finish(self, tx: Tx, state: dict[str, Any]) -> None:
-        """Have the vector that the first page had, and more where this node had more."""
+        """Advance the vector to that of the first page, without losing own progress."""
         known = tx.origins()
         changed = []
         for origin, number in state["base"].items():
@@ -224,13 +224,13 @@ class Snapshots:
         self._core.applier.heal(tx)
 
     def taken(self, state: dict[str, Any] | None) -> None:
-        """A page is committed."""
+        """Record that a page is committed."""
         self._state = state
         self._peer = ""
         self._has_pages = True
 
     def clear(self, tx: Tx) -> bool:
-        """Forget which page rows came with, when all that the pages had is applied."""
+        """Remove the page vectors after everything in the pages was applied."""
         if not self._has_pages or self._state is not None:
             return False
         vector = tx.vector()
@@ -240,5 +240,5 @@ class Snapshots:
         return True
 
     def cleared(self) -> None:
-        """That is committed."""
+        """Record that the removal is committed."""
         self._has_pages = False

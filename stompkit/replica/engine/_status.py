@@ -1,4 +1,4 @@
-"""What an engine says of itself."""
+"""Status report of an engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_PROBLEMS: Final = 100
 def _peer_status(
     reader: Reader, own: Mapping[str, int], peer: Peer, ports: set[int], now: float
 ) -> PeerStatus:
-    """Another node, beside one of the vector ``own``, that was heard on ``ports`` before."""
+    """Return the status of another node; ``own`` is this node's vector."""
     lacks = missing(peer.vector, own)
     oldest = now
     for origin, (first, _) in lacks.items():
@@ -43,7 +43,7 @@ def _peer_status(
 
 
 def _namesakes(core: Core, peers: Peers) -> list[str]:
-    """Branches that more than one node is called, of those that are not forgotten."""
+    """Return warnings for branches that more than one known node uses."""
     origins: dict[str, list[str]] = {}
     for origin in (core.origin, *(each.origin for each in peers.all())):
         origins.setdefault(branch_of(origin), []).append(origin)
@@ -56,7 +56,7 @@ def _namesakes(core: Core, peers: Peers) -> list[str]:
 
 
 def _lacking(columns: dict[str, list[str]]) -> list[str]:
-    """Columns that other nodes have and the tables here do not."""
+    """Return warnings for columns that other nodes have and the tables here lack."""
     return [
         f"the table {table} has no column {', '.join(names)} here: the values of other nodes are "
         "kept until it has, and this node is started or `stompkit replica retry` is run"
@@ -66,7 +66,7 @@ def _lacking(columns: dict[str, list[str]]) -> list[str]:
 
 
 def status_of(core: Core, peers: Peers, snapshots: Snapshots, refused: list[str]) -> Status:
-    """All there is to say."""
+    """Return the complete status."""
     now = core.wall()
     with core.store.reading() as reader:
         vector = reader.vector()

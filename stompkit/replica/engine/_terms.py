@@ -1,4 +1,4 @@
-"""What goes into an engine, and what it says of itself."""
+"""Settings and results of an engine."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from stompkit.replication.frames import Packet
 
 __all__ = ["Bootstrap", "Direction", "EngineSettings", "Outgoing", "Peer", "PeerStatus", "Status"]
 
-#: ``send``: takes nothing of others. ``receive``: refuses changes of its own.
+#: ``send``: accepts no changesets of others. ``receive``: refuses local changes.
 Direction = Literal["both", "send", "receive"]
-#: Whether a node that fell behind what others keep takes their state by itself, or when it is told.
+#: Reaction of a node that is too far behind: take a snapshot, or wait for a request.
 Bootstrap = Literal["auto", "ask"]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How a replica talks to others; times are seconds, sizes octets."""
+    """Settings of an engine; times are in seconds, sizes in bytes."""
 
     trunk_id: str
-    #: What each port's channel is called: a name, or a whole destination.
+    #: Channel names or complete destinations.
     channels: tuple[str, ...]
     branch_id: str | None = None
     direction: Direction = "both"
-    #: The selection of tables, as something that two nodes can compare.
+    #: Selection of tables, in a form that two nodes can compare.
     selection: str = ""
-    #: How often it says what it has though nothing is new; 0 for never.
+    #: Interval between announcements without news; 0 for never.
     digest_interval_s: float = 300.0
-    #: How long a gap may be one of frames that are still on their way.
+    #: Delay before a gap is requested, because its frames may be in transit.
     request_delay_s: float = 0.2
-    #: How long a request waits for an answer before another node is asked.
+    #: Timeout of a request, after which another node is asked.
     request_timeout_s: float = 10.0
-    #: How long after a change others are told what this node has now.
+    #: Delay between a change and its announcement.
     announce_delay_s: float = 0.5
-    #: The first wait before a node that does not answer is asked again, and the longest.
+    #: First and maximum back-off for repeated announcements.
     repeat_s: float = 2.0
     repeat_max_s: float = 300.0
-    #: How much one request asks for.
+    #: Limits of one request, in changesets and bytes.
     window: int = 1000
     window_bytes: int = 4 * 1024 * 1024
     max_body_bytes: int = 256 * 1024
@@ -50,7 +50,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Frames for one destination of a port's broker."""
+    """Frames for one destination of a channel's broker."""
 
     port: int
     destination: str
@@ -59,56 +59,56 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Peer:
-    """What is known of another node."""
+    """The state of another node, as far as known."""
 
     origin: str
     vector: dict[str, int] = field(default_factory=dict)
-    #: The number of the last message by which it said so.
+    #: Number of its last announcement.
     counter: int = 0
-    #: When that came, in seconds since 1970.
+    #: Time of its last announcement, in seconds since 1970.
     heard_at: float = 0.0
-    #: Where it is heard without a relay between.
+    #: Channels on which it is heard without a relay.
     ports: set[int] = field(default_factory=set)
-    #: The last number of ours that it has seen.
+    #: Number of the last message of this node that it has seen.
     seen: int = 0
-    #: The last number of it that anybody else is known to have heard.
+    #: Highest message number of it that another node is known to have received.
     told: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
-    #: Not asked for changesets before that time, having given no answer.
+    #: Time until which it is not asked for changesets, because it did not answer.
     useless_until_s: float = 0.0
-    #: It does not keep what is missing here any more.
+    #: True if it no longer keeps what is missing here.
     is_gone: bool = False
 
     @property
     def sessions(self) -> Lineage:
-        """Its sessions, as it has told them."""
+        """Sessions that it has announced."""
         return [(name, start) for name, start in self.facts.get("sessions", [])]
 
     @property
     def only_sends(self) -> bool:
-        """Whether it takes nothing of others."""
+        """True if it accepts no changesets of others."""
         return self.facts.get("direction") == "send"
 
 
 class PeerStatus(msgspec.Struct, kw_only=True):
-    """Another node, as this one sees it."""
+    """The status of another node, as seen by this one."""
 
     origin: str
     vector: dict[str, int]
-    #: Changesets that it lacks and this node has, and the age of the oldest of them in seconds.
+    #: Changesets that it lacks and this node has, and the age of the oldest one in seconds.
     behind: int
     behind_s: float
     #: Changesets that it has and this node lacks.
     ahead: int
-    #: Seconds since 1970; 0 where it was only heard of.
+    #: Time of its last message in seconds since 1970; 0 if it is known only from others.
     heard_at: float
-    #: Ports on which it is heard without a relay between.
+    #: Channels on which it is heard without a relay.
     ports: list[int]
     direction: str
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """A replica, as it is now."""
+    """The current status of a replica."""
 
     origin: str
     branch: str
@@ -116,29 +116,29 @@ class Status(msgspec.Struct, kw_only=True):
     session: str
     vector: dict[str, int]
     heads: list[str]
-    #: By port: the channel, and whether its broker is connected.
+    #: Name of each channel, and whether its broker is connected.
     channels: list[tuple[str, bool]]
     peers: list[PeerStatus]
-    #: Changesets that wait for others before them, with their octets.
+    #: Changesets held for their predecessors, and their bytes.
     held: int
     held_bytes: int
-    #: Changesets that could not be applied: number, reason.
+    #: Changesets that cannot be applied: number, reason.
     quarantined: list[tuple[str, str]]
     skipped: list[tuple[str, str]]
-    #: Rows with losers of a conflict; rows that the tables refuse: table, key, reason.
+    #: Number of rows with conflicts; rows that the tables refuse: table, key, reason.
     conflicts: int
     problems: list[tuple[str, dict[str, Any], str]]
-    #: By table: digest in hexadecimal, rows.
+    #: Digest in hexadecimal and number of rows, by table.
     digests: dict[str, tuple[str, int]]
-    #: By node with the same changesets: tables whose rows are not the same.
+    #: Tables with different rows, by node with the same changesets.
     diverged: dict[str, list[str]]
-    #: What is wrong with the set-up: clashes of identity, other rules, other trunks.
+    #: Configuration problems: identity clashes, other rules, other trunks.
     warnings: list[str]
-    #: Whether a snapshot is being taken, or has to be.
+    #: State of a snapshot that is in progress or required; empty otherwise.
     bootstrap: str
-    #: What this process has done so far.
+    #: Counters of this process.
     counts: dict[str, int]
 
 
-#: A message that came by a port.
+#: A message with the number of its channel.
 Heard = tuple[int, Message]

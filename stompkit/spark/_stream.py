@@ -295,7 +295,7 @@ def _fewer(start: tuple[int, ...], end: tuple[int, ...], most: int) -> tuple[int
         return end
     shares = [most * each // total for each in waiting]
     for number in range(len(shares)):
-        # What rounding has left, so that even a bound of one gets on.
+        # Distribute the rounding remainder, so that a limit of one message makes progress.
         if sum(shares) < most and shares[number] < waiting[number]:
             shares[number] += 1
     return tuple(first + share for first, share in zip(start, shares, strict=True))

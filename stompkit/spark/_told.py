@@ -1,4 +1,4 @@
-"""The columns that a source says its tables have."""
+"""Table columns that a source declares in schema changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["told_changes", "told_columns"]
 
 
 def told_columns(told: Document) -> dict[str, NewColumn]:
-    """Return the columns of a change with the operation ``schema``, read as ``replicate`` does.
+    """Return the columns of a change with the operation ``schema``, as ``replicate`` reads them.
 
-    ``told`` is what the change tells, in the JSON that it was sent as. There are none where it
-    tells only a statement. Raises :class:`~stompkit.spark._states.Broken` for columns
-    that can't be read.
+    ``told`` is the content of the change, in the JSON of the message. The result is empty for a
+    change that contains only a statement. Raises :class:`~stompkit.spark._states.Broken` for
+    invalid columns.
     """
     try:
         columns = columns_of(_change(told))
@@ -43,9 +43,9 @@ def told_columns(told: Document) -> dict[str, NewColumn]:
 
 
 def told_changes(told: Document) -> ColumnChanges:
-    """Return what has become of columns that were there, and of the rows with them.
+    """Return the changes of existing columns, and of the rows that contain them.
 
-    Raises :class:`~stompkit.spark._states.Broken` for what can't be read.
+    Raises :class:`~stompkit.spark._states.Broken` for invalid content.
     """
     try:
         return changes_of(_change(told))

@@ -1,4 +1,4 @@
-"""Applies batches of changes to a target, each change once: replicas."""
+"""Replication: applying batches of changes to a target, each change exactly once."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = ["Applied", "OnProblem", "applier", "apply_changes"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: What becomes of a change that can't be applied: nothing of its batch is, or all but that.
+#: Handling of a change that cannot be applied: reject its batch, or skip that change.
 OnProblem = Literal["stop", "dead-letter"]
 
-#: How often a batch is begun anew: where others are at work, or the target gets columns.
+#: Maximum number of attempts of a batch: after concurrent updates, or new columns in the target.
 _MOST_ATTEMPTS: Final = 10
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What has become of a batch."""
+    """Result of a batch."""
 
-    #: Rows of the batch.
+    #: Number of rows in the batch.
     rows: int = 0
-    #: Changes that were new, of tables that are applied.
+    #: Number of new changes of selected tables.
     changes: int = 0
-    #: Rows that were applied before.
+    #: Number of rows that had been applied before.
     fenced: int = 0
-    #: Rows that were written to the target.
+    #: Number of rows written to the target.
     written: int = 0
     deleted: int = 0
-    #: Changes that could not be applied, and were written down.
+    #: Number of changes stored as dead letters.
     dead_letters: int = 0
-    #: Changes that came too late: the row was newer.
+    #: Number of changes dropped because the row was newer.
     conflicts: int = 0
 
 
@@ -70,10 +70,10 @@ def apply_changes(
     """Apply a batch of changes to a target, and move the pipeline's fence, in one transaction.
 
     ``df`` has the columns of the source with the option ``payload`` set to ``ranges``, which is
-    fastest, or to ``changeset``, for a query that changes or filters rows first. What is not beyond
-    the fence is left out: it does not matter how often a batch comes, how large it is, nor whether
-    Spark has lost its checkpoint. Tasks do most of the work, wherever the order of the spool is
-    kept in ``df``; where it is not, changes are sorted first.
+    fastest, or to ``changeset``, for a query that changes or filters rows first. Changes that are
+    not beyond the fence are skipped. So a batch may be repeated or resized, and Spark may lose its
+    checkpoint. Tasks do most of the work if ``df`` preserves the order of the spool; otherwise
+    changes are sorted first.
 
     ``pipeline``, ``spool``
         What the fence is kept under: a name, and the spool's id, for ordinals of another spool mean
@@ -140,9 +140,9 @@ def applier(
     on_applied: Callable[[int, Applied], None] | None = None,
     **options: Any,
 ) -> Callable[[DataFrame, int], None]:
-    """What ``writeStream.foreachBatch`` takes; ``options`` are those of :func:`apply_changes`.
+    """Return a function for ``writeStream.foreachBatch``, with the options of ``apply_changes``.
 
-    ``on_applied`` gets the number of each batch and what has become of it.
+    ``on_applied`` is called with the number of each batch and its result.
     """
     opened = open_target(target) if isinstance(target, str) else target
 
@@ -175,7 +175,7 @@ def _choice(
 
 
 def _reduced(df: DataFrame, deletes: str, job: Job) -> DataFrame:
-    """The columns that are needed, for each costs time; what is a delete says so."""
+    """Return the required columns, since each costs time, with deletes marked as such."""
     missing = [name for name in APPLIED if name not in df.columns]
     if missing:
         raise ValueError(
@@ -190,16 +190,16 @@ def _reduced(df: DataFrame, deletes: str, job: Job) -> DataFrame:
 
 
 def _is_plain(deletes: str) -> bool:
-    """Whether those changes are deletes that say so."""
+    """Return True if the condition selects exactly the changes with the operation ``delete``."""
     return deletes.replace(" ", "").replace('"', "'") == "operation='delete'"
 
 
 @dataclass(frozen=True)
 class _Again:
-    """Why a batch has to be begun anew."""
+    """Reason to restart a batch."""
 
     def final(self, job: Job, attempts: int) -> Exception:
-        """The error to stop with when so many attempts were no help."""
+        """Return the error to raise after so many attempts."""
         return ApplyProblem(
             f"the pipeline {job.pipeline!r} has begun a batch {attempts} times and can't apply it:"
             f" {self}. {self._advice()}"
@@ -211,7 +211,7 @@ class _Again:
 
 @dataclass(frozen=True)
 class _Moved(_Again):
-    """Somebody else has moved the fence."""
+    """Another process has moved the fence."""
 
     def __str__(self) -> str:
         return "each time its fence in the target was moved meanwhile"
@@ -222,7 +222,7 @@ class _Moved(_Again):
 
 @dataclass(frozen=True)
 class _Unsorted(_Again):
-    """The changes came in another order than that of the spool."""
+    """The changes were not in the order of the spool."""
 
     def __str__(self) -> str:
         return "its changes are not in the order of the spool, and sorting them did not help"
@@ -233,13 +233,13 @@ class _Unsorted(_Again):
 
 @dataclass(frozen=True)
 class _Lacking(_Again):
-    """The target lacked something, which was made."""
+    """The target lacked tables or columns, which were created."""
 
     what: str
 
     @classmethod
     def of(cls, lacking: Lacking) -> _Lacking:
-        """Name tables and columns."""
+        """Create the reason from the missing tables and columns."""
         return cls(
             ", ".join(
                 f"{'.'.join(filter(None, table))} ({', '.join(sorted(columns))})"
@@ -259,7 +259,7 @@ class _Lacking(_Again):
 
 @dataclass(frozen=True)
 class _Lost(_Again):
-    """What tasks had staged was lost."""
+    """The data staged by tasks was lost."""
 
     what: str
 
@@ -267,22 +267,22 @@ class _Lost(_Again):
         return self.what
 
     def final(self, job: Job, attempts: int) -> Exception:
-        """A server that crashes may be well again later."""
+        """Return an error that allows a retry: a crashed server may recover."""
         return SinkUnavailable(f"{attempts} times in a row: {self.what}")
 
 
 class _Batch:
-    """One batch on its way."""
+    """One batch in progress."""
 
     def __init__(self, df: DataFrame, ranges: DataFrame | None, target: Target, job: Job) -> None:
         self._df = df
-        #: Where tasks find what ``df`` has, if they can read it themselves.
+        #: The ranges of ``df``, if tasks can read them directly.
         self._ranges = ranges
         self._target = target
         self._job = job
 
     def run(self) -> Applied:
-        """Apply it, as often begun anew as it takes."""
+        """Apply the batch, with as many restarts as needed."""
         last: _Again | None = None
         for _ in range(_MOST_ATTEMPTS):
             fence = self._target.fence(self._job.pipeline, self._job.spool)
@@ -296,14 +296,14 @@ class _Batch:
         raise last.final(self._job, _MOST_ATTEMPTS)
 
     def _again(self, reason: _Again, last: _Again | None) -> _Again:
-        """Note why the batch begins anew; raises where that was no help the last time."""
+        """Log the reason of a restart; raise the final error if the same one recurs."""
         _log.info("the batch is begun anew: %s", reason)
         if isinstance(reason, _Lacking) and reason == last:
             raise reason.final(self._job, 2)
         return reason
 
     def _by_tasks(self, job: Job) -> Applied | _Again:
-        """Have tasks make of the batch what is committed."""
+        """Stage the batch in tasks, and commit the result."""
         parts = sorted(self._stage(job), key=lambda part: sort_key(part.ranges))
         is_done = False
         try:
@@ -330,7 +330,7 @@ class _Batch:
             try:
                 done = self._target.commit(parts, job)
             except ApplyProblem:
-                # One by one: then it is known which one it was, or it works.
+                # Apply changes one by one, to find the failing change or succeed.
                 return self._by_driver(job)
             except StagingLost as lost:
                 return _Lost(str(lost))
@@ -353,7 +353,7 @@ class _Batch:
         return [Staged.load(bytes(row.staged)) for row in rows]
 
     def _by_driver(self, job: Job) -> Applied | _Again:
-        """Apply it here."""
+        """Apply the batch in the driver."""
         table = self._df.toArrow().combine_chunks()
         if job.is_plain:
             table = table.sort_by([(name, "ascending") for name in APPLIED[:3]])

@@ -1,7 +1,7 @@
-"""An event store in a folder of Parquet files, for laptops and for Spark. Needs ``spark``.
+"""An event store in a folder of Parquet files, on one machine or with Spark. Requires ``spark``.
 
-Spark is not needed to ask it, nor to add to it: only by the methods that get a session or a frame.
-The folder may be shared by processes, on any machines that agree on its files and their locks.
+Queries and additions do not use Spark; only the methods with a session or a data frame do.
+Processes may share the folder, on any machines with a consistent view of its files and locks.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = ["BrokenStore", "Compacted", "SparkEventStore", "Stored"]
 
 _log: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
-#: How many changesets are read at a time.
+#: Number of changesets read at a time.
 _CHUNK: Final = 200
-#: How often something is begun anew because others have merged files, or moved a fence.
+#: Maximum number of attempts, after other processes have merged files or moved a fence.
 _MOST_ATTEMPTS: Final = 10
-#: What Spark reads of files.
+#: Columns that Spark reads from files.
 _EVENTS_COLUMNS: Final = "namespace string, event string, key string, ts double, expires double"
 _HISTORY_COLUMNS: Final = (
     "namespace string, id string, number bigint, ts double, expires double, body binary"
@@ -48,13 +48,13 @@ _HISTORY_COLUMNS: Final = (
 
 
 class SparkEventStore(EventStore):
-    """Keeps events in a folder; what is added is on the disk, all of it or nothing.
+    """An event store in a folder; additions are durable and atomic.
 
-    Of several times of a key that are within their life the latest is given: where a later one has
-    a shorter life than an earlier one, the earlier is given again after it. So is the changeset of
-    an id that was added first. The time is this machine's. Nothing gives what is past its life, but
-    it is there until :meth:`prune` is called. Small files are merged now and then by who adds to
-    the store; :meth:`compact` does so thoroughly.
+    Of several unexpired times of a key the latest is returned. If a later one expires first, the
+    earlier one is returned again after that. Similarly, of several changesets with one id the first
+    one added is returned. The clock is that of this machine. Expired data is never returned, but
+    remains on disk until :meth:`prune` is called. Additions merge small files from time to time;
+    :meth:`compact` merges all of them.
     """
 
     _problems = (OSError, BrokenStore, pa.ArrowException)
@@ -72,11 +72,11 @@ class SparkEventStore(EventStore):
     ) -> None:
         """Describe a store, by default with the namespace ``stompkit``; the folder need not exist.
 
-        Files that were merged into others stay for ``keep_s`` seconds, for those who read them, and
-        those of an addition may be as old when it is complete: more than a query or a batch of
-        Spark takes. Without ``sync`` nothing waits for the disk, and a failure of the machine may
-        break the store. See :class:`~stompkit.replication.eventsourcing.store.EventStore` for the
-        others.
+        Merged files stay for ``keep_s`` seconds for their readers, and unlisted files of an
+        addition may be as old when it completes. This must be longer than any query or batch of
+        Spark. Without ``sync`` no write waits for the disk, and a power failure may damage the
+        store. See :class:`~stompkit.replication.eventsourcing.store.EventStore` for the other
+        arguments.
         """
         super().__init__(
             "stompkit" if namespace is None else namespace, ttl, strict=strict, history=history
@@ -86,33 +86,33 @@ class SparkEventStore(EventStore):
         self._upkeep = Upkeep(self._folder, self._files, self._problems)
 
     def clear(self, event: str, ts: float | None = None) -> int:
-        """Forget all keys of an event, or with ``ts`` those in the namespace of that time."""
+        """Remove all keys of an event, or with ``ts`` those in the namespace of that time."""
         return self._upkeep.clear(lambda: self._own(self._folder.listing(), event, ts))
 
     def prune(self) -> int:
-        """Remove what is past its ``ttl``, of all stores in this folder; gives how much it was."""
+        """Remove expired data of all stores in this folder; return the number of removed items."""
         return self._upkeep.prune()
 
     def compact(self) -> Compacted:
-        """Merge files where there are many, of all stores in this folder, in bounded memory.
+        """Merge files where there are many, for all stores in this folder, in bounded memory.
 
-        Others can read and add meanwhile. Files that nobody needs any more are removed.
+        Concurrent reads and additions are allowed. Obsolete files are removed.
         """
         return self._upkeep.compact()
 
     def forget_history(self, before: float) -> None:
-        """Remove changesets that are older than some time, whatever their life is."""
+        """Remove changesets before a time, regardless of their expiry."""
         self._upkeep.forget_history(before, lambda: self._own(self._folder.listing(), None))
 
     def stored(self) -> Stored:
-        """The files that count, of all stores in this folder, and what they have on the disk."""
+        """Return the number and size of the listed files of all stores in this folder."""
         return self._consistent(self._stored)
 
     def changesets(self, until: float | None = None, end: int | None = None) -> Iterator[bytes]:
-        """The changesets as JSON, in the order in which they were added, each once.
+        """Yield the changesets as JSON, in the order in which they were added, each once.
 
-        With ``until`` only those of that time or of one before; with ``end`` those that were there
-        when :meth:`reached` gave it. Few are in memory at a time. Raises ``RuntimeError`` for a
+        With ``until`` only those up to that time; with ``end`` only those that existed when
+        :meth:`reached` returned it. Few are in memory at a time. Raises ``RuntimeError`` for a
         store without history.
         """
         self._demand_history()
@@ -127,14 +127,14 @@ class SparkEventStore(EventStore):
                     yield body
                     after = number
             except FileNotFoundError as error:
-                # Numbers stay what they are when files are merged: it can go on from here.
+                # Merging does not change the numbers, so reading continues from here.
                 if self._folder.listing() is listing:
                     raise BrokenStore(f"a file is missing: {error}") from None
             else:
                 return
 
     def has_lost_changesets(self) -> bool:
-        """Whether the history has had changesets that are past their life by now."""
+        """Return True if the history has contained changesets that have expired by now."""
         listing = self._folder.listing()
         is_any = callable(self._namespace) and bool(listing.incomplete)
         if is_any or self._namespace in listing.incomplete:
@@ -145,10 +145,10 @@ class SparkEventStore(EventStore):
     # Spark.
 
     def frame(self, spark: SparkSession, event: str | None = None) -> DataFrame:
-        """The last times of the keys of an event, or of all events, as they are now.
+        """Return the current latest times of the keys of an event, or of all events.
 
-        Columns: ``namespace``, ``event``, ``key`` (as JSON), ``ts`` in seconds since 1970. The
-        files stay for ``keep_s`` seconds after they were merged: make another frame by then.
+        Columns: ``namespace``, ``event``, ``key`` (as JSON), ``ts`` in seconds since 1970. Merged
+        files stay for ``keep_s`` seconds: create a new data frame before that.
         """
         files = self._folder.listing().files
         wanted = [each for each in files if each.event is not None and event in (None, each.event)]
@@ -156,7 +156,7 @@ class SparkEventStore(EventStore):
         return rows.groupBy("namespace", "event", "key").agg(F.max("ts").alias("ts"))
 
     def history_frame(self, spark: SparkSession) -> DataFrame:
-        """The changesets as they are now; see :meth:`frame`.
+        """Return the current changesets; see :meth:`frame`.
 
         Columns: ``namespace``, ``id``, ``number`` (the order in which they were added), ``ts``,
         ``body`` (the changeset as JSON). Raises ``RuntimeError`` for a store without history.
@@ -184,24 +184,24 @@ class SparkEventStore(EventStore):
         tables: Iterable[str] | None = None,
         span: Span | None = None,
     ) -> int:
-        """Store a batch of changes, for ``foreachBatch``; gives how many rows of it were new.
+        """Store a batch of changes, for ``foreachBatch``; return the number of new rows.
 
         ``batch_df`` has the columns of the source with the option ``payload`` set to ``changeset``.
-        Each change gives its key the time ``committed``, for events such as ``orders_update``; with
-        a history, whole changesets are kept, except for what there is no column for: ``parents``,
-        ``revision``, and the server and the time of the source. ``tables`` are those of interest,
-        with or without their schema, and so the names of events are; all by their bare names
-        without it.
+        Each change sets the time of its key to ``committed``, for events such as ``orders_update``.
+        With a history, whole changesets are stored, except for content without a column:
+        ``parents``, ``revision``, and the server and the time of the source. ``tables`` are the
+        selected ones, with or without their schema, and determine the names of events. Without
+        ``tables`` all tables are stored, by name without schema.
 
-        What is not beyond the ordinals that are stored for ``spool``, the id of the spool, is left
-        out, whatever ``batch_id`` is: it does not matter how often a batch comes, nor how large it
-        is. ``pipeline`` is a name for those who store other parts of the same spool in the same
-        namespace. Tasks write the history, so the folder has to be theirs, too. ``span`` is where
-        the batch begins and ends in the spool: a store that ends before that is an error,
+        Changes that are not beyond the stored ordinals of ``spool``, the id of the spool, are
+        skipped, regardless of ``batch_id``. So a batch may be repeated or resized. ``pipeline`` is
+        a name for stores of other parts of the same spool in the same namespace. Tasks write the
+        history, so they must share the folder. ``span`` contains the bounds of the batch in the
+        spool: a store that ends before the batch begins raises
         :class:`~stompkit.spark.fence.TargetBehind`.
 
-        Raises what a strict store does, whether it is strict or not, and errors of Spark;
-        ``RuntimeError`` where others store the same all the time.
+        Raises the errors of a strict store, even if the store is not strict, and errors of Spark.
+        Raises ``RuntimeError`` if other processes store the same data continuously.
         """
         df = batch_df.select(*self._columns())
         is_ordered = False
@@ -211,8 +211,7 @@ class SparkEventStore(EventStore):
             rows = df.mapInArrow(partial(stage_all, job), "staged binary").collect()
             parts = [msgspec.msgpack.decode(bytes(row.staged), type=Staged) for row in rows]
             if not is_ordered and not all(part.is_whole for part in parts):
-                # Something has torn changesets apart, or taken changes out of them.
-                # By ranges: numbers of changesets are in the order of tasks.
+                # A query has split changesets, or removed changes from them.
                 df = df.repartitionByRange("_partition", "_ordinal")
                 df = df.sortWithinPartitions("_partition", "_ordinal", "change")
                 is_ordered = True
@@ -229,7 +228,7 @@ class SparkEventStore(EventStore):
         pipeline: str = "",
         tables: Iterable[str] | None = None,
     ) -> int:
-        """The same as :meth:`write_changes` for batches of Arrow, in this process."""
+        """Store Arrow batches in this process; see :meth:`write_changes`."""
         table = pa.Table.from_batches(batches).select(self._columns())
         is_ordered = False
         for _ in range(_MOST_ATTEMPTS):
@@ -244,11 +243,11 @@ class SparkEventStore(EventStore):
         raise _elsewhere(spool)
 
     def fence(self, *, spool: str = "", pipeline: str = "") -> dict[int, int]:
-        """The ordinal of the last message of batches that is stored, by partition of the spool."""
+        """Return the ordinal of the last stored message, by partition of the spool."""
         return dict(self._folder.listing().fences.get(self._fence_name(spool, pipeline), {}))
 
     def reached(self, *, spool: str = "", pipeline: str = "") -> tuple[dict[int, int], int]:
-        """The fence, and the end of what was stored up to there, for :meth:`changesets`."""
+        """Return the fence, and the matching end of the history for :meth:`changesets`."""
         listing = self._folder.listing()
         fence = listing.fences.get(self._fence_name(spool, pipeline), {})
         return dict(fence), listing.end
@@ -276,7 +275,7 @@ class SparkEventStore(EventStore):
         return msgspec.json.encode([namespace, pipeline, spool]).decode()
 
     def _commit(self, parts: Sequence[Staged], job: Job) -> bool:
-        """List what tasks have made; gives whether nobody else has meanwhile."""
+        """List the staged files of tasks; return False after a concurrent commit."""
         reached = dict(job.fence)
         for part in parts:
             for partition, ordinal in part.reached.items():
@@ -293,7 +292,7 @@ class SparkEventStore(EventStore):
         return True
 
     def _scan(self, spark: SparkSession, entries: Sequence[Entry], columns: str) -> DataFrame:
-        """What files have that is within its life, with the name of the file."""
+        """Return the unexpired rows of files, with the name of the file."""
         if not entries:
             return spark.createDataFrame([], f"{columns}, file string")
         paths = [f"file://{self._folder.path / entry.path}" for entry in entries]
@@ -305,10 +304,10 @@ class SparkEventStore(EventStore):
         sizes = [(self._folder.path / entry.path).stat().st_size for entry in listing.files]
         return Stored(len(sizes), sum(sizes))
 
-    # What all event stores do.
+    # The interface of event stores.
 
     def _disconnect(self) -> None:
-        """Nothing is open between calls."""
+        """Do nothing: no resource is open between calls."""
 
     def _add(self, events: dict[str, list[str]], ts: float | None, ttl: float) -> None:
         now = time.time()
@@ -316,7 +315,7 @@ class SparkEventStore(EventStore):
         namespace = self._name(at)
         added = []
         for event, texts in events.items():
-            # In the order of their octets, which is that of their characters.
+            # Sort by bytes, which is the order of the characters.
             keys = sorted(set(texts))
             columns = {
                 "namespace": pa.repeat(namespace, len(keys)),
@@ -386,14 +385,14 @@ class SparkEventStore(EventStore):
                         yield ts, body
                         last = (ts, number)
             except FileNotFoundError as error:
-                # Numbers stay what they are when files are merged: it can go on from here.
+                # Merging does not change the numbers, so reading continues from here.
                 if self._folder.listing() is listing:
                     raise BrokenStore(f"a file is missing: {error}") from None
             else:
                 return
 
     def _consistent(self, work: Callable[[Listing], _T]) -> _T:
-        """What can be read of one state of the store; raises :class:`BrokenStore`."""
+        """Return the result of *work* on one consistent state; raises :class:`BrokenStore`."""
         while True:
             listing = self._folder.listing()
             try:
@@ -403,7 +402,7 @@ class SparkEventStore(EventStore):
                     raise BrokenStore(f"a file is missing: {error}") from None
 
     def _own(self, listing: Listing, event: str | None, ts: float | None = None) -> list[Entry]:
-        """The files of this store's namespaces, or of one, with an event or with changesets."""
+        """Return the files of this store's namespaces, or of one, with an event or changesets."""
         return self._of_names([each for each in listing.files if each.event == event], ts)
 
     def _of_names(self, entries: Iterable[Entry], ts: float | None = None) -> list[Entry]:

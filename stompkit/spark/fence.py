@@ -1,8 +1,8 @@
-"""How far a pipeline has applied a spool: by the ordinals of its partitions, never by batches.
+"""Fences: the progress of a pipeline in a spool, by ordinals of partitions, not by batches.
 
-A fence has for each partition the ordinal of the last message that is applied. It is stored where
-the rows are stored, in the same transaction, so it survives what Spark's checkpoint does not: a
-checkpoint that is deleted or lost, another size of batches, two drivers at once.
+A fence contains for each partition the ordinal of the last applied message. It is stored with the
+rows, in the same transaction. Therefore it remains correct if Spark's checkpoint is deleted or
+lost, if the batch size changes, and if two drivers run at once.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ __all__ = [
     "sort_key",
 ]
 
-#: The ordinal of the last message that is applied, by partition.
+#: Ordinal of the last applied message, by partition.
 Fence = Mapping[int, int]
-#: A change of a partition: the ordinal of its message, and its number in the changeset. One message
-#: can have more changes than are worked on together, so an ordinal alone tells no order.
+#: Position of a change in a partition: the ordinal of its message, and its number in the changeset.
+#: One message can have more changes than are processed together, so an ordinal alone is not
+#: sufficient.
 Point = tuple[int, int]
-#: The first and the last change of each partition.
+#: Positions of the first and the last change of each partition.
 Ranges = Mapping[int, tuple[Point, Point]]
 
 
 class TargetBehind(Exception):
-    """The target ends before the batch begins: the changes in between would be missing.
+    """The target ends before the batch begins, so the changes in between would be missing.
 
-    It was restored from a backup, emptied, or replaced by a server that had not all of it.
+    It was restored from a backup, emptied, or replaced by a server with older data.
     """
 
 
 @dataclass(frozen=True)
 class Span:
-    """Where a batch begins and ends in the spool.
+    """The bounds of a batch in the spool.
 
-    Not each message has rows. One that comes again, or the first part of a changeset, has none. So
-    rows alone do not tell whether anything is missing between a fence and a batch.
+    Some messages have no rows: a duplicate, or the first part of a changeset. Therefore the rows
+    alone do not show whether changes are missing between a fence and a batch.
     """
 
-    #: The first ordinal, by partition. Empty where nothing was read before.
+    #: First ordinal by partition; empty if no batch precedes.
     starts: Fence = field(default_factory=dict)
-    #: The ordinal after the last one, by partition.
+    #: Ordinal after the last message, by partition.
     ends: Fence = field(default_factory=dict)
 
     def check(self, fence: Fence) -> None:
-        """Raise :class:`TargetBehind` where the fence ends before the batch begins."""
+        """Raise :class:`TargetBehind` if the fence ends before the batch begins."""
         for partition, start in self.starts.items():
             last = fence.get(partition, -1)
             if last + 1 < start:
@@ -68,7 +69,7 @@ class Span:
                 )
 
     def moved(self, fence: Fence) -> dict[int, int]:
-        """The fence when the batch is applied."""
+        """Return the fence after the batch is applied."""
         made = dict(fence)
         for partition, end in self.ends.items():
             if end > made.get(partition, -1) + 1:
@@ -77,7 +78,7 @@ class Span:
 
 
 def beyond(batch: pa.RecordBatch, fence: Fence) -> pa.RecordBatch:
-    """The rows of a batch that are not applied yet."""
+    """Return the rows of a batch that are not applied yet."""
     partitions, ordinals = _places(batch)
     if not fence or not len(partitions):
         return batch
@@ -91,7 +92,7 @@ def beyond(batch: pa.RecordBatch, fence: Fence) -> pa.RecordBatch:
 
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> tuple[dict[int, tuple[Point, Point]], bool]:
-    """The changes that there are, and whether each partition's come in their order."""
+    """Return the ranges of changes, and True if those of each partition are in order."""
     ranges: dict[int, tuple[Point, Point]] = {}
     in_order = True
     for batch in batches:
@@ -115,12 +116,12 @@ def ranges_of(batches: Iterable[pa.RecordBatch]) -> tuple[dict[int, tuple[Point,
 
 
 def sort_key(ranges: Ranges) -> list[tuple[int, Point]]:
-    """What parts of a batch are sorted by, before :func:`are_in_order` looks at them."""
+    """Return the sort key for parts of a batch, before :func:`are_in_order` checks them."""
     return sorted((partition, first) for partition, (first, _) in ranges.items())
 
 
 def are_in_order(parts: Sequence[Ranges]) -> bool:
-    """Whether each part begins where no part before it has been, in every partition."""
+    """Return True if each part begins after all earlier parts, in every partition."""
     lasts: dict[int, Point] = {}
     for ranges in parts:
         for partition, (first, last) in ranges.items():
@@ -131,7 +132,7 @@ def are_in_order(parts: Sequence[Ranges]) -> bool:
 
 
 def moved(fence: Fence, parts: Iterable[Ranges]) -> dict[int, int]:
-    """The fence when all parts are applied."""
+    """Return the fence after all parts are applied."""
     made = dict(fence)
     for ranges in parts:
         for partition, (_, (last, _)) in ranges.items():
@@ -140,6 +141,6 @@ def moved(fence: Fence, parts: Iterable[Ranges]) -> dict[int, int]:
 
 
 def _places(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    """The partitions and the ordinals of the rows."""
+    """Return the partitions and the ordinals of the rows."""
     partitions = pc.cast(batch.column("_partition"), pa.int64()).to_numpy(zero_copy_only=False)
     return partitions, batch.column("_ordinal").to_numpy(zero_copy_only=False)

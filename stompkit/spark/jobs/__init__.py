@@ -1,4 +1,4 @@
-"""Pipelines that run by themselves, as a file describes them: what ``stompkit pipeline`` runs.
+"""Pipelines defined by a file, as run by ``stompkit pipeline``.
 
 ::
 
@@ -6,9 +6,9 @@
 
     Pipeline(load("shop.toml"), "replicate").run()
 
-That is also what a script for ``spark-submit`` has.
+A script for ``spark-submit`` contains the same lines.
 
-Each name is imported when it is asked for: to read and check a file needs no PySpark.
+Names are imported lazily: reading and checking a file does not require PySpark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JOBS", "JobName", "Pipeline", "PipelineProblem", "PipelineSettings", "Progress", "load"]
 
-#: Where in this package each name is.
+#: Module of each public name.
 _MODULES = {
     "JOBS": "settings",
     "JobName": "settings",

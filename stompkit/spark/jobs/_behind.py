@@ -1,8 +1,8 @@
-"""What a job does where its target has less than Spark's checkpoint says.
+"""Recovery of a job whose target is behind Spark's checkpoint.
 
-Spark goes on at its checkpoint. A target that was restored from a backup, emptied, or replaced by a
-standby that had not all of it, would lack for ever what is in between. How far the target is stands
-in the target, so that is compared before a job begins, and with each batch.
+Spark resumes from its checkpoint. A target that was restored from a backup, emptied, or replaced by
+a standby with older data would then miss the changes in between for ever. The target stores its own
+progress, which is compared before a job begins, and with each batch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["Beginning", "beginning"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where a job begins: at its checkpoint, where its settings say, or at the spool's first message
-#: and without its checkpoint.
+#: Start of a job: at its checkpoint, at the position in its settings, or at the first message of
+#: the spool without its checkpoint.
 Beginning = Literal["checkpoint", "settings", "spool"]
 
 
@@ -33,11 +33,11 @@ def beginning(
     *,
     checkpoint: str,
 ) -> Beginning:
-    """Where a job begins.
+    """Return the start of a job.
 
-    ``fence`` is how far the target is, ``last`` how far the checkpoint says that the job is, and
-    ``floor`` has the first messages that the spool still has. Raises PipelineProblem where the
-    changes that the target lacks are not there any more.
+    ``fence`` is the progress of the target, ``last`` the progress of the job in the checkpoint, and
+    ``floor`` the first retained messages of the spool. Raises PipelineProblem if changes that the
+    target lacks are no longer retained.
     """
     if last is None:
         if fence:
@@ -69,7 +69,7 @@ def beginning(
 def _check(
     fence: Fence, partitions: Sequence[int], options: SourceOptions, floor: Sequence[int]
 ) -> None:
-    """Raise PipelineProblem where retention has removed what comes after the fence."""
+    """Raise PipelineProblem if retention has removed messages after the fence."""
     for number in partitions:
         first = fence.get(number, -1) + 1
         if first >= floor[number]:

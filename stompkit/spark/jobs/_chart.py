@@ -1,4 +1,4 @@
-"""Charts as SVG within a page of HTML: columns over time, and lines over time. Without scripts.
+"""Charts as SVG within an HTML page: columns and lines over time, without scripts.
 
 Colours are those of the page's style sheet: the classes ``c0`` to ``c7``, by series.
 """
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 __all__ = ["COLORS", "Series", "columns", "lines"]
 
-#: How many series have a colour of their own.
+#: Number of distinct series colours.
 COLORS: Final = 8
 _WIDTH: Final = 720
 _HEIGHT: Final = 200
-#: What is left for the axes.
+#: Margins for the axes.
 _LEFT: Final = 64
 _BOTTOM: Final = 24
 _TOP: Final = 8
@@ -26,16 +26,16 @@ _TIMES: Final = 6
 
 
 class Series(NamedTuple):
-    """What a chart shows, one value for each time; ``None`` is a gap."""
+    """Data of a chart, one value for each time; ``None`` is a gap."""
 
     name: str
     values: Sequence[float | None]
 
 
 def columns(name: str, what: str, times: Sequence[int], series: Sequence[Series]) -> str:
-    """Columns on each other; ``what`` says in words what is to be seen, for those who can't see it.
+    """Return a stacked column chart; ``what`` is its text alternative.
 
-    ``times`` are in seconds since 1970, equally far apart.
+    ``times`` are in seconds since 1970, at equal intervals.
     """
     totals = [sum(each.values[place] or 0 for each in series) for place in range(len(times))]
     scale = _Scale(times, 0, max(totals, default=0))
@@ -57,7 +57,7 @@ def columns(name: str, what: str, times: Sequence[int], series: Sequence[Series]
 
 
 def lines(name: str, what: str, times: Sequence[int], series: Sequence[Series]) -> str:
-    """Lines, each of which is broken where a value is missing; see :func:`columns`."""
+    """Return a line chart; a missing value interrupts a line. See :func:`columns`."""
     values = [value for each in series for value in each.values if value is not None]
     scale = _Scale(times, min([0.0, *values]), max([0.0, *values]))
     shapes = []
@@ -69,7 +69,7 @@ def lines(name: str, what: str, times: Sequence[int], series: Sequence[Series]) 
                 continue
             path.append(f"{'L' if is_on else 'M'}{scale.x(place):.1f} {scale.y(value):.1f}")
             if not is_on:
-                # A single point is seen, too: lines have round ends.
+                # A single point is visible, too: lines have round ends.
                 path.append("h0")
             is_on = True
         if path:
@@ -78,7 +78,7 @@ def lines(name: str, what: str, times: Sequence[int], series: Sequence[Series]) 
 
 
 class _Scale:
-    """Where times and values are."""
+    """Mapping of times and values to coordinates."""
 
     def __init__(self, times: Sequence[int], low: float, high: float) -> None:
         self.times = times
@@ -98,7 +98,7 @@ class _Scale:
 
 
 def _nice(step: float) -> float:
-    """1, 2 or 5 and a power of ten, at least as large."""
+    """Return 1, 2 or 5 times a power of ten, at least *step*."""
     if step <= 0:
         return 1
     power = 10.0 ** math.floor(math.log10(step))

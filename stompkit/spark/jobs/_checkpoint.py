@@ -1,4 +1,4 @@
-"""Spark's checkpoint of a job: how far it says that the job is."""
+"""Spark's checkpoint of a job, and the progress stored in it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = ["Checkpoint", "Offset", "put_aside"]
 
 
 class Offset(NamedTuple):
-    """The place in a spool where a batch ends."""
+    """End position of a batch in a spool."""
 
-    #: The id of the spool.
+    #: Id of the spool.
     spool: str
-    #: The ordinal after the last message, by partition.
+    #: Ordinal after the last message, by partition.
     ends: dict[int, int]
 
 
 class Checkpoint:
-    """The folder or the URI where Spark keeps how far a query is."""
+    """The checkpoint folder or URI of a query."""
 
     def __init__(self, spark: SparkSession, place: str) -> None:
-        """Describe it; it need not exist."""
+        """Describe the checkpoint; it need not exist."""
         self._spark = spark
         self.place = place
 
     def last(self) -> int | None:
-        """The number of the last batch that is done; ``None`` where there is none."""
+        """Return the number of the last completed batch; ``None`` if there is none."""
         return max((int(name) for name in self._names("commits") if name.isdecimal()), default=None)
 
     def offset(self, batch_id: int) -> Offset | None:
-        """The offset of a batch; ``None`` where there is none that can be read."""
+        """Return the offset of a batch; ``None`` if it is missing or unreadable."""
         with suppress(ValueError, KeyError, AttributeError):
             for line in self._lines(f"offsets/{batch_id}"):
                 if line.startswith("{") and "p" in (found := json.loads(line)):
@@ -48,7 +48,7 @@ class Checkpoint:
         return None
 
     def span(self, batch_id: int) -> Span:
-        """Where a batch begins and ends, which Spark has noted before it begins."""
+        """Return the bounds of a batch, which Spark writes before the batch begins."""
         before = self.offset(batch_id - 1) if batch_id else None
         own = self.offset(batch_id)
         if own is None:
@@ -56,7 +56,7 @@ class Checkpoint:
         return Span({} if before is None else before.ends, own.ends)
 
     def put_aside(self) -> None:
-        """Remove it, so that the query begins anew; raises PipelineProblem."""
+        """Remove the checkpoint, so that the query starts from scratch; raises PipelineProblem."""
         if "://" not in self.place:
             put_aside(Path(self.place))
             return
@@ -64,7 +64,7 @@ class Checkpoint:
         files.delete(path, True)
 
     def _names(self, folder: str) -> Iterator[str]:
-        """The files of a folder."""
+        """Yield the names of the files in a folder."""
         if "://" not in self.place:
             with suppress(OSError):
                 yield from (each.name for each in (Path(self.place) / folder).iterdir())
@@ -74,7 +74,7 @@ class Checkpoint:
             yield from (each.getPath().getName() for each in files.listStatus(path))
 
     def _lines(self, file: str) -> list[str]:
-        """The lines of a file; none where it does not exist."""
+        """Return the lines of a file; an empty list if it does not exist."""
         if "://" not in self.place:
             try:
                 return (Path(self.place) / file).read_text(encoding="utf-8").splitlines()
@@ -87,7 +87,7 @@ class Checkpoint:
         return text.splitlines()
 
     def _hadoop(self, place: str) -> tuple[Any, Any]:
-        """A path, and the file system that has it."""
+        """Return a Hadoop path and its file system."""
         jvm: Any = self._spark._jvm
         session: Any = self._spark._jsparkSession
         path = jvm.org.apache.hadoop.fs.Path(place)
@@ -101,7 +101,7 @@ def put_aside(folder: Path) -> None:
         if unused.exists():
             shutil.rmtree(unused)
         if folder.exists():
-            # All at once: Spark could go on from a half of it.
+            # Atomically: Spark could resume from a partially deleted checkpoint.
             folder.rename(unused)
             shutil.rmtree(unused)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""What the job *analytics* counts: one aggregation by minutes, whose state Spark keeps.
+"""The counting query of the job *analytics*: one aggregation by minute, with its state in Spark.
 
-A batch of that says what minutes have now, of each table and of all together. Spark leaves out what
-is behind the watermark, by whole minutes, and does not tell what. So the batch's own changes are
-counted once more, by themselves: a minute of a table that has some, and is not among those that
-Spark has told, is late. It is known exactly then which ones were left out, and how many.
+A batch of the query returns the current counts of minutes, for each table and in total. Spark drops
+changes behind the watermark, by whole minutes, without reporting them. Therefore the batch's own
+changes are counted separately. If a minute of a table has such changes but is missing in Spark's
+result, they are late. This determines exactly which changes were dropped, and how many.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from stompkit.spark._changes import UNREADABLE
 
 __all__ = ["OPERATIONS", "Counted", "Lag", "counted", "query"]
 
-#: What changes there are; ``unreadable`` are messages that are no changesets.
+#: All operations; ``unreadable`` are messages that are not changesets.
 OPERATIONS: Final = (*get_args(Action), UNREADABLE)
-#: How many keys are kept apart for a minute of a table. Where there are more, the counts of the
-#: most frequent ones may be too high by some hundredths of a percent of its changes.
+#: Maximum number of keys counted for a minute of a table. With more keys, the counts of the most
+#: frequent ones may be too high by some hundredths of a percent of the changes.
 _KEYS_KEPT: Final = 1000
-#: How exactly percentiles are told: to a ten thousandth of the number of changes.
+#: Accuracy of percentiles: one ten-thousandth of the number of changes.
 _ACCURACY: Final = 10_000
 _ALL: Final = "is_all"
 
 
 class Lag(NamedTuple):
-    """How long changes were on their way, in seconds; ``None`` where that is not known."""
+    """Latency of changes in seconds; ``None`` if unknown."""
 
     changes: int
-    #: From the source's commit to the spool.
+    #: From the commit in the source to the spool.
     received_median_s: float | None
     received_p95_s: float | None
     received_max_s: float | None
-    #: From the spool to the batch that has counted them.
+    #: From the spool to the batch that counted them.
     read_median_s: float | None
     read_p95_s: float | None
     read_max_s: float | None
@@ -47,31 +47,31 @@ class Lag(NamedTuple):
 
 @dataclass
 class Counted:
-    """What a batch says. Minutes are their first seconds, since 1970."""
+    """Result of a batch. Minutes are identified by their first second since 1970."""
 
-    #: How many changes a minute of a table has, by operation, with all batches so far.
+    #: Number of changes by minute and table, then by operation, including all former batches.
     changes: dict[tuple[int, str], dict[str, int]] = field(default_factory=dict)
-    #: Its most frequent keys, each with how often it was there.
+    #: Most frequent keys by minute and table, with their counts.
     keys: dict[tuple[int, str], list[tuple[str, int]]] = field(default_factory=dict)
     lag: dict[int, Lag] = field(default_factory=dict)
-    #: What came too late for that, by minute, table and operation: of what is new alone.
+    #: Late changes by minute, table and operation: new changes only.
     late: Counter[tuple[int, str, str]] = field(default_factory=Counter)
-    #: The last ordinal of the batch, by partition.
+    #: Last ordinal of the batch, by partition.
     ordinals: dict[int, int] = field(default_factory=dict)
-    #: How many changes the batch has that are new.
+    #: Number of new changes in the batch.
     total: int = 0
 
     def minutes(self) -> set[int]:
-        """The minutes that are other than before."""
+        """Return the minutes that have changed."""
         return {minute for minute, _ in self.changes} | {each[0] for each in self.late}
 
 
 def query(changes: DataFrame, watermark_s: float, top_keys: int) -> DataFrame:
-    """The query, for the output mode ``update``, over a stream with the payload ``changeset``.
+    """Return the query for the output mode ``update``, over a stream of changesets.
 
-    A change is of the minute in which it was committed, or without that time received. What claims
-    to be committed after it was received is of that one, too: else one wrong clock would have the
-    watermark make all others late.
+    A change belongs to the minute of its commit, or of its reception if the commit time is unknown.
+    A commit time after the reception is replaced by the reception time. Otherwise one wrong clock
+    would advance the watermark and make all other changes late.
     """
     received = F.col("_received")
     lag = received.cast("double") - F.col("committed").cast("double")
@@ -81,7 +81,7 @@ def query(changes: DataFrame, watermark_s: float, top_keys: int) -> DataFrame:
         "operation",
         F.when(F.col("key") != "{}", F.col("key")).alias("row_key"),
         lag.alias("received_s"),
-        # The time of the batch, which is in the checkpoint: the same when it comes again.
+        # The time of the batch from the checkpoint, which is the same after a restart.
         (F.current_timestamp().cast("double") - received.cast("double")).alias("read_s"),
     )
     return _minutes(rows.withWatermark("at", f"{round(watermark_s * 1000)} milliseconds"), top_keys)
@@ -98,8 +98,8 @@ def _table() -> Column:
 
 
 def _minutes(rows: DataFrame, top_keys: int) -> DataFrame:
-    """Minutes of tables, and of all tables."""
-    # A row counts twice: for its table, and for all.
+    """Return the counts by minute of each table, and of all tables."""
+    # A row counts twice: for its table, and for the total.
     twice = rows.withColumn(_ALL, F.explode(F.array(F.lit(False), F.lit(True))))
     name = F.when(~F.col(_ALL), F.col("table_name"))
     grouped = twice.groupBy(F.window("at", "1 minute").alias("window"), name.alias("name"))
@@ -127,10 +127,10 @@ def _percentiles(what: str) -> tuple[Column, Column]:
 
 
 def counted(batch: DataFrame, own: DataFrame | None, ordinals: Mapping[int, int]) -> Counted:
-    """Run the query for a batch; gives what it says.
+    """Run the query for a batch, and return its result.
 
-    ``own`` are the changes of the batch that are new, if there are any, and ``ordinals`` those of
-    the last messages of the batch, by partition.
+    ``own`` are the new changes of the batch, if any. ``ordinals`` are those of the batch's last
+    messages, by partition.
     """
     found = Counted(ordinals=dict(ordinals))
     for row in batch.toArrow().to_pylist():

@@ -1,4 +1,4 @@
-"""Reads what a file has into structs, and names everything that is wrong with it, not just one."""
+"""Decoding of settings into structs, with a report of all errors, not only the first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 
 
 def convert(found: Mapping[str, Any], kind: type[_T], mistakes: list[str]) -> _T | None:
-    """A struct, and those in it; ``None`` with more ``mistakes`` where there are some."""
+    """Return a struct with its nested structs; add errors to ``mistakes`` and return ``None``."""
     return _table(found, kind, "", mistakes)
 
 
@@ -46,14 +46,14 @@ def _table(found: Mapping[str, Any], kind: type[_T], place: str, mistakes: list[
         try:
             values[field.name] = msgspec.convert(found[name], field.type)
         except msgspec.ValidationError as error:
-            # What msgspec says of a place within the value begins with a "$" for that.
+            # msgspec prefixes a path within the value with "$".
             reason = str(error).replace(" - at `$", " at `").replace("`", "")
             mistakes.append(f"{place}{name}: {reason}")
     return None if len(mistakes) > count else kind(**values)
 
 
 def _struct_of(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct that a field has, perhaps among other things."""
+    """Return the struct type of a field, possibly from a union."""
     choices = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     for each in choices:
         if isinstance(each, type) and issubclass(each, msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Digests of the rows of tables, by ranges of keys, here or in tasks of Spark."""
+"""Digests of table rows by ranges of keys, computed locally or in Spark tasks."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from stompkit.spark.jobs._value_normalisation import Meaning, Read, reader
 
 __all__ = ["BUCKETS", "Digests", "Found", "Key", "Range", "Side", "digests_by_tasks"]
 
-#: Into so many parts rows are divided by their keys: only those are looked at that differ.
+#: Number of buckets into which rows are divided by key: only differing buckets are examined.
 BUCKETS: Final = 1024
 _PAGE: Final = 5000
 
-#: The values of a key, by their meanings.
+#: The normalised values of a key.
 Key = tuple[Any, ...]
 
 
 class Range(NamedTuple):
-    """Values of the first column of the key, from ``low`` on and before ``high``."""
+    """Values of the first key column from ``low`` up to ``high``, exclusive."""
 
     low: int | None = None
     high: int | None = None
 
 
 class Digests(NamedTuple):
-    """How many rows there are in each bucket, and the sums of their digests, in 64 bits."""
+    """Number of rows in each bucket, and the sum of their 64-bit digests."""
 
     counts: np.ndarray
     sums: np.ndarray
 
     @staticmethod
     def none() -> Digests:
-        """Those of no rows."""
+        """Return the digests of no rows."""
         return Digests(np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.uint64))
 
     def __add__(self, other: object) -> Digests:
@@ -49,37 +49,37 @@ class Digests(NamedTuple):
         return Digests(self.counts + other.counts, self.sums + other.sums)
 
     def differing(self, other: Digests) -> list[int]:
-        """The buckets whose rows are not the same."""
+        """Return the buckets whose rows differ."""
         differs = (self.counts != other.counts) | (self.sums != other.sums)
         found: list[int] = np.flatnonzero(differs).tolist()
         return found
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Total number of rows."""
         return int(self.counts.sum())
 
 
 class Found(NamedTuple):
-    """A row as it is in a database."""
+    """A row as stored in a database."""
 
-    #: Its values by their meanings, those of the key first.
+    #: Normalised values, those of the key first.
     values: tuple[Any, ...]
-    #: The key as the driver gives it.
+    #: Key as returned by the driver.
     key: tuple[Any, ...]
 
 
 class Side(NamedTuple):
-    """What is read of a table; tasks get it."""
+    """Description of a table to read; it is sent to tasks."""
 
     url: str
     table: str
-    #: Quoted names, those of the key first; ``NULL`` for a column that is not there.
+    #: Quoted column names, those of the key first; ``NULL`` for a missing column.
     columns: tuple[str, ...]
     meanings: tuple[Meaning, ...]
-    #: What they hold; ``None`` for a column that is not there.
+    #: Type families of the columns; ``None`` for a missing column.
     families: tuple[str | None, ...]
-    #: How many columns the key has; 0: rows have none, and are told apart by all they have.
+    #: Number of key columns; 0 if rows have no key and are identified by all columns.
     keys: int
 
     @staticmethod
@@ -93,7 +93,7 @@ class Side(NamedTuple):
         return Side(url, table.quoted, quoted, tuple(meanings), families, keys)
 
     def digests(self, wanted: Range) -> Digests:
-        """Digests of the rows of a range."""
+        """Return the digests of the rows in a range."""
         made = Digests.none()
         for page in self._pages(wanted):
             numbers = np.empty(len(page), np.int64)
@@ -106,7 +106,7 @@ class Side(NamedTuple):
         return made
 
     def rows(self, buckets: Iterable[int]) -> dict[Key, Found]:
-        """The rows in some buckets; those without a key are numbered if they are equal."""
+        """Return the rows in some buckets; equal rows without a key are numbered."""
         wanted = frozenset(buckets)
         found: dict[Key, Found] = {}
         equal: dict[Key, int] = {}
@@ -150,7 +150,7 @@ class Side(NamedTuple):
         if wanted.low is None:
             return "" if wanted.high is None else f" WHERE {name} < {wanted.high:d}"
         if wanted.high is None:
-            # What is not below is NULL, too.
+            # The last range includes NULL.
             return f" WHERE {name} >= {wanted.low:d} OR {name} IS NULL"
         return f" WHERE {name} >= {wanted.low:d} AND {name} < {wanted.high:d}"
 
@@ -158,7 +158,7 @@ class Side(NamedTuple):
 def digests_by_tasks(
     spark: SparkSession, sides: Sequence[Side], ranges: Sequence[Range]
 ) -> list[Digests]:
-    """The digests of some sides, each read by as many tasks as there are ranges."""
+    """Return the digests of some sides, each read by one task per range."""
     work = [(number, each.low, each.high) for number in range(len(sides)) for each in ranges]
     frame = spark.createDataFrame(work, "side int, low bigint, high bigint")
     told = "side int, counts binary, sums binary"
@@ -187,12 +187,12 @@ def _run(sides: tuple[Side, ...], batches: Iterator[pa.RecordBatch]) -> Iterator
 
 
 def _selected(column: TargetColumn) -> str:
-    """An expression whose values say all that those of a column do."""
+    """Return an SQL expression whose value represents a column's value completely."""
     if column.family == "interval":
-        # Drivers take days and months for numbers of hours.
+        # Drivers convert days and months to hours.
         return f"CAST({column.quoted} AS text)"
     if isinstance(column.type_, mysql.FLOAT):
-        # It is shown with fewer digits than it has.
+        # The database shows fewer digits than it stores.
         return f"CAST({column.quoted} AS DOUBLE)"
     return column.quoted
 
@@ -202,7 +202,7 @@ def _bucket(key: Key) -> int:
 
 
 def _digest(values: tuple[Any, ...]) -> int:
-    # Values are numbers, texts, octets and NULL: their representations differ if they do.
+    # Values are numbers, texts, bytes and NULL: different values have different representations.
     octets = repr(values).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(octets, digest_size=8).digest(), "big")
 

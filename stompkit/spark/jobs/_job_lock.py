@@ -1,4 +1,4 @@
-"""Keeps a job of a pipeline from being done twice at once."""
+"""Locks that prevent concurrent runs of a job."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stompkit.spark.jobs.settings import JobName, PipelineProblem, PipelineSetti
 
 __all__ = ["alone"]
 
-#: How long a lock is tried for that somebody may have who asks for the status.
+#: Time in seconds to wait for a lock that a status query may hold.
 _LOCK_S: Final = 2.0
 
 
 @contextmanager
 def alone(settings: PipelineSettings, job: JobName, remedy: str) -> Iterator[None]:
-    """Have nobody else on this machine run a job meanwhile.
+    """Hold the lock of a job, so that no other process on this machine runs it.
 
-    Raises PipelineProblem where it is running, with what to do then.
+    Raises PipelineProblem with *remedy* if the job is running.
     """
     folder = settings.folder() / job
     try:

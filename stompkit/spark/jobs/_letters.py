@@ -1,7 +1,7 @@
-"""Sends dead letters, which a job has written down, to a destination of a broker, at least once.
+"""Publishing of a job's stored dead letters to a destination of a broker, at least once.
 
-How far that has come is a file beside the checkpoint. It is written when the broker has confirmed,
-so a crash in between sends again; ``event-id`` is the same then.
+The progress is a file beside the checkpoint. It is written after the broker's confirmation, so
+after a crash in between messages are sent again with the same ``event-id``.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ __all__ = ["Find", "Letters", "Marks", "NotSent", "Row", "beyond"]
 
 #: A row of the table of dead letters.
 Row = Mapping[str, Any]
-#: The last dead letter that was sent, by partition: its ordinal, and which change of it it was.
+#: Last published dead letter by partition: its ordinal, and its number in the message.
 Marks = Mapping[int, tuple[int, int]]
 
-#: How many are looked for, and sent, at a time.
+#: Number of dead letters read and sent at a time.
 _PAGE: Final = 500
 _CONNECT_S: Final = 30.0
 _CONFIRM_S: Final = 60.0
 
 
 class Find(Protocol):
-    """Looks for dead letters."""
+    """A function that reads dead letters."""
 
     def __call__(self, pipeline: str, spool: str, after: Marks, most: int) -> Sequence[Row]:
-        """Up to ``most`` of a pipeline and a spool, by partition, ordinal and change.
+        """Return up to ``most`` rows of a pipeline and a spool, by partition, ordinal and change.
 
-        They are behind the marks, or of a partition without one.
+        They are after the marks, or of a partition without a mark.
         """
 
 
 class NotSent(Exception):
-    """The broker can't be reached, or has not confirmed, which may pass."""
+    """The broker is unreachable, or has not confirmed; a retry may succeed."""
 
 
 class Letters:
-    """The dead letters of a pipeline."""
+    """Publisher of the dead letters of a pipeline."""
 
     def __init__(self, find: Find, pipeline: str, options: Mapping[str, str], mark: Path) -> None:
-        """Connect to nothing yet; ``mark`` is the file that says how far it is."""
+        """Start unconnected; ``mark`` is the progress file."""
         self._find: Final = find
         self._pipeline: Final = pipeline
         self._options: Final = SinkOptions.parse(options)
         self._mark: Final = mark
-        # A crash may have been between the target's transaction and this.
+        # The last run may have crashed after the target's transaction.
         self._has_more = True
 
     def send(self, spool: str) -> int:
-        """Send those that are new, and wait for the receipts; gives how many these were.
+        """Send new dead letters, wait for the receipts, and return their number.
 
         Raises :class:`NotSent`.
         """
@@ -73,7 +73,7 @@ class Letters:
         return count
 
     def look_again(self) -> None:
-        """There may be new ones: a batch has written some, or has failed after its commit."""
+        """Expect new dead letters: a batch has stored some, or has failed after its commit."""
         self._has_more = True
 
     def _packet(self, row: Row) -> Packet:
@@ -122,7 +122,7 @@ class Letters:
 
 
 def beyond(rows: Iterable[Row], after: Marks, most: int) -> list[Row]:
-    """What :class:`Find` finds among rows that are in its order."""
+    """Return the dead letters after *after* among ordered rows, like :class:`Find`."""
     nothing = (-1, -1)
     new = (row for row in rows if _place(row) > after.get(row["partition_no"], nothing))
     return list(islice(new, most))

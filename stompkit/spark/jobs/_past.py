@@ -1,4 +1,4 @@
-"""What changes there were up to some time: from an event store, or from a spool."""
+"""Changes up to a time, from an event store or from a spool."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from stompkit.spool import SpoolProblem, SpoolReader
 
 __all__ = ["SCHEMA", "Past", "open_past"]
 
-#: What a change needs to be applied. Ordinals are counted from 1; those of a spool are its own.
+#: Columns required to apply a change. Ordinals count from 1; those of a spool are the spool's.
 SCHEMA: Final = pa.schema(
     [CHANGES.arrow.field(name) for name in (*APPLIED, "committed", "problem")]
 )
-#: Changes of a batch, about.
+#: Approximate number of changes in a batch.
 _BATCH: Final = 10_000
 _NULL: Final = b"null"
 
 
 class Past(Protocol):
-    """Where the changes of the past are."""
+    """A source of past changes."""
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Name of the source, for users."""
 
     @property
     def fence(self) -> tuple[str, dict[int, int]] | None:
-        """The id of the spool, and the ordinals of its last messages that are in here.
+        """The id of the spool, and the ordinals of its last messages contained in the source.
 
-        ``None`` where not all is in here that is in the spool up to there.
+        ``None`` if the source does not contain all messages of the spool up to there.
         """
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All changes, also later ones, in the order in which they were applied.
+        """Yield all changes, including later ones, in the order in which they were applied.
 
-        Where a time is given they have theirs, except for those that can't be read.
+        If a time is given, changes contain their times, except for unreadable ones.
         """
 
 
 def open_past(settings: PipelineSettings, at: datetime | None, until_ordinal: int | None) -> Past:
-    """The past up to a time, and to an ordinal of a spool.
+    """Return the past changes up to a time, and up to an ordinal of a spool.
 
-    That is the event store where it has a history, else the spool. Raises PipelineProblem where
-    nothing has all of it.
+    The source is the event store if it has a history, otherwise the spool. Raises PipelineProblem
+    if neither is complete.
     """
     events = settings.events
     if until_ordinal is None and events is not None and events.history:
@@ -91,7 +91,7 @@ class _Stored:
             spool = SpoolReader(settings.spool()).id
         except SpoolProblem:
             spool = ""
-        # Both at once: the job events may be adding more.
+        # Both at once: the job events may add data concurrently.
         fence, self._end = self._store.reached(spool=spool, pipeline=settings.name)
         has_all = events.tables is None or (
             settings.apply.tables is not None and set(settings.apply.tables) <= set(events.tables)
@@ -99,7 +99,7 @@ class _Stored:
         self.fence: Final = (spool, fence) if spool and has_all and at is None else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Changesets in the order of the spool."""
+        """Yield the changesets in the order of the spool."""
         waiting: list[tuple[int, Envelope]] = []
         rows = 0
         for number, body in enumerate(self._store.changesets(end=self._end), 1):
@@ -142,7 +142,7 @@ class _Stored:
 
 
 class _Spooled:
-    """A spool from which nothing was removed."""
+    """A spool from which no message was removed."""
 
     def __init__(
         self, settings: PipelineSettings, at: datetime | None, until_ordinal: int | None
@@ -171,7 +171,7 @@ class _Spooled:
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Changes, one partition after the other."""
+        """Yield the changes, one partition after the other."""
         for part in self._ranges:
             for batch in read(part):
                 yield batch.select(SCHEMA.names)

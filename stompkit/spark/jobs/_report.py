@@ -1,4 +1,4 @@
-"""The report of the job *analytics*: a page of HTML that loads nothing, and has no scripts."""
+"""The report of the job *analytics*: a self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stompkit.spark.jobs._results import CHANGES, KEYS, LAG, Results
 __all__ = ["made_report"]
 
 _MINUTE_S: Final = 60
-#: How many tables are told apart, and how long a key is shown.
+#: Maximum number of tables shown separately, and maximum length of a key.
 _MOST_TABLES: Final = 30
 _MOST_KEY: Final = 200
 _PAGE: Final = Template("""<!doctype html>
@@ -62,7 +62,7 @@ _LAGS: Final = tuple(name for name in Lag._fields if name != "changes")
 def made_report(
     pipeline: str, results: Results, span_s: int, top_keys: int, now_s: float | None = None
 ) -> bytes:
-    """A page about the last ``span_s`` seconds that there are results of."""
+    """Return a page about the last ``span_s`` seconds of results."""
     latest = results.latest()
     title = f"Changes of {pipeline}"
     made = f"Made {_when(time.time() if now_s is None else now_s)}."
@@ -83,7 +83,7 @@ def _content(results: Results, since: int, latest: int, top_keys: int, made: str
     late_by_table: Counter[str] = Counter()
     rows: list[Any] = list(results.rows(CHANGES, since))
     for minute, table, operation, on_time, too_late in rows:
-        # What came too late is of its minute all the same.
+        # Late changes are attributed to their minute nevertheless.
         by_minute[minute][operation] += on_time + too_late
         by_table[table][operation] += on_time + too_late
         late_by_table[table] += too_late

@@ -1,8 +1,8 @@
-"""Where the job *analytics* keeps what it has counted: which tables there are, and how they change.
+"""Storage of the results of the job *analytics*: its tables, and their updates.
 
-A batch says what minutes are now, not what is to be added to them, so the same once more changes
-nothing; except for what came late. So with the results it is kept up to which message they go, and
-what is before is not counted as late again.
+A batch contains the current counts of minutes, not increments, so applying it again has no effect.
+Late changes are the exception. Therefore the results include the position up to which they go, and
+late changes before that are not counted again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = [
     "ordered",
 ]
 
-#: A row: the minute, in seconds since 1970, and the other columns.
+#: A row: the minute in seconds since 1970, and the other columns.
 Row = tuple[Any, ...]
 
 
 class Spec(NamedTuple):
-    """A table of results; all have ``minute`` as their first column."""
+    """A table of results; the first column is always ``minute``."""
 
     name: str
-    #: Names and types of the others; the first ``keys`` of them identify a row of a minute.
+    #: Names and types of the other columns; the first ``keys`` of them identify a row of a minute.
     columns: dict[str, type[str] | type[int] | type[float]]
     keys: int
 
@@ -54,18 +54,18 @@ TABLES: Final = (CHANGES, KEYS, LAG)
 
 @dataclass(frozen=True)
 class Mark:
-    """Up to where results go."""
+    """Position up to which results go."""
 
-    #: Spark's name for the checkpoint that counting goes on from.
+    #: Spark's id of the checkpoint from which counting continues.
     query: str
     spool: str
-    #: The ordinal of the last message, by partition.
+    #: Ordinal of the last message, by partition.
     ordinals: dict[int, int] = field(default_factory=dict)
 
     def after(self, last: Mark | None, place: str) -> Mark:
-        """The mark of a batch that comes after ``last``.
+        """Return the mark of a batch that follows ``last``.
 
-        Raises PipelineProblem where counting can't go on from there.
+        Raises PipelineProblem if counting cannot continue from there.
         """
         if last is None:
             return self
@@ -83,31 +83,31 @@ class Results(Protocol):
     """Tables of results of a pipeline."""
 
     def apply(self, counted: Counted, mark: Mark) -> None:
-        """Write what a batch says, durably, all of it or nothing.
+        """Write the result of a batch durably and atomically.
 
-        Raises PipelineProblem where it does not fit to what is there, and what :attr:`passing`
-        has.
+        Raises PipelineProblem if it does not match the stored results, and the errors in
+        :attr:`passing`.
         """
 
     def mark(self) -> Mark | None:
-        """Up to where results go; nothing is made."""
+        """Return the mark of the results, without creating storage."""
 
     def rows(self, spec: Spec, since: int) -> list[Row]:
-        """What a table has from a minute on, in its order; nothing is made."""
+        """Return the rows of a table from a minute on, in order, without creating storage."""
 
     def latest(self) -> int | None:
-        """The last minute that has changes."""
+        """Return the last minute with changes."""
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
-        """What may go better when it is tried again."""
+        """Errors for which a retry may succeed."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 def merged(spec: Spec, there: Iterable[Row], counted: Counted, minutes: set[int]) -> list[Row]:
-    """What ``minutes`` are with a batch, in order; ``there`` is all that these have had."""
+    """Return the rows of ``minutes`` after a batch, in order; ``there`` are their former rows."""
     rows = {row[: spec.keys + 1]: row for row in there}
     if spec is CHANGES:
         return _merged_changes(rows, counted, minutes)
@@ -115,7 +115,7 @@ def merged(spec: Spec, there: Iterable[Row], counted: Counted, minutes: set[int]
     if spec is LAG:
         new = {(minute,): (minute, *lag) for minute, lag in counted.lag.items()}
     else:
-        # A key that others have overtaken is not to stay.
+        # A key that is no longer among the most frequent ones is removed.
         gone = [key for key in rows if (key[0], key[1]) in counted.keys]
         for key in gone:
             del rows[key]
@@ -142,7 +142,7 @@ def _merged_changes(rows: dict[Row, Row], counted: Counted, minutes: set[int]) -
 
 
 def ordered(spec: Spec, rows: Iterable[Row]) -> list[Row]:
-    """Rows in the order of a table."""
+    """Return rows in the order of a table."""
 
     def place(row: Row) -> Any:
         return row[: spec.keys + 1]

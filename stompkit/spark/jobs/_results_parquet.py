@@ -1,8 +1,8 @@
 """Results of the job *analytics* as folders of Parquet files: one file for each hour.
 
-A batch writes its files under other names. When they are on the disk it writes down up to which
-message they go, and which they are; from then on they are part of the results, and get their names,
-after a crash by who comes next.
+A batch writes its files under temporary names. Once they are on disk it stores their list and the
+position up to which they go. From then on they are part of the results and are renamed; after a
+crash the next run renames them.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _SUFFIX: Final = ".parquet"
 
 
 class ParquetResults:
-    """A folder with a folder for each table."""
+    """A folder with one subfolder for each table."""
 
     def __init__(self, folder: Path) -> None:
-        """Make nothing yet."""
+        """Describe the folder without creating it."""
         self._folder: Final = folder
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
-        """A disk that is full."""
+        """Errors for which a retry may succeed: a full disk."""
         return (OSError,)
 
     def apply(self, counted: Counted, mark: Mark) -> None:
-        """Write what a batch says."""
+        """Write the result of a batch."""
         new = mark.after(self.mark(), str(self._folder))
-        # A crash may have been before all files had their names.
+        # The last run may have crashed before all files were renamed.
         self._move()
         self._sweep()
         token = uuid4().hex
@@ -69,14 +69,14 @@ class ParquetResults:
             "spool": new.spool,
             "p": {str(number): ordinal for number, ordinal in new.ordinals.items()},
             "moves": moves,
-            # Files that another batch has staged, and was killed, are no part of this one.
+            # Files staged by a killed batch do not belong to this one.
             "token": token,
         }
         write_atomically(self._folder / _STATE, json.dumps(told).encode(), mode=None)
         self._move()
 
     def mark(self) -> Mark | None:
-        """Up to where results go."""
+        """Return the mark of the results."""
         found = self._state()
         if found is None:
             return None
@@ -84,20 +84,20 @@ class ParquetResults:
         return Mark(found["query"], found["spool"], ordinals)
 
     def rows(self, spec: Spec, since: int) -> list[Row]:
-        """What a table has from a minute on."""
+        """Return the rows of a table from a minute on."""
         first = _name(since // _HOUR_S * _HOUR_S)
         paths = [path for path in self._paths(spec) if path.name >= first]
         return [row for path in paths for row in _rows(_table(path)) if row[0] >= since]
 
     def latest(self) -> int | None:
-        """The last minute that has changes."""
+        """Return the last minute with changes."""
         for path in reversed(self._paths(CHANGES)):
             if rows := _rows(_table(path)):
                 return int(rows[-1][0])
         return None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     def _paths(self, spec: Spec) -> list[Path]:
         return sorted((self._folder / spec.name).glob(f"*{_SUFFIX}"))
@@ -116,7 +116,7 @@ class ParquetResults:
     def _stage(
         self, spec: Spec, hour: int, minutes: set[int], counted: Counted, token: str
     ) -> Path | None:
-        """Write the file of an hour under another name; gives its own, if there is something."""
+        """Write the file of an hour under a temporary name; return its final path, if any."""
         path = self._folder / spec.name / _name(hour)
         before = _rows(_table(path)) if path.exists() else []
         others = [row for row in before if row[0] not in minutes]
@@ -129,13 +129,13 @@ class ParquetResults:
         return path
 
     def _sweep(self) -> None:
-        """Remove what a batch has left that was killed before it was part of the results."""
+        """Remove files of a batch that was killed before they became part of the results."""
         for spec in TABLES:
             for path in (self._folder / spec.name).glob(".*"):
                 path.unlink(missing_ok=True)
 
     def _move(self) -> None:
-        """Give files their names, which are part of what the state says."""
+        """Rename the files listed in the state to their final names."""
         state = self._state()
         folders = set()
         if state is None:
@@ -150,7 +150,7 @@ class ParquetResults:
 
 
 def _staged(path: Path, token: str) -> Path:
-    """What a file is called before it is part of the results: nobody reads such names."""
+    """Return the temporary name of a file, which readers ignore."""
     return path.with_name(f".{path.name}.{token}.staged")
 
 

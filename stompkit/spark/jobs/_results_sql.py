@@ -1,7 +1,8 @@
-"""Results of the job *analytics* as tables of a database. Needs the extra ``sql``.
+"""Results of the job *analytics* as tables of a database. Requires the extra ``sql``.
 
-``stompkit_analytics_changes``, ``_top_keys`` and ``_lag`` have the results of all pipelines into
-the database, and ``stompkit_analytics_fence`` up to which message those of each go. Times are UTC.
+``stompkit_analytics_changes``, ``_top_keys`` and ``_lag`` contain the results of all pipelines that
+use the database. ``stompkit_analytics_fence`` contains the position of each pipeline. Times are
+UTC.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from stompkit.spark.jobs._results import CHANGES, TABLES, Mark, Row, Spec, merge
 __all__ = ["SqlResults"]
 
 _PREFIX: Final = "stompkit_analytics"
-#: How many minutes are asked for at once.
+#: Maximum number of minutes in one query.
 _MOST_MINUTES: Final = 500
 _TYPES: Final = {int: BigInteger, float: Double, str: Text}
-#: Texts that are part of a key, which MySQL can't have without a bound.
+#: Maximum lengths of texts in keys, which MySQL requires.
 _BOUNDED: Final = {"table_name": 200, "operation": 20}
 
 
@@ -50,7 +51,7 @@ class SqlResults:
     """The results of a pipeline in a database."""
 
     def __init__(self, url: str, pipeline: str) -> None:
-        """Connect to nothing yet; raises ValueError for a URL that is none of a database."""
+        """Start unconnected; raises ValueError for a URL that is not one of a database."""
         self._database: Final = Database(url, "deferred")
         self._pipeline: Final = pipeline
         data = MetaData()
@@ -67,16 +68,16 @@ class SqlResults:
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
-        """A database that is out of reach."""
+        """Errors for which a retry may succeed: an unreachable database."""
         return (SinkUnavailable,)
 
     def apply(self, counted: Counted, mark: Mark) -> None:
-        """Write what a batch says, in one transaction."""
+        """Write the result of a batch in one transaction."""
         self._prepare()
         with self._database.transaction() as connection:
             last = self._mark(connection, is_locked=True)
             new = mark.after(last, self._database.name)
-            # First, so that nobody else gets further than here.
+            # First, so that a concurrent run cannot pass this point.
             self._note(connection, last, new)
             minutes = sorted(counted.minutes())
             for begin in range(0, len(minutes), _MOST_MINUTES):
@@ -85,14 +86,14 @@ class SqlResults:
                     self._change(connection, spec, chosen, counted)
 
     def mark(self) -> Mark | None:
-        """Up to where results go."""
+        """Return the mark of the results."""
         if not self._is_there():
             return None
         with self._database.transaction() as connection:
             return None if self._missing(connection) else self._mark(connection, is_locked=False)
 
     def rows(self, spec: Spec, since: int) -> list[Row]:
-        """What a table has from a minute on."""
+        """Return the rows of a table from a minute on."""
         if not self._is_there():
             return []
         with self._database.transaction() as connection:
@@ -102,7 +103,7 @@ class SqlResults:
             return self._rows(connection, spec, table.c.minute >= _time(since))
 
     def latest(self) -> int | None:
-        """The last minute that has changes."""
+        """Return the last minute with changes."""
         if not self._is_there():
             return None
         with self._database.transaction() as connection:
@@ -114,7 +115,7 @@ class SqlResults:
             return None if latest is None else _seconds(latest)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._database.close()
 
     def _prepare(self) -> None:
@@ -125,13 +126,13 @@ class SqlResults:
                 with self._database.transaction() as connection:
                     self._create(connection)
             except (Rejected, SinkUnavailable):
-                # Another pipeline may have made them in between.
+                # Another pipeline may have created the tables meanwhile.
                 with self._database.transaction() as connection:
                     if self._missing(connection):
                         raise
 
     def _is_there(self) -> bool:
-        """Whether there is a database: SQLite would make the file."""
+        """Return True if the database exists: SQLite would create the file."""
         file = self._database.engine.url.database or ""
         return self._database.backend != "sqlite" or Path(file).exists()
 

@@ -1,4 +1,4 @@
-"""What it takes for the job *replicate* to go on where a rebuild of its own target has ended."""
+"""Resuming the job *replicate* after a rebuild of its own target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_gap", "forget_checkpoint", "going_on"]
 def going_on(settings: PipelineSettings) -> Iterator[None]:
     """Keep the job from running meanwhile.
 
-    Raises PipelineProblem where it is running, or would go on elsewhere.
+    Raises PipelineProblem if it is running, or would resume from another position.
     """
     if "://" in settings.checkpoint:
         raise PipelineProblem(
@@ -38,9 +38,9 @@ def going_on(settings: PipelineSettings) -> Iterator[None]:
 
 
 def check_gap(settings: PipelineSettings, fence: tuple[str, dict[int, int]] | None) -> None:
-    """Raise PipelineProblem where the spool has lost what the job is to go on with.
+    """Raise PipelineProblem if the spool no longer retains the messages after the fence.
 
-    ``fence`` is what it is going to be: the id of the spool, and the last ordinals.
+    ``fence`` is the future fence: the id of the spool, and the last ordinals.
     """
     try:
         reader = SpoolReader(settings.spool())
@@ -58,5 +58,5 @@ def check_gap(settings: PipelineSettings, fence: tuple[str, dict[int, int]] | No
 
 
 def forget_checkpoint(settings: PipelineSettings) -> None:
-    """Have the job go by the fence, and not by what Spark knows."""
+    """Remove the checkpoint, so that the job starts from the fence."""
     put_aside(Path(settings.checkpoint_of("replicate")))

@@ -1,4 +1,4 @@
-"""The stream that a job reads, by a data source that no other job of this process uses."""
+"""The input stream of a job, from a data source used by no other job of the process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stompkit.spark.ship import is_remote
 __all__ = ["stream"]
 
 _NAME: Final = "stomp"
-#: Between having a session know a data source and asking for it by its name.
+#: Held between registering a data source in the session and loading it by name.
 _registering: Final = threading.Lock()
 
 
 def stream(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The messages of a spool, as a stream.
+    """Return the messages of a spool as a stream.
 
-    Spark keeps one description of a Python data source for all streams of a JVM, and each stream
-    writes the environment of its process into that when it begins, in its own thread. Where two
-    begin at once that map breaks, and with it all that is to be sent to workers later: "Task not
-    serializable", "Illegal size 5 of collection". So each stream has a copy.
+    Spark keeps one description of a Python data source for all streams of a JVM. Each stream writes
+    the environment of its process into it when it starts, in its own thread. If two streams start
+    at once, that map is corrupted, and later everything sent to workers fails: "Task not
+    serializable", "Illegal size 5 of collection". Therefore each stream uses a copy.
     """
     if is_remote(spark):
         return _load(spark, options)
@@ -37,7 +37,7 @@ def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 def _register_copy(spark: SparkSession) -> None:
-    """Have the session know a copy of the data source that it knows now."""
+    """Register a copy of the current data source in the session."""
     session: Any = spark._jsparkSession
     jvm: Any = spark._jvm
     given = session.sessionState().dataSourceManager().lookupDataSource(_NAME).dataSourceCls()

@@ -1,4 +1,4 @@
-"""Keeps on the disk what would not fit into memory, until it is committed."""
+"""Spilling of staged data to disk until it is committed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Spill"]
 
 
 class Spill(Sequence[Staged]):
-    """What was staged, in a file: one after the other is in memory."""
+    """Staged parts in a file, of which one at a time is in memory."""
 
     def __init__(self, stack: ExitStack) -> None:
-        """Begin with nothing; the file is gone when ``stack`` ends."""
+        """Start empty; the file is deleted when ``stack`` closes."""
         self._file: Final = stack.enter_context(tempfile.TemporaryFile(prefix="stompkit-"))
         self._places: list[int] = []
 
@@ -26,11 +26,11 @@ class Spill(Sequence[Staged]):
         self._places.append(self._write(part))
 
     def put_first(self, parts: Sequence[Staged]) -> None:
-        """Put parts before all others."""
+        """Insert parts before all others."""
         self._places[:0] = [self._write(part) for part in parts]
 
     def __len__(self) -> int:
-        """How many parts there are."""
+        """Return the number of parts."""
         return len(self._places)
 
     @overload
@@ -40,13 +40,13 @@ class Spill(Sequence[Staged]):
     def __getitem__(self, index: slice) -> Sequence[Staged]: ...
 
     def __getitem__(self, index: int | slice) -> Staged | Sequence[Staged]:
-        """Read a part, or some."""
+        """Read one part, or a slice of parts."""
         if isinstance(index, slice):
             return [self._read(place) for place in self._places[index]]
         return self._read(self._places[index])
 
     def __iter__(self) -> Iterator[Staged]:
-        """Read the parts, in their order."""
+        """Iterate over the parts in order."""
         return map(self._read, self._places)
 
     def _write(self, part: Staged) -> int:

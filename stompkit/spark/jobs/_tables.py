@@ -1,4 +1,4 @@
-"""Tables of databases, as pipelines find them by the names of the source."""
+"""Database tables of a pipeline, by the names of the source."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Tables:
     """The tables of one database."""
 
     def __init__(self, url: str, settings: TargetSettings | None, place: str) -> None:
-        """Connect to nothing yet.
+        """Start unconnected.
 
-        ``settings`` are those of a target, whose tables may be called otherwise; ``place`` is where
-        the URL is from. Raises PipelineProblem for one that is none of a database.
+        ``settings`` are those of a target, whose tables may have other names; ``place`` is the
+        setting that contains the URL. Raises PipelineProblem for a URL that is not one of a
+        database.
         """
         try:
             self.database: Final = Database(url, "deferred")
@@ -41,30 +42,30 @@ class Tables:
 
     @property
     def name(self) -> str:
-        """The database, for people, without secrets."""
+        """Name of the database for users, without secrets."""
         return self.database.name
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction; raises SinkUnavailable."""
+        """Open a transaction; raises SinkUnavailable."""
         with self.database.transaction() as connection:
             yield connection
 
     def find(self, connection: Connection, schema: str, table: str) -> TargetTable | None:
-        """The table for one of the source."""
+        """Return the table that corresponds to a source table."""
         return self._catalog.find(connection, schema, table)
 
     def forget(self) -> None:
-        """Look at tables again."""
+        """Clear the cached tables."""
         self._catalog.forget()
 
     def count(self, connection: Connection, table: TargetTable) -> int:
-        """How many rows it has."""
+        """Return the number of rows in a table."""
         statement = f"SELECT COUNT(*) FROM {table.quoted}"
         return int(connection.exec_driver_sql(statement).scalar_one())
 
     def has_rows(self, connection: Connection, table: TargetTable) -> bool:
-        """Whether it has any."""
+        """Return True if the table has rows."""
         statement = f"SELECT 1 FROM {table.quoted} LIMIT 1"
         return connection.exec_driver_sql(statement).first() is not None
 

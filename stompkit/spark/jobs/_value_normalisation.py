@@ -1,4 +1,4 @@
-"""What values of different databases mean, so that they can be compared."""
+"""Normalisation of values from different databases for comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stompkit.replication.values import Interval
 
 __all__ = ["Meaning", "Read", "is_single", "meaning_of", "reader"]
 
-#: What both of two columns hold, whatever their databases call it.
+#: Common type of two columns, independent of the databases' type names.
 Meaning = Literal[
     "interval",
     "uuid",
@@ -35,17 +35,17 @@ Meaning = Literal[
     "char",
     "text",
 ]
-#: Makes of what a driver gives what is equal for equal meanings, and has one form as text.
+#: Function that converts a driver's value to a normalised one: equal values have equal texts.
 Read = Callable[[Any], Any]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY_US: Final = timedelta(days=1) // _MICROSECOND
-#: Databases have more digits than decimals are rounded to by default.
+#: Precision above that of databases, which is more than the decimal default.
 _EXACT: Final = Context(prec=200_000)
-#: Numbers of more digits are told apart by their text.
+#: Numbers with more digits are compared as text.
 _MOST_DIGITS: Final = 400
 _TRUTH: Final = {"true": 1, "false": 0}
-#: By the families of columns; the first that one of the two columns has counts.
+#: Common types by column family; the first family of either column decides.
 _BY_FAMILY: Final[tuple[tuple[str, Meaning], ...]] = (
     ("interval", "interval"),
     ("uuid", "uuid"),
@@ -70,27 +70,27 @@ def is_single(column: TargetColumn, backend: str) -> bool:
 
 
 def meaning_of(source: TargetColumn, target: TargetColumn, backend: str) -> Meaning:
-    """What the values of two columns are compared as; *backend* is that of the source."""
+    """Return the type as which two columns are compared; *backend* is that of the source."""
     columns = (source, target)
     families = {column.family for column in columns}
     if families <= {"json", "array"}:
         return "documents"
     if is_single(source, backend) and families <= {"float", "decimal", "int"}:
-        # A database may show fewer digits than it has, and another one keep what was shown.
+        # A database may show fewer digits than it stores, and another one stores what was shown.
         return "single"
     for family, meaning in _BY_FAMILY:
         if family in families:
             return meaning
     if any(isinstance(column.type_, mysql.SET) for column in columns):
         return "set"
-    # Some databases fill it with blanks, and others take them off.
+    # Some databases pad values with blanks, and others remove the blanks.
     if any(type(column.type_).__name__ == "CHAR" for column in columns):
         return "char"
     return "text"
 
 
 def reader(meaning: Meaning, family: str, backend: str) -> Read:
-    """What reads the values of a column; a value that has another meaning is its text."""
+    """Return the conversion of a column's values; a value of another type becomes text."""
     if meaning in ("document", "documents"):
         convert = _document(
             is_text=family not in ("json", "array"),
@@ -131,7 +131,7 @@ def _number(value: Any) -> Any:
 
 
 def _single(value: Any) -> Any:
-    """The number of single precision that is the nearest."""
+    """Return the nearest single-precision number."""
     if not isinstance(value, (int, float, Decimal, str)):
         raise TypeError
     (single,) = struct.unpack("f", struct.pack("f", float(value)))
@@ -149,7 +149,7 @@ def _datetime(value: Any) -> Any:
         value = datetime.fromisoformat(value)
     elif not isinstance(value, datetime):
         value = datetime.combine(value, time())
-    # One without a zone is in UTC, as everything is that is replicated.
+    # A time without zone is in UTC, like all replicated times.
     if value.tzinfo is not None:
         value = value.astimezone(UTC).replace(tzinfo=None)
     return value.isoformat()
@@ -166,13 +166,13 @@ def _date(value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
-    """Microseconds since midnight, in UTC where there is a zone."""
+    """Return microseconds since midnight, in UTC if there is a zone."""
     if isinstance(value, str):
         value = time.fromisoformat(value)
     if isinstance(value, timedelta):
         return value // _MICROSECOND
     if not isinstance(value, time):
-        # Where a time is not kept as such, it is microseconds.
+        # A database without a time type stores microseconds.
         return int(value)
     since = timedelta(
         hours=value.hour,
@@ -187,7 +187,7 @@ def _time(value: Any) -> Any:
 
 
 def _interval(value: Any) -> Any:
-    """Microseconds of an interval of time only; the text of one with months or days."""
+    """Return microseconds of a pure time interval; text if it has months or days."""
     if isinstance(value, str) and value.startswith("P"):
         value = Interval.parse(value)
     if isinstance(value, Interval):
@@ -207,7 +207,7 @@ def _bytes(value: Any) -> Any:
 
 def _octets(value: Any) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        # Of a number, bytes() would make as many zeros.
+        # For a number, bytes() would create as many zeros.
         raise TypeError
     return bytes(value)
 
@@ -238,7 +238,7 @@ def _document(*, is_text: bool, is_parsed: bool, is_mixed: bool) -> Read:
 
 
 def _plain(value: Any) -> Any:
-    """A document whose numbers have one form."""
+    """Return a document with normalised numbers."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""What programs are told to do, in the words of the file of a pipeline."""
+"""Rewording of error advice for pipeline files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDS: Final = {
 
 
 def in_words_of_the_file(text: str, *, create: str = "set create = true in [target]") -> str:
-    """An error with what there is to do in the file; ``create`` is how tables get made."""
+    """Return an error text with advice for the file; ``create`` is the advice to create tables."""
     for told, meant in {**_WORDS, "open the target with create=True": create}.items():
         text = text.replace(told, meant)
     return text

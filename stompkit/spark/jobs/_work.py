@@ -1,4 +1,4 @@
-"""What a job does with each batch, whichever job it is."""
+"""The interface of jobs: processing of batches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Aggregating", "Done", "Work"]
 
 
 class Done(NamedTuple):
-    """What has become of a batch."""
+    """Result of a batch."""
 
-    #: Changes that were new.
+    #: Number of new changes.
     changes: int
-    #: Changes that can't be applied, and were written down.
+    #: Number of changes stored as dead letters.
     dead_letters: int = 0
-    #: Changes that came too late to be counted with their minute, and were counted apart.
+    #: Number of changes too late for their minute, which were counted separately.
     late: int = 0
 
 
@@ -28,31 +28,31 @@ class Work(Protocol):
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
-        """What a batch fails with that may pass, so that it is tried again."""
+        """Errors of a batch for which a retry may succeed."""
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span) -> Done:
-        """Do it for one batch of the spool that has this id; again, it has no further effect.
+        """Process one batch of the spool with this id; a repetition has no further effect.
 
-        ``span`` is where the batch begins and ends. Raises
-        :class:`~stompkit.spark.fence.TargetBehind` where the target ends before it begins.
+        ``span`` contains the bounds of the batch. Raises
+        :class:`~stompkit.spark.fence.TargetBehind` if the target ends before the batch begins.
         """
 
     def finish(self, spool: str) -> None:
-        """Do what comes after a batch that is done and counted; at the next one, what is left."""
+        """Finish a completed batch; remaining work is done after the next one."""
 
     def fence(self, spool: str) -> dict[int, int]:
-        """The ordinal of the last message that is done, by partition; it makes nothing."""
+        """Return the ordinal of the last processed message, by partition, without side effects."""
 
     def explain(self, error: Exception) -> str:
-        """Why a batch has failed for good, and what to do about it."""
+        """Return why a batch has failed permanently, and how to resolve it."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 @runtime_checkable
 class Aggregating(Protocol):
-    """A job whose batches are what a query with a state of its own says of changes."""
+    """A job that processes the result of an aggregating query over changes."""
 
     def query(self, changes: DataFrame) -> DataFrame:
-        """The query, for the output mode ``update``."""
+        """Return the query for the output mode ``update``."""

@@ -1,7 +1,7 @@
-"""The job *analytics*: how many changes there are, of what, and how long they are on their way.
+"""The job *analytics*: numbers of changes, by table and operation, and their latency.
 
-Counts are kept by Spark, in the checkpoint; results are what minutes have with each batch. See
-:mod:`stompkit.spark.jobs._counting` for what is counted, and how what comes too late is told.
+Spark keeps the counts in the checkpoint; a batch contains the current counts of minutes.
+:mod:`stompkit.spark.jobs._counting` describes the counts, and the detection of late changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stompkit.spool import SpoolProblem, SpoolReader
 __all__ = ["Analytics", "report_of", "results_of"]
 
 _log: Final = logging.getLogger(__name__)
-#: What Spark's threads know the checkpoint of the query by.
+#: Spark property with the id of the query's checkpoint.
 _QUERY: Final = "sql.streaming.queryId"
 
 
@@ -36,45 +36,45 @@ class Analytics:
     """Counts batches into the results of a pipeline."""
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Open nothing yet; raises PipelineProblem."""
+        """Start without open resources; raises PipelineProblem."""
         given = settings.demanded_analytics()
         self._settings: Final = settings
         self._watermark_s: Final = seconds(given.watermark)
         self._top_keys: Final = given.top_keys
         self._report: Final = Path(given.report) if given.report else None
-        #: Whether the last report could not be written.
+        #: True if the last report could not be written.
         self._is_unwritten = False
         self._results: Final = results_of(settings)
         self._place: Final = given.path or "the database of [analytics]"
-        #: What the batch says that is under way: Spark's state is not to be asked twice.
+        #: Result of the current batch: Spark's state must not be queried twice.
         self._counted: tuple[tuple[int, dict[int, int]], Counted] | None = None
-        #: Where the job began, where nothing is counted yet.
+        #: Start of the job while no message is counted yet.
         self._begin: tuple[int, ...] | None = None
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
-        """A database that is out of reach, and a disk that is full."""
+        """Errors for which a retry may succeed: an unreachable database, and a full disk."""
         return (OSError, *self._results.passing)
 
     def query(self, changes: DataFrame) -> DataFrame:
-        """What is asked of the stream."""
+        """Return the query over the stream."""
         try:
             self._begin = resolve(SpoolReader(self._settings.spool()), self._options().starting)
         except (OSError, SpoolProblem):
-            self._begin = None  # the stream makes the spool, or says what is wrong with it
+            self._begin = None  # the stream creates the spool, or reports the error
         return query(changes, self._watermark_s, self._top_keys)
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span) -> Done:
-        """Write what a batch says, once."""
+        """Write the result of a batch exactly once."""
         name = df.sparkSession.sparkContext.getLocalProperty(_QUERY)
         assert name is not None
         last = self._results.mark()
         Mark(name, spool).after(last, self._place)
         fence = last.ordinals if last is not None else {}
         span.check(fence)
-        # A database may have committed and not have said so: then it is counted from there on.
+        # A database may have committed without confirmation: then counting continues from there.
         if self._counted is None or self._counted[0] != (batch_id, fence):
-            # A batch that is there already is counted, too: the state of the next one needs it.
+            # A batch that is stored already is counted, too: the next one needs its state.
             ends = span.ends
             own = self._own(df.sparkSession, fence, ends)
             reached = {
@@ -88,7 +88,7 @@ class Analytics:
         return Done(found.total, late=found.late.total())
 
     def finish(self, spool: str) -> None:
-        """Write the report anew; counting goes on where it can't be written."""
+        """Update the report; counting continues if it cannot be written."""
         if self._report is None:
             return
         page = report_of(self._settings, self._results)
@@ -107,10 +107,10 @@ class Analytics:
     def _own(
         self, spark: SparkSession, fence: Mapping[int, int], ends: Mapping[int, int]
     ) -> DataFrame | None:
-        """The changes of a batch that are not counted yet, read once more; ``None``: there is none.
+        """Return the uncounted changes of a batch, read once more; ``None`` if there are none.
 
-        The stream itself can't give them as well: it would be two streams for Spark, with ends of
-        their own.
+        The stream itself cannot provide them: Spark would treat it as two streams with separate
+        ends.
         """
         begin = self._begin or ()
         starts = {
@@ -131,21 +131,21 @@ class Analytics:
         )
 
     def fence(self, spool: str) -> dict[int, int]:
-        """The ordinal of the last message that is counted, by partition."""
+        """Return the ordinal of the last counted message, by partition."""
         mark = self._results.mark()
         return mark.ordinals if mark is not None and mark.spool == spool else {}
 
     def explain(self, error: Exception) -> str:
-        """What has failed."""
+        """Return the error text."""
         return str(error) or type(error).__name__
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._results.close()
 
 
 def results_of(settings: PipelineSettings) -> Results:
-    """Where a pipeline has its results; nothing is opened yet. Raises PipelineProblem."""
+    """Return the results of a pipeline, without opening them; raises PipelineProblem."""
     given = settings.demanded_analytics()
     if given.path:
         from stompkit.spark.jobs._results_parquet import ParquetResults
@@ -160,6 +160,6 @@ def results_of(settings: PipelineSettings) -> Results:
 
 
 def report_of(settings: PipelineSettings, results: Results) -> bytes:
-    """The report of the last hours that there are results of, as a page of HTML."""
+    """Return the report of the last hours with results, as an HTML page."""
     given = settings.demanded_analytics()
     return made_report(settings.name, results, int(seconds(given.report_span)), given.top_keys)

@@ -1,4 +1,4 @@
-"""The job *compact*: fewer and larger files in an event store, without what is past its life.
+"""The job *compact*: fewer and larger files in an event store, without expired data.
 
 ::
 
@@ -7,7 +7,7 @@
 
     print(compact(load("shop.toml")))
 
-Spark is not needed for it.
+It does not require Spark.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Compaction", "compact"]
 
 @dataclass(frozen=True)
 class Compaction:
-    """What has become of an event store."""
+    """Result of a compaction."""
 
-    #: Files and octets that others read.
+    #: Number and size in bytes of the listed files, before and after.
     before: Stored
     after: Stored
-    #: Keys and changesets that were past their life, and are gone.
+    #: Number of removed expired keys and changesets.
     expired: int
-    #: Files that were merged, and those that have taken their place.
+    #: Number of merged files, and number of new files.
     merged: int
     made: int
 
@@ -39,11 +39,11 @@ class Compaction:
 def compact(settings: PipelineSettings) -> Compaction:
     """Merge the files of a pipeline's event store where there are many, in bounded memory.
 
-    Others may read the store and add to it meanwhile; the job *events* does not have to end. What
-    is killed leaves the store as it was after one step or another, with all that is in it. Files
-    that were merged stay for some minutes, for their readers: the next run removes them.
+    Concurrent reads and additions are allowed; the job *events* may keep running. If the compaction
+    is killed, the store is consistent and complete, in an intermediate state. Merged files stay for
+    some minutes for their readers; the next run removes them.
 
-    Raises PipelineProblem where there is no store, and where it is broken.
+    Raises PipelineProblem if there is no store, and if it is damaged.
     """
     events = settings.events
     if events is None:

@@ -1,4 +1,4 @@
-"""The job *events*: an event store of what changes."""
+"""The job *events*: an event store of changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Events:
     """Stores batches in the event store of a pipeline."""
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Open nothing yet."""
+        """Start without open resources."""
         given = settings.events
         if given is None:
             raise PipelineProblem("[events]: the job events needs this table, with its path")
@@ -49,11 +49,11 @@ class Events:
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
-        """A disk that is full, and a broker that takes no dead letters."""
+        """Errors for which a retry may succeed: a full disk, or rejected dead letters."""
         return OSError, SinkUnavailable, NotSent
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
-        """Store a batch, all of it or nothing."""
+        """Store a batch atomically."""
         is_poison = F.col("operation") == UNREADABLE
         counted = Observation()
         watched = df
@@ -71,7 +71,7 @@ class Events:
         )
         letters = 0
         if self._on_problem == "dead-letter" and counted.get["poison"]:
-            # A crash before this has the batch come again, and be counted again.
+            # After a crash before this the batch is repeated, and counted again.
             try:
                 letters = self._bury(df.where(is_poison), spool)
             except BaseException:
@@ -88,7 +88,7 @@ class Events:
             self._letters.send(spool)
 
     def _guarded(self, df: DataFrame, is_poison: Column, spool: str) -> DataFrame:
-        """Have a task fail that reads what is no changeset, unless that was passed before."""
+        """Make a task fail that reads a message without changeset, unless it was passed before."""
         is_new = F.lit(True)
         for number, last in self.fence(spool).items():
             is_new &= (F.col("_partition") != number) | (F.col("_ordinal") > last)
@@ -102,7 +102,7 @@ class Events:
         return df.withColumn("operation", operation)
 
     def _bury(self, df: DataFrame, spool: str) -> int:
-        """Write down what is not written down yet; gives how much that was."""
+        """Store dead letters that are not stored yet; return their number."""
         rows = df.select("_partition", "_ordinal", "change", "problem").collect()
         problems = [
             Problem((row[0], row[1], row[2] or 0), UNREADABLE, "", "", row[3] or "?")
@@ -111,13 +111,13 @@ class Events:
         return self._dead.bury(problems, pipeline=self._pipeline, spool=spool)
 
     def fence(self, spool: str) -> dict[int, int]:
-        """The ordinal of the last message that is stored, by partition."""
+        """Return the ordinal of the last stored message, by partition."""
         if not self._path.exists():
             return {}
         return self._store.fence(spool=spool, pipeline=self._pipeline)
 
     def explain(self, error: Exception) -> str:
-        """What has failed."""
+        """Return the error text, with advice."""
         text = str(error) or type(error).__name__
         if _STOPPED in text and self._on_problem == "stop":
             text += (
@@ -127,7 +127,7 @@ class Events:
         return text
 
     def close(self) -> None:
-        """Nothing is open between batches."""
+        """Do nothing: no resource is open between batches."""
 
     def _find_letters(
         self, pipeline: str, spool: str, after: Marks, most: int
@@ -135,5 +135,5 @@ class Events:
         return beyond(self._dead.dead_letters(pipeline, spool), after, most)
 
     def dead_letters(self, spool: str) -> list[dict[str, Any]]:
-        """What is written down of messages that are no changesets, in the order of the spool."""
+        """Return stored dead letters of messages without changeset, in the order of the spool."""
         return self._dead.dead_letters(self._pipeline, spool)

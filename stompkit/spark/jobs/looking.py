@@ -1,4 +1,4 @@
-"""Pipelines from outside: what is still missing for a run, and how far jobs are."""
+"""The status of pipelines from outside: missing requirements, and the progress of jobs."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["JobState", "Place", "look", "missing"]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A partition of the spool."""
+    """Progress in a partition of the spool."""
 
     partition: int
-    #: The first ordinal that is still to be done, and the one after the last that there is.
+    #: First ordinal still to process, and the ordinal after the last one available.
     next: int
     head: int
 
 
 class JobState(msgspec.Struct, frozen=True):
-    """How far a job is."""
+    """Progress of a job."""
 
     job: JobName
     is_running: bool
-    #: Messages that are still to be done.
+    #: Number of messages still to process.
     lag: int
     places: list[Place]
 
 
 def missing(settings: PipelineSettings) -> list[str]:
-    """What there is to do on this machine before the jobs can run; nothing is connected to.
+    """Return what this machine lacks to run the jobs, without connecting to any server.
 
-    Raises :class:`~stompkit.spark.jobs.settings.PipelineProblem` where a job can't be made.
+    Raises :class:`~stompkit.spark.jobs.settings.PipelineProblem` if a job cannot be created.
     """
     found = []
     if _has_pyspark():
@@ -70,10 +70,10 @@ def _has_pyspark() -> bool:
 
 
 def look(settings: PipelineSettings, job: JobName) -> JobState:
-    """How far a job is by its target, whether it runs or not; Spark is not started.
+    """Return the progress of a job according to its target, running or not, without Spark.
 
-    Raises :class:`~stompkit.spool.SpoolProblem` where there is no spool,
-    :class:`~stompkit.spark.jobs.settings.PipelineProblem`, and what the target can't be asked with.
+    Raises :class:`~stompkit.spool.SpoolProblem` if there is no spool,
+    :class:`~stompkit.spark.jobs.settings.PipelineProblem`, and errors of the target.
     """
     reader = SpoolReader(settings.spool())
     work = work_of(settings, job)

@@ -1,4 +1,4 @@
-"""How far a job is."""
+"""Progress of a running job."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is."""
+    """Progress of a running job."""
 
     phase: Literal["starting", "running", "ended", "failed"] = "starting"
-    #: The number of the last batch that is done.
+    #: Number of the last completed batch.
     batch: int | None = None
-    #: Batches, and changes that were new, since the job was started.
+    #: Number of batches and of new changes since the start of the job.
     batches: int = 0
     changes: int = 0
     dead_letters: int = 0
-    #: Changes that came too late to be counted, and how often a batch was tried again.
+    #: Number of late changes, and of retried batches.
     late: int = 0
     retries: int = 0
-    #: How many of the changes there were in a second, in the last batch.
+    #: Changes per second in the last batch.
     rate: float = 0.0
-    #: Messages of the spool that are still to be read.
+    #: Number of messages of the spool still to read.
     lag: int | None = None
-    #: Why a batch is tried again and again, as long as that is so.
+    #: Reason for which a batch is being retried; empty otherwise.
     problem: str = ""

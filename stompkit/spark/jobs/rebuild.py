@@ -1,4 +1,4 @@
-"""The job *rebuild*: a replica as of some time, without the broker. Needs the extra ``sql``.
+"""The job *rebuild*: a replica as of a time, without the broker. Requires the extra ``sql``.
 
 ::
 
@@ -50,34 +50,34 @@ __all__ = ["Rebuilt", "rebuild"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: The first and the longest pause before a rebuild is begun anew, in seconds.
+#: Back-off in seconds before a rebuild is restarted: initial and maximum.
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 15.0
-#: Changes that are collapsed at a time, which bounds memory.
+#: Number of changes collapsed at a time, which limits memory.
 _MOST_CHANGES: Final = 100_000
-#: How often a chunk is begun anew because the target lacks a column, and all of it because the
-#: server has lost what was staged.
+#: Maximum number of attempts: of a chunk if the target lacks a column, and of the rebuild if the
+#: server has lost staged data.
 _MOST_ATTEMPTS: Final = 10
 _SEPARATOR: Final = "\0"
-#: The columns that tell changes apart, and what they are in order by.
+#: Columns that identify changes and define their order.
 _PLACE: Final = ("_partition", "_ordinal", "change")
-#: The columns that tell which row a change is about.
+#: Columns that identify the row of a change.
 _ROW: Final = ("schema", "table", "key")
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild has done."""
+    """Result of a rebuild."""
 
-    #: What it was made of, for people.
+    #: Name of the source, for users.
     source: str
     changes: int = 0
-    #: Changes that can't be applied, and were written down.
+    #: Number of changes stored as dead letters.
     dead_letters: int = 0
-    #: How many rows the target's tables have, by the names of the source.
+    #: Number of rows in the target's tables, by the names of the source.
     rows: dict[str, int] = field(default_factory=dict)
-    #: Whether this is the target of the job *replicate*, which goes on from here. Otherwise it
-    #: begins with the spool's first message, if it is.
+    #: True if this is the target of the job *replicate*, which resumes from here. Otherwise the
+    #: job, if it uses this target, starts with the spool's first message.
     goes_on: bool = False
 
 
@@ -91,25 +91,25 @@ def rebuild(
     replace: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> Rebuilt:
-    """Make tables as they were when all that was committed by ``at`` was applied; or as of now.
+    """Rebuild tables as of the time when everything committed by ``at`` was applied, or as of now.
 
-    Changes come from the history of the event store in the order in which they were stored; where
-    there is none, or with ``until_ordinal``, the last message that counts, from the spool. They
-    are applied in one transaction: nobody sees half of it, and what is killed has changed nothing
-    but that tables and columns that were missing may have been made.
+    Changes come from the history of the event store, in the order in which they were stored.
+    Without a history, or with ``until_ordinal``, the last ordinal to include, they come from the
+    spool. They are applied in one transaction, so no reader sees a partial state. If the rebuild is
+    killed, only missing tables and columns may have been created.
 
-    ``url`` is another target than that of the settings, ``create`` makes tables that it lacks, and
-    ``replace`` has the tables emptied first that changes are about, also later ones.
-    ``on_progress`` gets the number of changes that were read.
+    ``url`` is another target than that of the settings. ``create`` creates missing tables.
+    ``replace`` first empties the tables that have changes, including later ones. ``on_progress`` is
+    called with the number of changes read.
 
-    The job *replicate* must not run while its target is rebuilt, and loses its checkpoint by that.
+    The job *replicate* must not run while its target is rebuilt, and loses its checkpoint.
 
-    Where the server crashes meanwhile all is read and staged again, for as long as a batch is
-    tried again.
+    If the server crashes meanwhile, everything is read and staged again, for as long as a batch
+    would be retried.
 
-    Raises PipelineProblem, with what to do: where the past is not complete, where a table has rows,
-    where the target lacks something, or can't hold something; and for the target of a job that is
-    running, or could not go on. Raises SinkUnavailable where the target is out of reach.
+    Raises PipelineProblem, with a remedy: if the past is incomplete, if a table has rows, if the
+    target lacks an object or rejects a value; and if the target is that of a job that is running or
+    could not resume. Raises SinkUnavailable if the target is unreachable.
     """
     given = _target_settings(settings, url, create=create)
     if at is not None and at.tzinfo is None:
@@ -188,10 +188,10 @@ class _Rebuild:
         by_table = how.keys if isinstance(how.keys, dict) else {"": how.keys} if how.keys else {}
         self._job: Final = Job(
             pipeline=settings.name,
-            # Its ordinals are those of no spool, nor of another rebuild.
+            # Its ordinals belong to no spool, and to no other rebuild.
             spool=f"rebuild-{uuid4().hex}",
             choice=Choice(
-                # What was staged before has the former names.
+                # Data staged before has the former names.
                 follows_names=False,
                 keys={name: tuple(columns) for name, columns in by_table.items()},
                 tables=None if how.tables is None else frozenset(how.tables),
@@ -202,13 +202,13 @@ class _Rebuild:
             dead_letters=how.on_problem == "dead-letter",
         )
         self._sources: set[tuple[str, str]] = set()
-        #: Whether the target has been in reach.
+        #: True if the target was reachable.
         self._is_begun = False
-        #: What the last attempt has read, and could not apply.
+        #: Numbers of changes that the last attempt has read, and could not apply.
         self._changes = self._letters = 0
 
     def run(self, tell: Callable[[int], None]) -> Rebuilt:
-        """Do it, and begin anew where the target's server crashes meanwhile."""
+        """Run the rebuild, and restart it if the target's server crashes meanwhile."""
         losses = 0
         pause = _FIRST_PAUSE_S
         deadline: float | None = None
@@ -234,11 +234,11 @@ class _Rebuild:
         return Rebuilt(self._past.name, self._changes, self._letters, self._counts(), goes_on)
 
     def _make(self, tell: Callable[[int], None], *, is_first: bool) -> None:
-        """Stage all changes and commit them, unless an attempt before has done so."""
+        """Stage all changes and commit them, unless an earlier attempt has done so."""
         self._target.prepare()
         self._is_begun = True
         if not is_first and self._target.fence(self._job.pipeline, self._job.spool):
-            # The connection was lost when the server had committed.
+            # The connection was lost after the server had committed.
             return
         with ExitStack() as stack:
             self._stage_and_commit(Spill(stack), tell)
@@ -248,7 +248,7 @@ class _Rebuild:
         try:
             changes = letters = 0
             for chunk in chunks(self._past.batches(), _MOST_CHANGES):
-                # Also tables whose changes are later: they were empty.
+                # Also tables whose changes are later: they were empty at that time.
                 self._admit(chunk)
                 past = self._up_to_time(chunk)
                 changes += sum(batch.num_rows for batch in past)
@@ -271,12 +271,12 @@ class _Rebuild:
                 self._discard(spill)
 
     def _discard(self, parts: Sequence[Staged]) -> None:
-        """Drop what was staged; a server that is out of reach does it at the next start."""
+        """Discard staged data; an unreachable server does that at its next start."""
         with suppress(SinkUnavailable):
             self._target.discard(parts)
 
     def _admit(self, chunk: Sequence[pa.RecordBatch]) -> None:
-        """Refuse tables with rows, unless they are to be replaced."""
+        """Reject tables with rows, unless they are to be replaced."""
         found: set[str] = set()
         for batch in chunk:
             filled = [pc.fill_null(batch.column(name), "") for name in ("schema", "table")]
@@ -299,21 +299,21 @@ class _Rebuild:
                     )
 
     def _up_to_time(self, chunk: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-        """The changes that were committed by then."""
+        """Return the changes that were committed by the given time."""
         if self._at is None:
             return chunk
         at = pa.scalar(self._at, SCHEMA.field("committed").type)
         is_past = [pc.less_equal(batch.column("committed"), at) for batch in chunk]
-        # What can't be read has no time.
+        # Unreadable changes have no time.
         return [
             batch.filter(pc.fill_null(chosen, True))
             for batch, chosen in zip(chunk, is_past, strict=True)
         ]
 
     def _staged(self, chunk: Sequence[pa.RecordBatch]) -> list[Staged]:
-        """What the target makes of some changes, having got what it lacks."""
+        """Return the staged result of some changes, after adding missing columns to the target."""
         if not ranges_of(chunk)[1]:
-            # It makes nothing of these. What a changeset lacks is known after later ones.
+            # Staging requires ordered changes. Incomplete changesets are reported after later ones.
             order = [(name, "ascending") for name in _PLACE]
             chunk = pa.Table.from_batches(chunk).sort_by(order).combine_chunks().to_batches()
         letters: list[Problem] = []
@@ -346,7 +346,7 @@ class _Rebuild:
     def _refused(
         self, chunk: Sequence[pa.RecordBatch], failures: Sequence[Problem]
     ) -> list[Problem]:
-        """The changes because of which the target can't hold what is left of some rows."""
+        """Return the changes that make the target reject the final state of some rows."""
         table = pa.Table.from_batches(chunk)
         rows = list(zip(*(table.column(name).to_pylist() for name in _ROW), strict=True))
         places = list(zip(*(table.column(name).to_pylist() for name in _PLACE), strict=True))
@@ -358,24 +358,24 @@ class _Rebuild:
         for last in failures:
             numbers = changes.pop(row_of[last.place], [])
             if not numbers:
-                # This row had its turn: it is written, and deleted before.
+                # This row was processed before: it is written, and deleted first.
                 continue
             own: list[Problem] = []
             if len(numbers) > 1:
-                # The last change of a row stands for all of them.
+                # The last change of a row represents all of them.
                 for number in numbers:
                     own += self._failures(table.slice(number, 1))
             found += own or [last]
         return found
 
     def _failures(self, changes: pa.Table) -> list[Problem]:
-        """Why the target can't hold some changes by themselves."""
+        """Return the errors for which the target rejects some changes individually."""
         parts = list(self._target.stage(changes.combine_chunks().to_batches(), self._job))
         self._target.discard(parts)
         return [each for part in parts for each in part.failures]
 
     def _truncates(self) -> pa.RecordBatch:
-        """Changes that empty all tables, before all others."""
+        """Return changes that empty all tables, before all others."""
         rows = [
             {
                 **dict.fromkeys(SCHEMA.names),
@@ -392,7 +392,7 @@ class _Rebuild:
         return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
     def _children_first(self) -> list[tuple[str, str]]:
-        """The tables in the order in which foreign keys let them be emptied."""
+        """Return the tables in the order in which foreign keys allow emptying them."""
         self._tables.forget()
         with self._tables.transaction() as connection:
             found = {each: self._tables.find(connection, *each) for each in self._sources}
@@ -403,14 +403,14 @@ class _Rebuild:
         return sorted(ranks, key=lambda each: (-ranks[each], each))
 
     def _forget_fence(self) -> None:
-        """Have the job replicate begin anew, should this be all that is done."""
+        """Remove the fence, so that the job replicate starts over if the rebuild ends here."""
         column = self._tables.books.fence.c
         statement = delete(self._tables.books.fence).where(column.pipeline == self._settings.name)
         with self._tables.transaction() as connection:
             connection.execute(statement)
 
     def _set_fence(self) -> bool:
-        """Have the job replicate go on where this has ended, if it has all up to there."""
+        """Set the fence, so that the job replicate resumes from here if the data is complete."""
         if self._past.fence is None:
             return False
         spool, ordinals = self._past.fence
@@ -435,7 +435,7 @@ class _Rebuild:
 def _without(
     chunk: Sequence[pa.RecordBatch], places: Collection[Place]
 ) -> Sequence[pa.RecordBatch]:
-    """The changes that are at none of some places."""
+    """Return the changes whose positions are not in *places*."""
     chosen = []
     for batch in chunk:
         found = zip(*(batch.column(name).to_pylist() for name in _PLACE), strict=True)

@@ -1,4 +1,4 @@
-"""The job *replicate*: a database, or tables in files, as the sources are. Needs ``sql``."""
+"""The job *replicate*: a database or files with the tables of the sources. Requires ``sql``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Replicate:
     """Applies batches to the target of a pipeline."""
 
     def __init__(self, settings: PipelineSettings) -> None:
-        """Connect to nothing yet; raises PipelineProblem for a URL that is none of a target."""
+        """Start unconnected; raises PipelineProblem for a URL that is not one of a target."""
         given = settings.target
         url = settings.target_url()
         assert given is not None
@@ -55,11 +55,11 @@ class Replicate:
 
     @property
     def passing(self) -> tuple[type[Exception], ...]:
-        """A database that is out of reach, and a broker that takes no dead letters."""
+        """Errors for which a retry may succeed: an unreachable database, or unsent dead letters."""
         return SinkUnavailable, NotSent
 
     def apply(self, df: DataFrame, batch_id: int, spool: str, span: Span | None = None) -> Done:
-        """Apply a batch, in one transaction of the target."""
+        """Apply a batch in one transaction of the target."""
         how = self._settings.apply
         try:
             applied = apply_changes(
@@ -92,7 +92,7 @@ class Replicate:
             self._letters.send(spool)
 
     def fence(self, spool: str) -> dict[int, int]:
-        """The ordinal of the last message that is applied, by partition."""
+        """Return the ordinal of the last applied message, by partition."""
         if not isinstance(self._target, SqlTarget):
             return self._target.fence(self._settings.name, spool)
         with closing(Database(self._target.url, "deferred")) as database:
@@ -106,7 +106,7 @@ class Replicate:
                 return books.load(connection, self._settings.name, spool)
 
     def explain(self, error: Exception) -> str:
-        """What has failed, in the words of the file."""
+        """Return the error text, with advice for the pipeline file."""
         text = str(error) or type(error).__name__
         if isinstance(error, (SchemaProblem, ApplyProblem)):
             text = in_words_of_the_file(text)
@@ -118,13 +118,13 @@ class Replicate:
         return text
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._target.close()
 
     def _find_letters(
         self, pipeline: str, spool: str, after: Marks, most: int
     ) -> Sequence[Mapping[str, Any]]:
-        """The dead letters that the target has."""
+        """Return dead letters stored in the target."""
         if isinstance(self._target, FileTarget):
             return beyond(self._target.dead_letters(pipeline, spool), after, most)
         assert isinstance(self._target, SqlTarget)
@@ -155,7 +155,7 @@ class Replicate:
 
 
 def _options_of(given: TargetSettings, url: str) -> dict[str, Any]:
-    """What a target of that URL is opened with."""
+    """Return the options with which a target of that URL is opened."""
     options: dict[str, Any] = {
         "create": given.create,
         "evolve": given.evolve,

@@ -1,8 +1,9 @@
-"""Event sourcing: which rows have changed when, and nothing of it lost when a process dies.
+"""Event sourcing: records which rows have changed and when, without losing events in a crash.
 
-``sqlalchemy_es_pub`` publishes what sessions commit, and says it beforehand. ``redis_es_sub`` and
-``sql_es_sub`` note that, and store the events; ``recover`` makes up for processes that have died
-between the commit and the publication. ``store_sub`` stores what any publisher finds.
+``sqlalchemy_es_pub`` publishes the commits of sessions, and announces them before the commit.
+``redis_es_sub`` and ``sql_es_sub`` store these announcements, and then the events. ``recover``
+handles processes that have died between the commit and the publication. ``store_sub`` stores the
+changesets of any publisher.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ __all__ = [
     "store_sub",
 ]
 
-#: What needs redis-py, and the modules that have it: imported when it is asked for.
+#: Names that need redis-py, and their modules; they are imported on first use.
 _OF_REDIS = {
     "RedisEventStore": "redis_store",
     "RedisPrepareCommit": "redis_prepare",

@@ -1,4 +1,4 @@
-"""Keys of rows as text, and back: JSON, in which equal keys have equal text."""
+"""Keys of rows as text, and back: JSON in a form in which equal keys have equal text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DECODER: Final = msgspec.json.Decoder()
 
 
 def key_to_text(key: Any) -> str:
-    """A key as signals have it, as JSON: ``7``, ``"a"``, ``[7,"a"]`` for a key of two columns.
+    """Return a signal's key as JSON: ``7``, ``"a"``, ``[7,"a"]`` for a key of two columns.
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for what has no form in JSON.
+    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
     """
     value = [to_json(each) for each in key] if isinstance(key, tuple) else to_json(key)
     try:
@@ -28,7 +28,7 @@ def key_to_text(key: Any) -> str:
 
 
 def key_from_text(text: str | bytes) -> Any:
-    """The reverse of :func:`key_to_text`; raises ``ValueError`` for any other text."""
+    """Return the key for its JSON text; raises ``ValueError`` for any other text."""
     value = _DECODER.decode(text)
     if isinstance(value, list):
         return tuple(from_json(each) for each in value)
@@ -36,10 +36,10 @@ def key_from_text(text: str | bytes) -> Any:
 
 
 def keys_to_texts(event: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
-    """The keys of each kind of event as text, each once, in their order."""
+    """Return the keys of each kind of event as text, without duplicates, in order."""
     return {name: list(dict.fromkeys(map(key_to_text, keys))) for name, keys in event.items()}
 
 
 def keys_from_texts(event: Mapping[str, Iterable[str]]) -> dict[str, list[Any]]:
-    """The reverse of :func:`keys_to_texts`."""
+    """Return the keys of each kind of event for their texts."""
     return {name: [key_from_text(text) for text in texts] for name, texts in event.items()}

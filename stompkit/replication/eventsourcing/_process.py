@@ -1,4 +1,4 @@
-"""Which process it was, and whether it still runs."""
+"""Identity of a process, and a check that it still runs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["Process", "is_running", "this_process"]
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process, told apart from a later one that has got the same number."""
+    """A process, distinct from a later process with the same pid."""
 
-    #: The machine since it was booted, and the container.
+    #: Boot id of the machine, and the container.
     place: str
     pid: int
-    #: When it was started, in the terms of the system; empty where that is not known.
+    #: Start time in the system's own units; empty if unknown.
     started: str
 
 
 def this_process() -> Process:
-    """The process that asks; another one after a fork."""
+    """Return the current process; a different one after a fork."""
     return _process(os.getpid())
 
 
 def is_running(process: Process) -> bool:
-    """Whether a process is known to run. Of those elsewhere nothing is known."""
+    """Return True if the process is known to run; False for processes on other machines."""
     if process.place != _place():
         return False
     try:
@@ -57,11 +57,11 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """Field 22 of proc_pid_stat(5), in clock ticks since boot; a zombie does not run any more."""
+    """Return field 22 of proc_pid_stat(5), in clock ticks since boot; empty for a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    # The second field, the name, may hold blanks and parentheses itself.
+    # The second field, the name, may itself contain blanks and parentheses.
     state, *fields = stat.rpartition(")")[2].split()
     return "ended" if state in "ZX" else fields[18]

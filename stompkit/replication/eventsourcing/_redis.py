@@ -1,4 +1,4 @@
-"""Redis as it is used here: scripts, which do what belongs together in one round trip."""
+"""Access to Redis by scripts, which do related operations in one round trip."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from redis.retry import Retry
 
 __all__ = ["PROBLEMS", "Call", "RedisServer", "Script"]
 
-#: A timeout is no ``ConnectionError`` of redis-py; and a server may be full, or still loading.
+#: A timeout is not a ``ConnectionError`` of redis-py; and a server may be full, or still loading.
 PROBLEMS: Final[tuple[type[Exception], ...]] = (RedisError, OSError)
 
-#: What scripts begin with: ``now``, by the server's clock, and what several of them do.
+#: Prologue of all scripts: ``now``, by the server's clock, and shared functions.
 _BEGIN: Final = """
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
@@ -53,10 +53,10 @@ end
 
 
 class Script:
-    """A script in Lua, known to servers by its hash."""
+    """A Lua script that servers know by its hash."""
 
     def __init__(self, text: str) -> None:
-        """Give it what all scripts begin with."""
+        """Prepend the prologue."""
         self.text: Final = _BEGIN + text
         self.sha: Final = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
@@ -66,16 +66,16 @@ Call = tuple[Script, Sequence[str], Sequence[str | bytes]]
 
 
 class RedisServer:
-    """Where scripts run."""
+    """A Redis server that runs scripts."""
 
     def __init__(self, redis_dsn: str, *, socket_timeout: float, **options: Any) -> None:
-        """Describe a server by its URL; ``options`` are those of ``redis.Redis``.
+        """Configure a server by its URL; ``options`` are those of ``redis.Redis``.
 
-        ``decode_responses``, be it an option or in the URL, has no effect: what is kept is octets,
-        and comes back as what it was.
+        ``decode_responses``, as an option or in the URL, has no effect: stored values are bytes,
+        and are returned unchanged.
 
-        A connection that turns out to be lost is made again once, at once: scripts can be run
-        again. No more than that, since somebody waits who has other things to do.
+        A lost connection is reopened once, immediately: scripts can be run again. There are no
+        further retries, because the caller waits.
         """
         settings = {
             "socket_timeout": socket_timeout,
@@ -83,19 +83,19 @@ class RedisServer:
             "retry": Retry(NoBackoff(), 1),
             **options,
         }
-        # What a URL says goes before arguments.
+        # Settings in the URL take precedence over arguments.
         pool = ConnectionPool.from_url(redis_dsn, **settings)
         pool.connection_kwargs["decode_responses"] = False
         self.client: Final[Any] = Redis.from_pool(pool)
 
     def run(self, *calls: Call) -> list[Any]:
-        """Run scripts in one round trip, and give what each of them has given.
+        """Run scripts in one round trip, and return their results.
 
         Raises one of ``PROBLEMS``; some of the scripts may have run then.
         """
         results = self._run(calls)
         if any(isinstance(result, NoScriptError) for result in results):
-            # All of them again: what one has done it does not do twice.
+            # Run all of them again: the scripts are idempotent.
             self._load(script for script, _, _ in calls)
             results = self._run(calls)
         for result in results:
@@ -104,7 +104,7 @@ class RedisServer:
         return results
 
     def time(self) -> float:
-        """The server's time."""
+        """Return the server's time."""
         seconds, microseconds = self.client.time()
         return float(seconds + microseconds / 1e6)
 

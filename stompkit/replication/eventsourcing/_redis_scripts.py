@@ -1,15 +1,15 @@
-"""What the event store does inside of Redis.
+"""Lua scripts of the event store in Redis.
 
 For each namespace and event there are two sorted sets:
 
 ``NAMESPACE:EVENT``
     keys of rows by their last times
 ``NAMESPACE:EVENT::expires``
-    the same keys by the ends of their lives
+    the same keys by their expiry times
 
 For the history of a namespace there are ``NAMESPACE::history``, of changesets by their times,
 ``NAMESPACE::history:expires``, and the hash ``NAMESPACE::history:bodies``. The hash
-``stompkit:namespaces`` has the namespaces that callables have made, each with the end of its life
+``stompkit:namespaces`` has the namespaces that callables have made, each with its expiry time
 and a time that it is for.
 """
 
@@ -44,8 +44,8 @@ local function register(namespaces, namespace, expiry, time)
 end
 """
 
-#: Keys: events, expiries, and namespaces where it has to be told of them. Arguments: the time, or
-#: nothing for now; the time to live; the namespace; members.
+#: Keys: events, expiries, and namespaces if the namespace is to be registered. Arguments: the time,
+#: or nothing for now; the time to live; the namespace; members.
 ADD: Final = Script(
     _FORGET
     + _REGISTER
@@ -121,9 +121,9 @@ local function forget(history, expiries, bodies)
 end
 """
 
-#: Keys: history, expiries, bodies, and namespaces where it has to be told of them. Arguments: as
-#: those of ``ADD``, with the id and the body at the end. Members are numbered, since those of equal
-#: scores are in the order of their octets.
+#: Keys: history, expiries, bodies, and namespaces if the namespace is to be registered. Arguments:
+#: as those of ``ADD``, with the id and the body at the end. Members are numbered, because Redis
+#: orders members with equal scores by their bytes.
 APPEND: Final = Script(
     _FORGET_CHANGESETS
     + _REGISTER
@@ -147,7 +147,7 @@ register(KEYS[4], ARGV[3], expiry, time)
 #: Keys: history, expiries, bodies.
 PRUNE_HISTORY: Final = Script(_FORGET_CHANGESETS + "return forget(KEYS[1], KEYS[2], KEYS[3])")
 
-#: Key: namespaces. Gives those that live, and the time of each.
+#: Key: namespaces. Returns the unexpired ones, and the time of each.
 NAMESPACES: Final = Script(
     """
 local all = redis.call('HGETALL', KEYS[1])

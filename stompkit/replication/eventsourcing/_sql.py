@@ -1,4 +1,4 @@
-"""SQL databases as they are used here: their clocks, and what they do not have in common."""
+"""Access to SQL databases: their clocks, and the differences between them."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ _T = TypeVar("_T")
 
 PROBLEMS: Final[tuple[type[Exception], ...]] = (SQLAlchemyError, OSError)
 
-#: Text as octets: databases differ in which texts are equal, and in what they take for text.
+#: Text stored as bytes: databases differ in collations, and in the text that they accept.
 NAME: Final = LargeBinary(255).with_variant(mysql.VARBINARY(255), "mysql", "mariadb")
 DIGEST: Final = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql", "mariadb")
 MANY_OCTETS: Final = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 #: Seconds since 1970, exact to the microsecond.
 TIME: Final[Double[float]] = Double()
 
-#: How often a transaction is tried: connections get lost, and transactions each other's way.
+#: Number of attempts of a transaction: connections can be lost, and transactions can conflict.
 _TRIES: Final = 5
-#: Deadlocks, and transactions that can't be put in an order: SQLSTATEs and MariaDB's numbers.
+#: Deadlocks and serialisation failures: SQLSTATEs and MariaDB's numbers.
 _POSTGRESQL_PASSING: Final = ("40P01", "40001")
 _MARIADB_PASSING: Final = ((1213,), (1020,))
 
 
 def options() -> dict[str, Any]:
-    """What tables are made with."""
+    """Return the options of all tables."""
     return {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 
 
 class SqlServer:
-    """Runs transactions, in a database in which it makes the tables first."""
+    """Runs transactions in a database, and first creates the tables."""
 
     def __init__(self, engine_or_url: Engine | str, tables: MetaData) -> None:
-        """Describe it; nothing is connected yet."""
+        """Configure the server; nothing is connected yet."""
         self._is_own = isinstance(engine_or_url, str)
         self.engine: Final = (
             create_engine(engine_or_url, pool_pre_ping=True)
@@ -65,7 +65,7 @@ class SqlServer:
         self._lock = Lock()
 
     def run(self, work: Callable[[Connection], _T]) -> _T:
-        """Do something in one transaction, more than once if need be; raises one of PROBLEMS."""
+        """Run *work* in one transaction, with retries if needed; raises one of PROBLEMS."""
         self._make_ready()
         for left in reversed(range(_TRIES)):
             with self.engine.connect() as connection:
@@ -78,11 +78,11 @@ class SqlServer:
         raise AssertionError  # the last try has returned or raised
 
     def now(self, connection: Connection) -> float:
-        """The server's time."""
+        """Return the server's time."""
         return float(connection.scalar(select(_now(connection.dialect.name))) or 0)
 
     def close(self) -> None:
-        """Disconnect, if it has made the engine."""
+        """Disconnect, if the server has created the engine."""
         if self._is_own:
             self.engine.dispose()
 
@@ -97,14 +97,14 @@ class SqlServer:
                             self._tables.create_all(connection)
                         break
                     except DBAPIError:
-                        # Somebody else may be making them; some are there the next time.
+                        # Another process may be creating them; some exist at the next attempt.
                         if not left:
                             raise
             self._is_ready = True
 
 
 def _is_passing(error: DBAPIError) -> bool:
-    """Whether the same may succeed at once: a lost connection, a deadlock."""
+    """Return True if an immediate retry may succeed: a lost connection or a deadlock."""
     if error.connection_invalidated:
         return True
     said: Any = error.orig
@@ -117,7 +117,7 @@ def _now(dialect: str) -> ColumnElement[Any]:
         case "postgresql":
             return func.date_part("epoch", func.clock_timestamp())
         case "mysql" | "mariadb":
-            # Local times would not do: an hour in autumn has two.
+            # Local times are ambiguous: one hour in autumn occurs twice.
             past = func.timestampdiff(
                 text("MICROSECOND"), "1970-01-01", func.utc_timestamp(6), type_=BigInteger
             )

@@ -1,7 +1,7 @@
-"""Prepare and commit: what a transaction has changed is noted before the database commits it.
+"""Prepare and commit: a transaction's changes are noted before the database commits them.
 
-Who dies between the commit of the database and the publication of what was committed leaves a note
-behind; :func:`~stompkit.replication.eventsourcing.recovery.recover` makes up for it.
+A process that dies between the database's commit and the publication leaves a note behind;
+:func:`~stompkit.replication.eventsourcing.recovery.recover` publishes these transactions.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ __all__ = [
 ]
 
 _log: Final = logging.getLogger(__name__)
-#: Where a session has the id of its transaction; what publishes it looks there, too.
+#: Key in ``session.info`` of the transaction's id; the publisher reads it, too.
 _INFO: Final = "stompkit.session_id"
-#: Notes that could not be removed are remembered, so that it can be done later; no more than these.
+#: Maximum number of notes to remember for a later removal, after their removal has failed.
 _MOST_BEHIND: Final = 10_000
 
 
 class HasInfo(Protocol):
-    """A session, as far as it matters here."""
+    """The interface of a session that is needed here."""
 
     @property
     def info(self) -> dict[Any, Any]:
-        """What anybody may note about it."""
+        """Arbitrary data about the session."""
 
 
 def session_id(session: HasInfo) -> str:
-    """The id of the outermost transaction of a session; made when it is first asked for."""
+    """Return the id of the session's outermost transaction; it is generated on first use."""
     id: str = session.info.setdefault(_INFO, uuid4().hex)
     return id
 
 
 def forget_session(session: HasInfo) -> None:
-    """The transaction is over: what the session does next is another one."""
+    """End the transaction's id: the session's next transaction gets a new one."""
     session.info.pop(_INFO, None)
 
 
@@ -59,24 +59,24 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """A note about a transaction."""
 
     id: str
-    #: Seconds since 1970 when it was last prepared, by the clock of the server that has the note.
+    #: Time of the last prepare, in seconds since 1970, by the clock of the server with the note.
     time: float
-    #: Whether the database has committed it for sure, and only the publication is left.
+    #: True if the database has certainly committed it, and only the publication is missing.
     is_committed: bool
     process: Process
-    #: The keys of rows by what is to become of them, as in ``{"users_write": [7]}``.
+    #: Keys of rows by intended change, as in ``{"users_write": [7]}``.
     event: dict[str, list[Any]]
 
 
 def fixed_namespace(namespace: Namespace | None, default: str) -> str:
-    """The namespace of notes, which have to be found on whatever day: that of the time 0."""
+    """Return the namespace of notes, which must not depend on the day: that of time 0."""
     if namespace is None:
         return default
     return namespace if isinstance(namespace, str) else namespace(0.0)
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A note as it is kept, in JSON."""
+    """A note in its stored form, in JSON."""
 
     process: Process
     event: dict[str, list[str]]
@@ -85,35 +85,35 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(_Note)
 
-#: What a transaction has come to whose note could not be changed.
+#: Outcome of a transaction whose note could not be changed.
 _Outcome = Literal["over", "committed"]
 
 
 class PrepareCommit(ABC):
     """Notes about transactions that may be committed but are not published yet.
 
-    Where it takes a session it also takes the id of one of its transactions. It can be used by
-    several threads.
+    Each method that takes a session also takes the id of a transaction. All methods are
+    thread-safe.
     """
 
-    #: What a server that is away, slow or in trouble fails with.
+    #: Errors of a server that is unavailable, slow or failing.
     _problems: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, strict: bool = False) -> None:  # noqa: FBT001, FBT002 - as Meepo has it
-        """With ``strict``, what fails raises what the driver does: a transaction is aborted then.
+        """With ``strict``, a failure raises the driver's error, which aborts the transaction.
 
-        Without, it is logged, and the transaction goes on without a note.
+        Otherwise it is logged, and the transaction continues without a note.
         """
         self._strict = strict
         self._lock = Lock()
         self._behind: dict[str, _Outcome] = {}
 
     def prepare(self, session: HasInfo | str, event: Mapping[str, Iterable[Any]]) -> bool:
-        """Note what a transaction has changed so far; it stands in place of the note before.
+        """Note the changes of a transaction until now, in place of the previous note.
 
-        ``event`` has the keys of rows by signals, as in ``{"users_write": [7]}``. Of nothing there
-        is no note. Gives whether the server knows. Raises ``ValueProblem`` for keys that have no
-        form in JSON.
+        ``event`` has the keys of rows by signals, as in ``{"users_write": [7]}``. An empty event
+        makes no note. Returns True if the server has stored the note. Raises ``ValueProblem`` for
+        keys without a JSON form.
         """
         texts = {name: keys for name, keys in keys_to_texts(event).items() if keys}
         if not texts:
@@ -122,51 +122,51 @@ class PrepareCommit(ABC):
         return self._try("prepare", _id(session), lambda id: self._save(id, body))
 
     def commit(self, session: HasInfo | str, *, published: bool = True) -> bool:
-        """Remove the note: the transaction was committed, and that is known where it should be.
+        """Remove the note: the transaction was committed and published.
 
-        Where it could not be ``published``, the note stays, and says that it was committed.
+        If it could not be ``published``, the note stays, and is marked as committed.
         """
         if published:
             return self._settle(_id(session), "over")
         return self._settle(_id(session), "committed")
 
     def rollback(self, session: HasInfo | str) -> bool:
-        """Remove the note: there was no such transaction."""
+        """Remove the note: the transaction was rolled back."""
         return self._settle(_id(session), "over")
 
     def phase(self, session: HasInfo | str) -> Literal["prepare", "commit"]:
-        """``prepare`` where there is a note, ``commit`` where there is none any more."""
+        """Return ``prepare`` if there is a note, otherwise ``commit``."""
         return "commit" if self._load([_id(session)]) == [None] else "prepare"
 
     def session_info(self, session: HasInfo | str) -> dict[str, list[Any]]:
-        """What was noted; empty where nothing is."""
+        """Return the noted keys; empty if there is no note."""
         (found,) = self._load([_id(session)])
         return {} if found is None else found.event
 
     def prepare_info(self, ts: float | None = None) -> set[str]:
-        """The ids of all transactions with a note, or of those that were prepared until ``ts``."""
+        """Return the ids of all transactions with a note, or of those prepared until ``ts``."""
         return {id for id, _ in self._list(math.inf if ts is None else ts)}
 
     def clear(self, ts: float | None = None) -> int:
-        """Forget all notes, or those of ``ts`` and before; gives how many there were."""
+        """Delete all notes, or those of ``ts`` and before; return their number."""
         ids = list(self.prepare_info(ts))
         self._remove(ids)
         return len(ids)
 
     def stuck(self, older_than_s: float = 60.0) -> list[Prepared]:
-        """The notes of transactions that nobody is going to publish, the oldest first.
+        """Return the notes of transactions that no process is going to publish, oldest first.
 
-        These have not been prepared again for ``older_than_s`` seconds. Those of a process that
-        still runs, on this machine and in this container, are left to it, unless it has said that
-        it is done with them. Of processes elsewhere only the time is known, so it has to be longer
-        than any transaction takes from its last flush to its end.
+        These have not been prepared again for ``older_than_s`` seconds. Notes of a running process
+        on this machine and in this container are excluded, unless the process has released them.
+        For processes elsewhere only the time is known. It must therefore exceed the longest time
+        between a transaction's last flush and its end.
         """
         found = []
         for id, _ in self._list(self._now() - older_than_s):
             try:
                 (note,) = self._load([id])
             except ValueError as error:
-                # One that nobody can read keeps nobody from the others.
+                # An unreadable note does not block the others.
                 _log.error("the note of session %s can't be read: %s", id, error)
                 continue
             if note is not None and (note.is_committed or not is_running(note.process)):
@@ -174,50 +174,50 @@ class PrepareCommit(ABC):
         return found
 
     def claim(self, id: str, lease_s: float) -> bool:
-        """Take a note for oneself, for ``lease_s`` seconds; ``False`` where somebody else has."""
+        """Claim a note for ``lease_s`` seconds; return ``False`` if it is already claimed."""
         return self._claim(id, lease_s)
 
     def release(self, id: str) -> None:
-        """Leave a note to whoever comes next."""
+        """Release a claimed note."""
         self._release(id)
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect; it connects again when it is used."""
+        """Disconnect; the next use reconnects."""
 
-    # What the kinds do. All of them raise what the driver does.
+    # Methods of the subclasses. All of them raise the driver's errors.
 
     @abstractmethod
     def _save(self, id: str, body: bytes) -> None:
-        """Keep a note, with the time of now."""
+        """Store a note, with the current time."""
 
     @abstractmethod
     def _remove(self, ids: Sequence[str]) -> None:
-        """Forget notes and claims."""
+        """Delete notes and claims."""
 
     @abstractmethod
     def _mark(self, ids: Sequence[str]) -> None:
-        """Have those notes that are there say that they were committed."""
+        """Mark existing notes as committed."""
 
     @abstractmethod
     def _list(self, until: float) -> list[tuple[str, float]]:
-        """Ids and times of notes, up to a time, the oldest first."""
+        """Return ids and times of notes, up to a time, oldest first."""
 
     @abstractmethod
     def _load(self, ids: Sequence[str]) -> list[Prepared | None]:
-        """Notes."""
+        """Return notes."""
 
     @abstractmethod
     def _claim(self, id: str, lease_s: float) -> bool:
-        """Take a note unless it is taken."""
+        """Claim a note unless it is claimed."""
 
     @abstractmethod
     def _release(self, id: str) -> None:
-        """Let others take a note."""
+        """Release the claim of a note."""
 
     @abstractmethod
     def _now(self) -> float:
-        """The server's time."""
+        """Return the server's time."""
 
     # Inside.
 
@@ -233,7 +233,7 @@ class PrepareCommit(ABC):
         )
 
     def _settle(self, id: str, outcome: _Outcome) -> bool:
-        """Change a note, and those that could not be changed before."""
+        """Change a note, and those whose change has failed before."""
         with self._lock:
             if len(self._behind) < _MOST_BEHIND:
                 self._behind[id] = outcome

@@ -1,4 +1,4 @@
-"""A publisher that says beforehand what a session is about to commit."""
+"""A publisher that announces a session's changes before the commit."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ __all__ = ["SESSION_COMMIT", "SESSION_PREPARE", "SESSION_ROLLBACK", "keys_of", "
 
 _log: Final = logging.getLogger(__name__)
 
-#: Sent with a session, and as ``event`` the keys of all rows that its transaction has changed so
-#: far, as in ``{"users_write": [7]}``: inside of the transaction, after each flush. What a receiver
-#: raises aborts the transaction.
+#: Sent with a session, and with ``event``, the keys of all rows that its transaction has changed
+#: until now, as in ``{"users_write": [7]}``. It is sent inside the transaction, after each flush.
+#: An exception of a receiver aborts the transaction.
 SESSION_PREPARE: Final = signal("session_prepare")
 #: Sent with a session that was committed, after the signals of its rows and of the changeset;
-#: ``published`` says whether who takes the changeset has taken it.
+#: ``published`` is True if the receivers of the changeset have accepted it.
 SESSION_COMMIT: Final = signal("session_commit")
-#: Sent with a session that was rolled back after something of it was prepared.
+#: Sent with a session that was rolled back after some of its changes were prepared.
 SESSION_ROLLBACK: Final = signal("session_rollback")
 
 
 def sqlalchemy_es_pub(
     session_factory: Any, tables: Iterable[str] | None = None, **options: Any
 ) -> sqlalchemy_pub:
-    """Publish as ``sqlalchemy_pub`` does, with the signals of the session around that.
+    """Publish as ``sqlalchemy_pub`` does, together with the signals of the session.
 
-    All changes of one outermost transaction are told under one id, which
-    :func:`~stompkit.replication.eventsourcing.prepare.session_id` gives until after the commit or
-    the rollback, and which is ``source.transaction`` of the changeset. ``options`` are those of
-    ``sqlalchemy_pub``.
+    All changes of one outermost transaction have the same id, which is ``source.transaction`` of
+    the changeset. :func:`~stompkit.replication.eventsourcing.prepare.session_id` returns it until
+    after the commit or the rollback. ``options`` are those of ``sqlalchemy_pub``.
     """
     return sqlalchemy_pub(
         session_factory,
@@ -52,9 +51,9 @@ def sqlalchemy_es_pub(
 
 
 def keys_of(changes: Iterable[RowChange]) -> dict[str, list[Any]]:
-    """The keys of changed rows by the names of their signals, with the schema where there is one.
+    """Return the keys of changed rows by the names of their signals, with the schema if any.
 
-    Keys are in the order of the changes, each once.
+    Keys are in the order of the changes, without duplicates.
     """
     event: dict[str, dict[str, Any]] = {}
     for change in changes:
@@ -84,7 +83,7 @@ def _rollback(session: Session, changes: Sequence[RowChange]) -> None:
 
 
 def _end(told: Signal, session: Session, **more: bool) -> None:
-    """Send a signal whatever its receivers do: what it is about has happened."""
+    """Send a signal; log its receivers' exceptions, because the transaction has ended."""
     try:
         for receiver in list(told.receivers_for(session)):
             try:

@@ -1,4 +1,4 @@
-"""Makes up for sessions that were committed and never published."""
+"""Recovery of sessions that were committed but never published."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _log: Final = logging.getLogger(__name__)
 
 
 class RecoveryProblem(Exception):
-    """What a session has changed can't be read; ``str()`` says why."""
+    """The changes of a session cannot be read; ``str()`` gives the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What has become of a session that was stuck."""
+    """Result of recovering a stuck session."""
 
     prepared: Prepared
-    #: What was published; ``None`` where nothing of it is in the database.
+    #: Published changeset; ``None`` if none of the changes is in the database.
     changeset: Changeset | None = None
-    #: Why the note is still there, to be looked at the next time; empty where it is not.
+    #: Reason if the note is kept for the next time; empty if it was removed.
     problem: str = ""
 
 
@@ -54,41 +54,40 @@ def recover(
     older_than_s: float = 60.0,
     lease_s: float = 300.0,
 ) -> list[Recovered]:
-    """Publish what sessions have committed whose process has died before it could say so.
+    """Publish the commits of sessions whose process died before it could publish them.
 
-    Each row that such a session has changed is read by its key. One that is there is published as
-    a write or an update, as it is now; one that is not there, and was to be deleted or updated, as
-    a delete. Nothing is published of what was to be written and is not there, nor of what was to be
-    deleted and is: the database has not committed that, or others have changed it since, and have
-    said so themselves. Then the note is removed.
+    Each row that such a session has changed is read by its key. An existing row is published as a
+    write or an update, with its current values. A missing row that was to be deleted or updated is
+    published as a delete. A missing row that was to be written, and an existing row that was to be
+    deleted, are not published. In these cases the database has not committed the change, or others
+    have changed it since, and have published that. Then the note is removed.
 
-    It is at least once: what was published and not noted as such is published again, and of a
-    session that was rolled back, a row that it wanted to update is published as it is. The
-    changeset has ``recovery.ID`` for its ``id`` and ``origin``, the same each time, and ``ID`` for
-    ``source.transaction``, as the one that the session would have published.
+    Delivery is at least once: changes that were published but not marked as published are published
+    again. For a session that was rolled back, a row that it was to update is published with its
+    current values. The changeset has ``recovery.ID`` for its ``id`` and ``origin``, the same each
+    time, and ``ID`` for ``source.transaction``, as the session's own changeset would have.
 
-    Any number of processes can do this at any time. Which sessions are looked at
-    :meth:`~stompkit.replication.eventsourcing.prepare.PrepareCommit.stuck` says. A note that was
-    taken by one process is left alone by others for ``lease_s`` seconds.
+    Any number of processes can do this at any time.
+    :meth:`~stompkit.replication.eventsourcing.prepare.PrepareCommit.stuck` selects the sessions. A
+    note claimed by one process is skipped by others for ``lease_s`` seconds.
 
-    * ``session_factory``: what makes sessions of the database, or its engine; not what makes
-      asynchronous ones.
-    * ``store``: where the events are stored first. If that fails, the note stays.
-    * ``publish``: what is called with the changeset then. By default its signals are sent, and
-      those waited for who take it somewhere.
-    * ``metadata``: the tables, where there are columns whose types the database does not know.
+    * ``session_factory``: makes sessions of the database, or is its engine; not asynchronous.
+    * ``store``: store for the events, used first. If that fails, the note stays.
+    * ``publish``: function to call with the changeset then. By default its signals are sent, and
+      the futures of their receivers are awaited.
+    * ``metadata``: the tables, if there are columns whose types the database does not know.
       They are reflected otherwise.
-    * ``tables``: what of rows is published, and how it is masked.
+    * ``tables``: filter and masks of the published rows.
 
-    What goes wrong with one session is logged, and keeps nobody from looking at the next. Raises
-    what ``prepare_commit`` raises.
+    An error in one session is logged, and the others are still processed. Raises the errors of
+    ``prepare_commit``.
     """
     reader = _Reader(session_factory, metadata, tables or Tables())
     done: list[Recovered] = []
     for stuck in prepare_commit.stuck(older_than_s):
         if not prepare_commit.claim(stuck.id, lease_s):
             continue
-        # Since it was listed, it may have been recovered by somebody else.
+        # Another process may have recovered it since it was listed.
         if prepare_commit.phase(stuck.id) == "commit":
             continue
         try:
@@ -128,7 +127,7 @@ def _emit(timeout_s: float, changeset: Changeset) -> None:
 
 
 class _Reader:
-    """Reads what is there of the rows that a session has changed."""
+    """Reads the current rows that a session has changed."""
 
     def __init__(self, session_factory: Any, metadata: MetaData | None, tables: Tables) -> None:
         self._make = _session_maker(session_factory)
@@ -138,7 +137,7 @@ class _Reader:
         self._converters = Converters()
 
     def read(self, stuck: Prepared) -> list[RowChange]:
-        """All of it, as of one time; raises :class:`RecoveryProblem`."""
+        """Return all changes, as of one time; raises :class:`RecoveryProblem`."""
         with self._make() as session:
             try:
                 found = [
@@ -155,7 +154,7 @@ class _Reader:
         ]
 
     def _rows(self, session: Session, stuck: Prepared) -> Iterator[tuple[Table, Any, set[str]]]:
-        """The rows, each with all that was to become of it."""
+        """Yield the rows, each with all its intended changes."""
         rows: dict[tuple[str, str], tuple[Table, Any, set[str]]] = {}
         for name, keys in stuck.event.items():
             table_name, _, action = name.rpartition("_")
@@ -181,12 +180,12 @@ class _Reader:
     def _change(
         self, session: Session, table: Table, key: Any, actions: set[str]
     ) -> RowChange | None:
-        """What to publish of a row."""
+        """Return the change to publish for a row, if any."""
         primary = list(table.primary_key)
         values = key if isinstance(key, tuple) else (key,)
         if len(values) != len(primary):
             raise RecoveryProblem(f"the key of {table.fullname} is not {key!r}")
-        # One by one: what a database takes for equal need not look so.
+        # Compare each value in Python: values that the database considers equal may differ.
         same = (
             type_coerce(column, _plain(column.type)) == value
             for column, value in zip(primary, values, strict=True)
@@ -198,7 +197,7 @@ class _Reader:
             for converter, column in zip(converters, table.columns, strict=True)
         ]
         found = session.execute(select(*columns).where(and_(*same))).one_or_none()
-        # Names may be of a subclass of str that says how they are quoted.
+        # Names may be instances of a subclass of str with quoting information.
         name, schema = str(table.name), str(table.schema or "")
         if found is None:
             if actions <= {"write"}:
@@ -222,13 +221,13 @@ class _Reader:
 
 
 def _plain(kind: Any) -> Any:
-    """The type of values as changesets have them, which decorators have made already."""
+    """Return the type of values as in changesets, which decorators have processed already."""
     return kind.impl_instance if isinstance(kind, TypeDecorator) else kind
 
 
 def _session_maker(given: Any) -> Callable[[], Session]:
     if isinstance(given, Engine):
         return lambda: Session(given)
-    # A scoped_session would give the session that this thread works with.
+    # A scoped_session would return the session that this thread is using.
     maker: Callable[[], Session] = getattr(given, "session_factory", given)
     return maker

@@ -57,7 +57,7 @@ local first = ARGV[2] == 'inf' and '-inf' or '(' .. written(now - tonumber(ARGV[
 return redis.call('ZRANGEBYSCORE', KEYS[1], first, ARGV[1], 'WITHSCORES')
 """
 )
-#: Keys: notes. Arguments: the time to live. What Redis has yet to delete is gone as well.
+#: Keys: notes. Arguments: the time to live. Expired notes that Redis has not deleted are skipped.
 _LOAD: Final = Script(
     """
 local notes = {}
@@ -75,7 +75,7 @@ return notes
 
 
 class RedisPrepareCommit(PrepareCommit):
-    """Keeps notes in a Redis server; to prepare and to commit takes one round trip each."""
+    """Stores notes in a Redis server; prepare and commit take one round trip each."""
 
     _problems = PROBLEMS
 
@@ -88,12 +88,12 @@ class RedisPrepareCommit(PrepareCommit):
         socket_timeout: float = 1,
         **options: Any,
     ) -> None:
-        """Describe where; nothing is connected yet.
+        """Configure the server; nothing is connected yet.
 
-        ``namespace`` is what Redis keys begin with, ``stompkit:pc`` by default; of a callable it is
-        what it gives for the time 0, since notes have to be found on whatever day. They are kept
-        for ``ttl`` seconds: that is how long :func:`recover` can be late. ``socket_timeout`` is in
-        seconds, ``options`` are those of ``redis.Redis``.
+        ``namespace`` is the prefix of Redis keys, ``stompkit:pc`` by default. A callable is called
+        with time 0, because notes must be found on any day. Notes are kept for ``ttl`` seconds,
+        which is the maximum delay of :func:`recover`. ``socket_timeout`` is in seconds, ``options``
+        are those of ``redis.Redis``.
         """
         super().__init__(strict)
         self._index = f"{fixed_namespace(namespace, 'stompkit:pc')}:session_prepare"

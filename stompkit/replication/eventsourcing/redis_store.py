@@ -15,18 +15,18 @@ __all__ = ["RedisEventStore"]
 _T = TypeVar("_T")
 
 _REGISTRY: Final = "stompkit:namespaces"
-#: How many changesets are read at a time.
+#: Number of changesets that are read at a time.
 _CHUNK: Final = 200
-#: How many keys go into one command, of which Redis takes a million.
+#: Maximum number of keys in one command; Redis accepts a million.
 _MOST_KEYS: Final = 10_000
 
 
 class RedisEventStore(EventStore):
-    """Keeps events in one Redis server, of version 5 or later.
+    """Stores events in one Redis server, version 5 or later.
 
-    What is added takes one round trip; two with a namespace that is a callable and without a time,
-    since the server has to be asked for it first. Redis removes what has come to the end of its
-    life when the next is added, and whole keys by itself.
+    Adding takes one round trip. It takes two if the namespace is a callable and no time is given,
+    because the server's time is needed first. Redis removes expired members when the next one is
+    added, and expired keys by itself.
     """
 
     _problems = PROBLEMS
@@ -42,9 +42,9 @@ class RedisEventStore(EventStore):
         history: bool = False,
         **options: Any,
     ) -> None:
-        """Describe a store; nothing is connected yet.
+        """Configure a store; nothing is connected yet.
 
-        ``namespace`` is what Redis keys begin with, ``stompkit:es`` by default. ``socket_timeout``
+        ``namespace`` is the prefix of Redis keys, ``stompkit:es`` by default. ``socket_timeout``
         is in seconds, ``options`` are those of ``redis.Redis``; see
         :class:`~stompkit.replication.eventsourcing.store.EventStore` for the others.
         """
@@ -53,12 +53,12 @@ class RedisEventStore(EventStore):
         self._server = RedisServer(redis_dsn, socket_timeout=socket_timeout, **options)
 
     def clear(self, event: str, ts: float | None = None) -> int:
-        """Forget all keys of an event, or with ``ts`` those in the namespace of that time."""
+        """Delete all keys of an event, or with ``ts`` those in the namespace of that time."""
         names = self._names() if ts is None else [self._name(ts)]
         return sum(self._run((scripts.CLEAR, _of(name, event), ()) for name in names))
 
     def prune(self) -> int:
-        """Remove what is past its ``ttl``; Redis does so by itself, sooner or later."""
+        """Remove expired data; Redis also does so by itself eventually."""
         calls: list[Call] = []
         for name in self._names():
             pattern = f"{_escaped(name)}:*::expires"
@@ -107,7 +107,7 @@ class RedisEventStore(EventStore):
                 for _, member, bodies in chunk:
                     pipeline.hget(bodies, b"id " + member[20:])
                 given = pipeline.execute()
-            # One that is not there any more has come to the end of its life meanwhile.
+            # A missing one has expired meanwhile.
             yield from (
                 (time, body)
                 for (time, _, _), body in zip(chunk, given, strict=True)
@@ -119,35 +119,35 @@ class RedisEventStore(EventStore):
         return self._server.run(*each) if each else []
 
     def _place(self, ts: float | None) -> tuple[str, str, Sequence[str]]:
-        """The time, or nothing for the server's; the namespace; and who has to be told of it."""
+        """Return the time (empty for the server's), the namespace, and the key of the registry."""
         if isinstance(self._namespace, str):
             return "" if ts is None else repr(ts), self._namespace, ()
         time = self._server.time() if ts is None else ts
         return repr(time), self._namespace(time), (_REGISTRY,)
 
     def _names(self) -> list[str]:
-        """The namespaces of this store that anything is in."""
+        """Return the namespaces of this store that contain data."""
         if isinstance(self._namespace, str):
             return [self._namespace]
         ((*found,),) = self._run([(scripts.NAMESPACES, (_REGISTRY,), ())])
         named = [(name.decode(), float(time)) for name, time in _pairs(found)]
-        # Others are listed, too: those of other stores.
+        # Namespaces of other stores are listed, too.
         return [name for name, time in named if self._namespace(time) == name]
 
 
 def _of(namespace: str, event: str) -> tuple[str, str]:
-    """The Redis keys of an event."""
+    """Return the Redis keys of an event."""
     return f"{namespace}:{event}", f"{namespace}:{event}::expires"
 
 
 def _history_of(namespace: str) -> tuple[str, str, str]:
-    """The Redis keys of a history."""
+    """Return the Redis keys of a history."""
     history = f"{namespace}::history"
     return history, f"{history}:expires", f"{history}:bodies"
 
 
 def _parts(whole: Sequence[_T], most: int) -> Iterator[Sequence[_T]]:
-    """A sequence in parts of a size."""
+    """Split a sequence into parts of a given size."""
     for start in range(0, len(whole), most):
         yield whole[start : start + most]
 
@@ -161,5 +161,5 @@ def _pairs(flat: Sequence[bytes]) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _escaped(text: str) -> str:
-    """Text that stands for itself in a pattern of Redis."""
+    """Escape text for a Redis pattern."""
     return "".join(f"\\{each}" if each in "*?[]\\^-" else each for each in text)

@@ -1,4 +1,4 @@
-"""Has the events of sessions stored in Redis. Needs the extra ``redis``."""
+"""Stores the events of sessions in Redis. Needs the extra ``redis``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def redis_es_sub(
     history: bool = False,
     **options: Any,
 ) -> tuple[RedisEventStore, RedisPrepareCommit]:
-    """Store the events of sessions in Redis; ``es_sub`` of the subscriber says how.
+    """Store the events of sessions in Redis; see ``es_sub`` in the subscriber module.
 
     Both the store and the notes get ``strict``, ``namespace``, ``ttl``, ``socket_timeout`` and
     ``options``. Raises ``ValueError`` unless ``tables`` is a list or a set.

@@ -45,17 +45,17 @@ _PREPARED: Final = Table(
     Column("body", MANY_OCTETS, nullable=False),
     **options(),
 )
-#: Ids in one statement; SQLite once took no more than 999 parameters.
+#: Number of ids in one statement; older SQLite versions allow only 999 parameters.
 _CHUNK: Final = 500
 
 
 class SqlPrepareCommit(PrepareCommit):
-    """Keeps notes in the table ``stompkit_prepared``, which is made when it is first needed.
+    """Stores notes in the table ``stompkit_prepared``, which is created on first use.
 
-    Notes are written over a connection of its own, while the transaction that they are about is
-    open. So with SQLite they need a file other than the one that is written to: its lock would be
-    waited for until that fails. An engine that sessions work with, too, has to have a connection to
-    spare for each of them; with a URL there is an engine of its own.
+    Notes are written over a separate connection, while the transaction that they describe is open.
+    With SQLite they therefore need a different file from the sessions' database, because its lock
+    would block them until the timeout. An engine shared with sessions needs a spare connection for
+    each of them; for a URL a separate engine is created.
     """
 
     _problems = PROBLEMS
@@ -67,11 +67,11 @@ class SqlPrepareCommit(PrepareCommit):
         namespace: Namespace | None = None,
         ttl: float | None = 86400,
     ) -> None:
-        """Describe where; nothing is connected yet.
+        """Configure the database; nothing is connected yet.
 
-        ``namespace`` tells the notes of one application from those of others, ``stompkit:pc`` by
-        default; of a callable it is what it gives for the time 0. They are kept for ``ttl``
-        seconds: that is how long :func:`recover` can be late. An engine stays the caller's.
+        ``namespace`` separates the notes of applications, ``stompkit:pc`` by default; a callable is
+        called with time 0. Notes are kept for ``ttl`` seconds, which is the maximum delay of
+        :func:`recover`. A given engine remains the caller's.
         """
         super().__init__(strict)
         self._namespace = fixed_namespace(namespace, "stompkit:pc").encode()
@@ -80,11 +80,11 @@ class SqlPrepareCommit(PrepareCommit):
 
     @property
     def engine(self) -> Engine:
-        """What it connects by."""
+        """The engine that connects to the database."""
         return self._server.engine
 
     def close(self) -> None:
-        """Disconnect; an engine that was given stays as it is."""
+        """Disconnect; a given engine is left as it is."""
         self._server.close()
 
     def _save(self, id: str, body: bytes) -> None:
@@ -120,7 +120,7 @@ class SqlPrepareCommit(PrepareCommit):
             if not math.isinf(self._ttl):
                 first = self._server.now(connection) - self._ttl
                 connection.execute(delete(_PREPARED).where(own, columns.time <= first))
-            # Not every database knows infinity.
+            # Not every database supports infinity.
             due = [] if math.isinf(until) else [columns.time <= until]
             query = select(columns.id, columns.time).where(own, *due).order_by(columns.time)
             return [(id, time) for id, time in connection.execute(query)]

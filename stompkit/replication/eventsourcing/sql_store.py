@@ -43,8 +43,8 @@ __all__ = ["SqlEventStore"]
 
 _TABLES: Final = MetaData()
 
-#: The last time of each key; ``digest`` is SHA-256 of the event and the key, which may be longer
-#: than an index takes. ``expires`` is NULL for what is kept for ever.
+#: The last time of each key; ``digest`` is SHA-256 of the event and the key, because the key may
+#: exceed the maximum index size. ``expires`` is NULL for data that never expires.
 _EVENTS: Final = Table(
     "stompkit_events",
     _TABLES,
@@ -76,15 +76,15 @@ _HISTORY: Final = Table(
     sqlite_autoincrement=True,
     **options(),
 )
-#: How many changesets are read at a time.
+#: Number of changesets that are read at a time.
 _CHUNK: Final = 200
 
 
 class SqlEventStore(EventStore):
-    """Keeps events in the tables ``stompkit_events`` and ``stompkit_history`` of a database.
+    """Stores events in the tables ``stompkit_events`` and ``stompkit_history`` of a database.
 
-    They are made when they are first needed. Nothing gives what is past its life, but it is there
-    until :meth:`prune` is called. Names of events and namespaces have up to 255 octets.
+    They are created on first use. Expired data is never returned, but it stays in the tables until
+    :meth:`prune` is called. Names of events and namespaces have up to 255 bytes.
     """
 
     _problems = PROBLEMS
@@ -98,9 +98,9 @@ class SqlEventStore(EventStore):
         strict: bool = False,
         history: bool = False,
     ) -> None:
-        """Describe a store; nothing is connected yet.
+        """Configure a store; nothing is connected yet.
 
-        An engine of SQLAlchemy stays the caller's; of a URL the store makes one of its own. See
+        A given SQLAlchemy engine remains the caller's; for a URL the store creates its own. See
         :class:`~stompkit.replication.eventsourcing.store.EventStore` for the others.
         """
         name = "stompkit:es" if namespace is None else namespace
@@ -108,7 +108,7 @@ class SqlEventStore(EventStore):
         self._server = SqlServer(engine_or_url, _TABLES)
 
     def clear(self, event: str, ts: float | None = None) -> int:
-        """Forget all keys of an event, or with ``ts`` those in the namespace of that time."""
+        """Delete all keys of an event, or with ``ts`` those in the namespace of that time."""
 
         def work(connection: Connection) -> int:
             there = [_EVENTS.c.event == event.encode()]
@@ -124,7 +124,7 @@ class SqlEventStore(EventStore):
         return self._server.run(work)
 
     def prune(self) -> int:
-        """Remove what is past its ``ttl``, of all stores in these tables; gives how much it was."""
+        """Remove expired data of all stores in these tables; return the number of rows."""
 
         def work(connection: Connection) -> int:
             now = self._server.now(connection)
@@ -155,7 +155,7 @@ class SqlEventStore(EventStore):
                 for event, texts in events.items()
                 for text in set(texts)
             ]
-            # In one order always, so that transactions wait for each other, and not in a circle.
+            # Always in the same order, so that transactions do not deadlock.
             rows.sort(key=lambda row: row["digest"])
             connection.execute(_put(connection.dialect.name, now), rows)
 
@@ -225,7 +225,7 @@ class SqlEventStore(EventStore):
     def _in_own(
         self, connection: Connection, table: Table, *there: ColumnElement[bool]
     ) -> list[ColumnElement[bool]]:
-        """What holds for rows of this store's namespaces, among those that are there."""
+        """Return the conditions for rows of this store's namespaces among existing rows."""
         namespace = table.c.namespace
         if isinstance(self._namespace, str):
             return [namespace == self._namespace.encode()]
@@ -239,7 +239,7 @@ def _alive(table: Table, now: float) -> ColumnElement[bool]:
 
 
 def _between(table: Table, first: float, last: float) -> list[ColumnElement[bool]]:
-    # Not every database knows infinity.
+    # Not every database supports infinity.
     until = [] if math.isinf(last) else [table.c.ts <= last]
     return [table.c.ts >= first, *until]
 
@@ -260,14 +260,14 @@ def _digest(*texts: str) -> bytes:
 
 
 def _put(dialect: str, now: float) -> Any:
-    """What inserts a key, or changes its time, unless a later one is known that is alive."""
+    """Return the statement that upserts a key, unless a later, unexpired time is stored."""
     old = _EVENTS.c
     if dialect in ("mysql", "mariadb"):
         into = mysql.insert(_EVENTS)
         new = into.inserted
-        # PyMySQL takes no parameter behind the values of many rows.
+        # PyMySQL accepts no parameter after the values of many rows.
         is_later = or_(new.ts >= old.ts, old.expires <= literal_column(f"{now:.6f}"))
-        # Assignments see those before them: whether it was later can be told by the time then.
+        # Assignments see earlier assignments, so the time then shows if it was later.
         return into.on_duplicate_key_update(
             [
                 ("ts", func.if_(is_later, new.ts, old.ts)),
@@ -284,13 +284,13 @@ def _put(dialect: str, now: float) -> Any:
 
 
 def _keep(dialect: str, now: float) -> Any:
-    """What inserts a changeset, unless the same is there and alive."""
+    """Return the statement that inserts a changeset, unless the same unexpired one is stored."""
     old = _HISTORY.c
     names = ("ts", "body", "expires")
     is_dead = old.expires <= now
     if dialect in ("mysql", "mariadb"):
         into = mysql.insert(_HISTORY)
-        # The last one is what the others depend on.
+        # The other assignments depend on the last one.
         return into.on_duplicate_key_update(
             [(name, func.if_(is_dead, into.inserted[name], old[name])) for name in names]
         )

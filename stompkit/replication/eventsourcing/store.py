@@ -1,4 +1,4 @@
-"""What an event store is: which rows have changed when, and, if wanted, how."""
+"""The event store: which rows have changed and when, optionally with full changesets."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ __all__ = ["DEFAULT_TTL_S", "EventStore", "Namespace", "life_s"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Three days, in seconds.
+#: Default time to live in seconds: three days.
 DEFAULT_TTL_S: Final = 259200
 
-#: What keeps stores apart that share a server: a name, or what gives one for a time, such as the
-#: day of it, in seconds since 1970. It has to give the same name for the same time always.
+#: Namespace that separates the stores on a server. It is a name, or a function from a time, in
+#: seconds since 1970, to a name, such as the day. The function must be deterministic.
 Namespace = str | Callable[[float], str]
 
 
 class EventStore(ABC):
-    """For each kind of event, such as ``users_write``, the time when it last befell each key.
+    """Stores the last time of each kind of event, such as ``users_write``, for each key.
 
-    With ``history`` it also keeps whole changesets, in their order and with what is in them, so
-    that nothing is lost by what comes later.
+    With ``history`` it also stores whole changesets, in order and with their content, so that later
+    changes do not overwrite them.
 
-    Keys come back as what they were, be it numbers, text, UUIDs, or tuples of them. Times are in
-    seconds since 1970, with their fractions, and the server's where none is given. Everything is
-    kept for ``ttl`` seconds after it was added, by the server's clock, too, whatever time it was
-    added with.
+    Keys keep their types, such as numbers, text, UUIDs, or tuples of them. Times are in seconds
+    since 1970, with fractions, and default to the server's time. All data expires ``ttl`` seconds
+    after it was added, by the server's clock, independently of the event's time.
 
-    A store can be used by several threads.
+    A store is thread-safe.
     """
 
-    #: What a server that is away, slow or in trouble fails with.
+    #: Errors of a server that is unavailable, slow or failing.
     _problems: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(
@@ -50,11 +49,11 @@ class EventStore(ABC):
         strict: bool = False,
         history: bool = False,
     ) -> None:
-        """Describe a store; ``ttl`` ``None`` is for ever.
+        """Configure a store; with ``ttl`` ``None``, data never expires.
 
-        What adds to a store gives ``False`` where its server fails, and logs it; with ``strict`` it
-        raises what the driver does. What reads always raises it. Raises ``ValueError`` for a
-        ``ttl`` that is not above zero.
+        If the server fails, methods that add to a store return ``False`` and log it; with
+        ``strict`` they raise the driver's error. Methods that read always raise it. Raises
+        ``ValueError`` for a ``ttl`` that is not above zero.
         """
         self._namespace = namespace
         self._ttl = life_s(ttl)
@@ -64,16 +63,16 @@ class EventStore(ABC):
 
     @property
     def has_history(self) -> bool:
-        """Whether whole changesets are kept."""
+        """True if whole changesets are stored."""
         return self._history
 
     # The last time of each key.
 
     def add(self, event: str, pk: Any, ts: float | None = None, ttl: float | None = None) -> bool:
-        """Note that an event has befallen a key, unless a later time is known already.
+        """Record an event for a key, unless a later time is stored already.
 
-        ``ts`` is the server's time by default, ``ttl`` that of the store. Raises ``ValueError``
-        for a key that has no form in JSON, and for a time before 1970.
+        ``ts`` is the server's time by default, ``ttl`` that of the store. Raises ``ValueError`` for
+        a key without a JSON form, and for a time before 1970.
         """
         return self.add_many([(event, pk)], ts, ttl)
 
@@ -83,7 +82,7 @@ class EventStore(ABC):
         ts: float | None = None,
         ttl: float | None = None,
     ) -> bool:
-        """Note several events, each with its key, in one go; see :meth:`add`."""
+        """Record several events, each with its key, in one operation; see :meth:`add`."""
         time = None if ts is None else _checked_time(ts)
         life = self._ttl if ttl is None else life_s(ttl)
         texts: dict[str, list[str]] = {}
@@ -119,10 +118,10 @@ class EventStore(ABC):
         end_ts: float | None = None,
         with_ts: bool = False,  # noqa: FBT001, FBT002 - as Meepo has it
     ) -> list[Any] | list[tuple[Any, float]]:
-        """The keys that an event has befallen from ``ts`` to ``end_ts``, both included.
+        """Return the keys of an event from ``ts`` to ``end_ts``, both included.
 
-        They are in the order of time. All namespaces are looked at; a key that several know is
-        given once, with the latest time in question. With ``with_ts`` each comes with its time.
+        They are ordered by time. All namespaces are read. A key in several namespaces is returned
+        once, with its latest time in the range. With ``with_ts`` each comes with its time.
         """
         end = math.inf if end_ts is None else float(end_ts)
         latest: dict[str, float] = {}
@@ -134,29 +133,28 @@ class EventStore(ABC):
         return [key_from_text(text) for _, text in ordered]
 
     def query(self, event: str, pk: Any, ts: float | None = None) -> float | None:
-        """When an event has last befallen a key; ``None`` where that is not known.
+        """Return the last time of an event for a key; ``None`` if unknown.
 
-        With ``ts``, only the namespace of that time is asked, and only for what has happened then
-        or later.
+        With ``ts``, only the namespace of that time is read, and only events at that time or later.
         """
         found = self._query(event, key_to_text(pk), ts)
         return None if found is None or (ts is not None and found < ts) else found
 
     @abstractmethod
     def clear(self, event: str, ts: float | None = None) -> int:
-        """Forget all keys of an event, or with ``ts`` those in the namespace of that time.
+        """Delete all keys of an event, or with ``ts`` those in the namespace of that time.
 
-        Gives how many there were. The history stays.
+        Returns their number. The history stays.
         """
 
     # The history.
 
     def append(self, changeset: Changeset, ts: float | None = None) -> bool:
-        """Keep a changeset as what happened at ``ts``, the server's time by default.
+        """Store a changeset with the time ``ts``, by default the server's time.
 
-        One whose ``id`` the namespace has already is not kept once more. Raises
-        ``RuntimeError`` for a store without history, and ``ValueProblem`` for values that have no
-        form in JSON.
+        A changeset whose ``id`` is already in the namespace is not stored again. Raises
+        ``RuntimeError`` for a store without history, and ``ValueProblem`` for values without a JSON
+        form.
         """
         self._demand_history()
         time = None if ts is None else _checked_time(ts)
@@ -168,11 +166,11 @@ class EventStore(ABC):
     def events(
         self, *, since: float = 0, until: float | None = None, table: str | None = None
     ) -> Iterator[tuple[float, Changeset]]:
-        """The changesets from ``since`` to ``until``, both included, with their times.
+        """Yield the changesets from ``since`` to ``until``, both included, with their times.
 
-        They are in the order of time, and of equal times in that in which they were added. With
-        ``table``, as ``orders`` or ``shop.orders``, they come with the changes of that table only,
-        and without those that have none. Raises ``RuntimeError`` for a store without history.
+        They are ordered by time; those with equal times by insertion. With ``table``, as ``orders``
+        or ``shop.orders``, they contain only the changes of that table, and changesets without any
+        are skipped. Raises ``RuntimeError`` for a store without history.
         """
         self._demand_history()
         for time, body in self._bodies(float(since), math.inf if until is None else float(until)):
@@ -188,19 +186,19 @@ class EventStore(ABC):
 
     @abstractmethod
     def prune(self) -> int:
-        """Remove what is past its ``ttl``, which nothing gives any more; gives how much it was."""
+        """Remove expired data, which is no longer returned; return the number of items."""
 
     def on_close(self, callback: Callable[[], object]) -> None:
-        """Call this once when the store is closed: what feeds it ends with it."""
+        """Call *callback* once when the store is closed, to stop its subscriptions."""
         self._closing.append(callback)
 
     def close(self) -> None:
-        """End what feeds the store, and disconnect. It connects again when it is used."""
+        """Stop the store's subscriptions, and disconnect. The next use reconnects."""
         while self._closing:
             self._closing.pop()()
         self._disconnect()
 
-    # What the kinds of stores do.
+    # Methods of the subclasses.
 
     @abstractmethod
     def _disconnect(self) -> None:
@@ -208,23 +206,23 @@ class EventStore(ABC):
 
     @abstractmethod
     def _add(self, events: dict[str, list[str]], ts: float | None, ttl: float) -> None:
-        """Note the keys of each event."""
+        """Record the keys of each event."""
 
     @abstractmethod
     def _read(self, event: str, ts: float, end_ts: float) -> Iterable[tuple[str, float]]:
-        """Keys and times of this store's namespaces, in any order."""
+        """Return keys and times of this store's namespaces, in any order."""
 
     @abstractmethod
     def _query(self, event: str, text: str, ts: float | None) -> float | None:
-        """The last time of a key."""
+        """Return the last time of a key."""
 
     @abstractmethod
     def _append(self, id: str, body: bytes, ts: float | None) -> None:
-        """Keep a changeset."""
+        """Store a changeset."""
 
     @abstractmethod
     def _bodies(self, since: float, until: float) -> Iterator[tuple[float, bytes]]:
-        """Times and changesets, in order."""
+        """Yield times and changesets, in order."""
 
     def _try(self, problem: str, write: Callable[..., None], *arguments: object) -> bool:
         try:
@@ -241,7 +239,7 @@ class EventStore(ABC):
             raise RuntimeError("this store has no history: make it with history=True")
 
     def _name(self, ts: float) -> str:
-        """The namespace of a time."""
+        """Return the namespace of a time."""
         return self._namespace if isinstance(self._namespace, str) else self._namespace(ts)
 
 
@@ -253,10 +251,10 @@ def _checked_time(ts: float) -> float:
 
 
 def life_s(ttl: float | None) -> float:
-    """A time to live in seconds, infinity for ``None``; raises ``ValueError`` for none at all."""
+    """Return a time to live in seconds, infinity for ``None``; raises ``ValueError`` below 0."""
     if ttl is None:
         return math.inf
     if not ttl > 0:
         raise ValueError(f"a ttl is above zero seconds, and not {ttl}")
-    # What is longer than three centuries is for ever; Redis would refuse it.
+    # More than three centuries count as infinite, because Redis would refuse the number.
     return float(ttl) if ttl < 1e10 else math.inf

@@ -1,4 +1,4 @@
-"""Who hears of events and has them stored. Needs the extra ``replication``."""
+"""Subscribers that store events. Needs the extra ``replication``."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ _ACTIONS: Final = ("write", "update", "delete")
 def store_changeset(
     store: EventStore, changeset: Changeset, tables: Collection[str] | None = None
 ) -> bool:
-    """Store what a changeset says of some tables, or of all, and itself where there is a history.
+    """Store the events of a changeset, and the changeset itself if there is a history.
 
-    ``tables`` are names with or without their schema, and so the names of events are; for all
-    tables there are both. Gives whether it is stored; raises what a strict store raises.
+    ``tables`` are names with or without their schema, and the names of events follow them. For all
+    tables, both forms are stored. Returns True if it is stored; raises the errors of a strict
+    store.
     """
     found = _narrowed(changeset, tables)
     if not found.changes:
@@ -46,10 +47,10 @@ def store_changeset(
 
 
 def store_sub(store: EventStore, tables: Collection[str] | None = None) -> None:
-    """Store what any publisher of this process publishes, until the store is closed.
+    """Store the changes of any publisher of this process, until the store is closed.
 
-    With a strict store, a publisher that can be resumed stops where it fails, and resumes there:
-    nothing is lost. Raises ``ValueError`` unless ``tables`` is a list or a set.
+    With a strict store, a resumable publisher stops at a failure, and resumes from there without
+    loss. Raises ``ValueError`` unless ``tables`` is a list or a set.
     """
     wanted = None if tables is None else _checked(tables)
 
@@ -71,8 +72,8 @@ def sql_es_sub(
 ) -> tuple[SqlEventStore, SqlPrepareCommit]:
     """Store the events of sessions in an SQL database; see :func:`es_sub`.
 
-    It can be the database that the sessions write to, unless that is SQLite. Raises ``ValueError``
-    for that, and unless ``tables`` is a list or a set.
+    It can be the database of the sessions, unless that is SQLite. Raises ``ValueError`` for that,
+    and unless ``tables`` is a list or a set.
     """
     prepare_commit = SqlPrepareCommit(engine_or_url, strict, namespace, ttl)
     own = prepare_commit.engine
@@ -92,14 +93,13 @@ def es_sub(
     session_factory: object,
     tables: Collection[str],
 ) -> None:
-    """Have sessions noted before they are committed, and their events stored afterwards.
+    """Note sessions before they are committed, and store their events afterwards.
 
-    Sessions are those that ``session_factory`` makes and ``sqlalchemy_es_pub`` watches. What any
-    publisher of this process sends of ``tables`` is stored, as ``table_action``. The events of a
-    session are stored together; where that fails the note stays, and says that the session was
-    committed, so that :func:`~stompkit.replication.eventsourcing.recovery.recover` makes up for it.
-    Of all that can fail here, only a strict ``prepare_commit`` that can't prepare has a transaction
-    aborted.
+    Sessions are those that ``session_factory`` makes and ``sqlalchemy_es_pub`` watches. Events of
+    ``tables`` from any publisher of this process are stored, as ``table_action``. The events of a
+    session are stored together. If that fails, the note stays, marked as committed, and
+    :func:`~stompkit.replication.eventsourcing.recovery.recover` publishes the session. Of all
+    possible failures, only a failing prepare of a strict ``prepare_commit`` aborts a transaction.
 
     It ends when the store is closed. Raises ``ValueError`` unless ``tables`` is a list or a set.
     """
@@ -121,8 +121,8 @@ def es_sub(
 class _Sessions:
     """Receives the signals of sessions, and of rows.
 
-    A row's signal does not say which session it is of. It is sent by the thread that commits, so
-    what a thread with a prepared session hears is kept until a session of that thread is over.
+    A row's signal does not name its session. It is sent by the thread that commits. Events in a
+    thread with a prepared session are therefore kept until a session of that thread ends.
     """
 
     def __init__(
@@ -132,15 +132,15 @@ class _Sessions:
         self._prepare_commit = prepare_commit
         self._tables = tables
         self._lock = Lock()
-        #: The threads of prepared sessions. One that is dropped without an end is forgotten.
+        #: Threads of prepared sessions. A session that is garbage-collected is removed.
         self._open: MutableMapping[HasInfo, int] = WeakKeyDictionary()
         self._heard: dict[int, list[tuple[str, Any]]] = {}
-        #: Threads that could not keep a changeset.
+        #: Threads that failed to store a changeset.
         self._failed: set[int] = set()
 
     def prepare(self, session: HasInfo, *, event: Mapping[str, Iterable[Any]]) -> None:
-        """A session has changed something."""
-        # A row without a key could neither be stored nor be found again.
+        """Handle changes of a session before the commit."""
+        # A row without a key could neither be stored nor found again.
         own = {
             name: [key for key in keys if key is not None]
             for name, keys in event.items()
@@ -153,18 +153,18 @@ class _Sessions:
         self._prepare_commit.prepare(session, own)
 
     def commit(self, session: HasInfo, *, published: bool = True) -> None:
-        """A session was committed, and its rows were told."""
+        """Handle the commit of a session, after its rows were published."""
         is_stored = self._end(session)
         if is_stored is not None:
             self._prepare_commit.commit(session, published=published and is_stored)
 
     def rollback(self, session: HasInfo) -> None:
-        """A session was rolled back."""
+        """Handle the rollback of a session."""
         if self._end(session) is not None:
             self._prepare_commit.rollback(session)
 
     def row(self, name: str) -> Callable[[Any], None]:
-        """A receiver for what befalls rows."""
+        """Return a receiver for a row signal."""
 
         def receive(key: Any) -> None:
             if key is None:
@@ -178,14 +178,14 @@ class _Sessions:
         return receive
 
     def changeset(self, changeset: Changeset) -> None:
-        """A changeset was published."""
+        """Handle a published changeset."""
         found = _narrowed(changeset, self._tables)
         if found.changes and not self._is_done(lambda: self._store.append(found)):
             with self._lock:
                 self._failed.add(get_ident())
 
     def _end(self, session: HasInfo) -> bool | None:
-        """Store what was heard; gives whether that is done, or ``None`` for an unknown session."""
+        """Store the received events; return True on success, or ``None`` for an unknown session."""
         with self._lock:
             thread = self._open.pop(session, None)
             threads = {get_ident(), thread}
@@ -220,7 +220,7 @@ def _checked(tables: Collection[str]) -> frozenset[str]:
 
 
 def _narrowed(changeset: Changeset, tables: Collection[str] | None) -> Changeset:
-    """A changeset with the changes of some tables only."""
+    """Return a changeset with the changes of some tables only."""
     if tables is None:
         return changeset
     changes = tuple(
@@ -230,7 +230,7 @@ def _narrowed(changeset: Changeset, tables: Collection[str] | None) -> Changeset
 
 
 def _events(changeset: Changeset, tables: Collection[str] | None) -> Iterator[tuple[str, Any]]:
-    """The names and the keys of what has befallen rows, as signals have them."""
+    """Yield the names and the keys of a changeset's events, as signals have them."""
     for change in changeset.changes:
         names = {change.table, change.name}
         for table in names if tables is None else names.intersection(tables):

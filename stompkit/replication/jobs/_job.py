@@ -1,4 +1,4 @@
-"""A job: it reads from one place, and writes to another."""
+"""A job: reads from one source, and writes to one target."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ from stompkit.replication.tables import Tables
 
 __all__ = ["Job"]
 
-#: How often a target is tried again by a job that is to end.
+#: Number of retries of a target in a job that ends by itself.
 _RETRIES: Final = 3
-#: How long a target is waited for in the end, in seconds: the source, which keeps the checkpoint,
-#: has waited before.
+#: Time in seconds to wait for a target at the end. The source, which keeps the checkpoint, has
+#: waited before.
 _CLOSE_S: Final = 2.0
-#: Adds what it knows to a status.
+#: Function that adds its figures to a status.
 _Fill = Callable[[JobStatus], None]
 
 
 class _Publisher(Protocol):
-    """What reads a database; :meth:`run` ends by itself, or after :meth:`stop`."""
+    """A reader of a database; :meth:`run` ends by itself, or after :meth:`stop`."""
 
     def run(self) -> None: ...
 
@@ -71,7 +71,7 @@ class _Publisher(Protocol):
 
 
 def _selected(tables: Tables, changeset: Changeset) -> Changeset:
-    """What is replicated of a changeset, as it may be seen."""
+    """Return a changeset with the selected changes only, with masks."""
     changes = tuple(
         tables.shape(change)
         for change in changeset.changes
@@ -81,7 +81,7 @@ def _selected(tables: Tables, changeset: Changeset) -> Changeset:
 
 
 class _SelectingSink:
-    """A sink that is given what is replicated, and nothing else."""
+    """A sink that applies only selected changes."""
 
     def __init__(self, sink: Sink, tables: Tables) -> None:
         self._tables = tables
@@ -91,11 +91,11 @@ class _SelectingSink:
         self.close = sink.close
 
     def apply(self, changesets: Sequence[Changeset]) -> None:
-        """Apply what is replicated; an empty changeset is a number all the same."""
+        """Apply the selected changes; an empty changeset still advances the sequence number."""
         self._sink.apply([_selected(self._tables, each) for each in changesets])
 
     def apply_rows(self, changeset: Changeset, refuse: Refuse) -> None:
-        """Apply what can be applied of what is replicated; see RowSink."""
+        """Apply the selected changes that the sink accepts; see RowSink."""
         selected = _selected(self._tables, changeset)
         if isinstance(self._sink, RowSink):
             self._sink.apply_rows(selected, refuse)
@@ -114,25 +114,25 @@ class _Counted:
         self.lag_s: float | None = None
 
     def publish(self, changeset: Changeset) -> Future[Any] | None:
-        """Send the signals of what is replicated of a changeset."""
+        """Send the signals of the selected changes of a changeset."""
         changeset = _selected(self._tables, changeset)
         try:
             futures = emit(changeset, changesets=self._signal)
         except (FeederClosed, LinkClosed):
             if not self._stop.is_set():
                 raise
-            # It is left in the outbox, and the relay waits for those before it for a while.
+            # The changeset stays in the outbox, and the relay waits a while for earlier ones.
             return Future()
         self.changesets += 1
         self.changes += len(changeset.changes)
         self.lag_s = (datetime.now(UTC) - changeset.timestamp).total_seconds()
-        # A job has one target; whoever else hears has nothing to wait for.
+        # A job has one target, so futures of other receivers are ignored.
         return futures[0] if futures else None
 
 
 @dataclass(slots=True)
 class _Source:
-    """What a job reads from, once it is open."""
+    """The open source of a job."""
 
     run: Callable[[], None]
     stop: Callable[[], None]
@@ -140,15 +140,15 @@ class _Source:
 
 
 class Job:
-    """Reads from one place and writes to another until it is stopped."""
+    """Reads from one source and writes to one target until it is stopped."""
 
     def __init__(
         self, settings: JobSettings, *, on_applied: Callable[[Changeset], object] | None = None
     ) -> None:
-        """Look at the settings, and connect to nothing; raises :class:`JobProblem`.
+        """Check the settings without connecting; raises :class:`JobProblem`.
 
-        ``on_applied`` is called with each changeset of a broker that a database, a cache or an
-        index has applied: of these no signal is sent.
+        ``on_applied`` is called with each changeset from a broker that a database, a cache or an
+        index has applied, because no signal is sent for these.
         """
         self._settings = settings
         self._on_applied = on_applied
@@ -177,30 +177,30 @@ class Job:
         self._last: JobStatus | None = None
         self._fill: _Fill = lambda status: None
         self._links: list[tuple[str, Link]] = []
-        #: By which the job's source tells its target, so that no other job of the process hears.
+        #: Private signal from the job's source to its target, invisible to other jobs of the
+        #: process.
         self._changesets = Signal()
         self._stop = threading.Event()
         self._stop_source: Callable[[], None] = lambda: None
-        #: Have targets wait for nothing any more.
+        #: Functions that end the waits of targets.
         self._stop_targets: list[Callable[[], None]] = []
-        #: What keeps a target from taking anything ever.
+        #: Permanent failure of a target.
         self._failure: BaseException | None = None
 
     @property
     def state_path(self) -> Path:
-        """The file with the checkpoint, for sources that are resumed by one."""
+        """Path of the checkpoint file, for sources that resume from one."""
         return self._directory / f"{self.name}.json"
 
     @property
     def status_path(self) -> Path:
-        """Where a running job writes its status."""
+        """Path of the status file of a running job."""
         return self._directory / f"{self.name}.status.json"
 
     def run(self) -> None:
-        """Run until it has ended or :meth:`stop` is called; in the caller's thread.
+        """Run until the job has ended or :meth:`stop` is called; in the caller's thread.
 
-        Raises :class:`JobProblem`, and whatever the source or the target raises when it can't go
-        on.
+        Raises :class:`JobProblem`, and errors of the source or the target that cannot be retried.
         """
         with ExitStack() as stack:
             try:
@@ -216,18 +216,18 @@ class Job:
             else:
                 self._phase = "ended"
             finally:
-                # What comes next closes all that could be asked.
+                # The next step closes the sources of the figures.
                 self._last = self.status()
 
     def stop(self) -> None:
-        """Have :meth:`run` return soon; from any thread, more than once."""
+        """Make :meth:`run` return soon; thread-safe and idempotent."""
         self._stop.set()
         self._stop_source()
         for stop in self._stop_targets:
             stop()
 
     def status(self) -> JobStatus:
-        """How far it is, or was in the end; from any thread."""
+        """Return the current or final status; thread-safe."""
         if self._last is not None:
             return self._last
         status = JobStatus(
@@ -247,9 +247,9 @@ class Job:
         return status
 
     def without_secrets(self, text: str) -> str:
-        """A text without the passwords of the job's URLs, wherever a text has them in a URL.
+        """Return a text with the passwords in the job's URLs masked.
 
-        A password that is a word elsewhere in the text says nothing there, and stays.
+        A password that occurs elsewhere in the text is not recognisable there, and stays.
         """
         return mask(text, (self._settings.source, self._settings.to))
 
@@ -258,19 +258,19 @@ class Job:
             if not self._stop.is_set():
                 source.run()
         except (FeederClosed, LinkClosed, SignalsStopped):
-            # Of what could not be handed on any more, all comes again.
+            # Changesets that could not be passed on will be read again.
             if self._failure is None and not self._stop.is_set():
                 raise
         if self._failure is not None:
             raise self._failure
 
     def _fail(self, error: BaseException) -> None:
-        """End, since a target takes nothing any more; a source that is quiet would not notice."""
+        """End the job, because a target has failed; an idle source would not notice."""
         self._failure = error
         self.stop()
 
     def _watch(self, url: str, link: Link) -> None:
-        """Have the status tell of a connection, and the job end when that has given up."""
+        """Report a connection in the status, and end the job if it gives up."""
 
         def closed(done: Future[None]) -> None:
             error = done.exception()
@@ -281,7 +281,7 @@ class Job:
         self._stop_targets.append(link.stop)
         link.closed.add_done_callback(closed)
 
-    # What it is made of.
+    # Components.
 
     def _open(self, stack: ExitStack) -> _Source:
         if self._source_scheme in BROKERS:
@@ -291,7 +291,7 @@ class Job:
         return self._publisher(stack)
 
     def _publisher(self, stack: ExitStack) -> _Source:
-        """Read a database; targets hear by signals."""
+        """Open a database publisher; targets receive signals."""
         settings = self._settings
         publication = Publication(
             FileOffsets(self.state_path),
@@ -362,7 +362,7 @@ class Job:
         return publisher, fill
 
     def _hear(self, stack: ExitStack) -> None:
-        """Open the target so that it hears signals."""
+        """Connect the target to the signals."""
         settings = self._settings
         if self._to_scheme in BROKERS:
             sub = self._stomp_sub()
@@ -372,7 +372,7 @@ class Job:
             stack.callback(self._printer().close)
         else:
             sink = stack.enter_context(self._sink())
-            # Who waits for an end shall not wait for ever.
+            # A job that ends by itself must not retry forever.
             retries = _RETRIES if settings.once else None
             feeder = Feeder(
                 sink,
@@ -387,7 +387,7 @@ class Job:
             self._stop_targets.append(feeder.stop)
 
     def _consumer(self, stack: ExitStack) -> _Source:
-        """Read a broker; targets are sinks, or hear by signals that a sink sends."""
+        """Open a broker consumer; targets are sinks, or receive signals from a sink."""
         settings = self._settings
         url = broker_of(settings.source, "from")
         sink: Sink
@@ -430,7 +430,7 @@ class Job:
         return _Source(partial(consumer.run, self._stop), consumer.stop, fill)
 
     def _relay(self, stack: ExitStack) -> _Source:
-        """Publish what is in an outbox; targets hear by signals."""
+        """Open an outbox relay; targets receive signals."""
         from stompkit.replication.publishers.relay import OutboxRelay
 
         self._hear(stack)
@@ -513,15 +513,15 @@ class Job:
                 engine.dispose()
 
     def _tell(self, problem: object) -> None:
-        """Have the status show what people should know."""
+        """Show a problem in the status."""
         self._error = self.without_secrets(str(problem))
 
     def _recover(self, changesets: Sequence[Changeset]) -> None:
-        """Have the status tell no more of what is over."""
+        """Clear the problem in the status."""
         self._error = ""
 
     def _applied(self, changesets: Sequence[Changeset]) -> None:
-        """Tell of what nobody hears by signals."""
+        """Report changesets that are not sent by signals."""
         self._recover(changesets)
         if self._on_applied is not None:
             for changeset in changesets:

@@ -1,4 +1,4 @@
-"""What a job does, and how far it is."""
+"""Settings and status of a job."""
 
 from __future__ import annotations
 
@@ -16,77 +16,77 @@ from stompkit.replication.tables import Tables
 
 __all__ = ["JobProblem", "JobSettings", "JobStatus", "database_of"]
 
-#: What sinks, outboxes and offsets keep in a database is nobody else's business.
+#: Internal tables of sinks, outboxes and offsets, which are never replicated.
 _OWN_TABLES: Final = "stompkit_*"
 
 
 class JobProblem(Exception):
-    """A job can't be run as it is described; ``str()`` says what to change."""
+    """A job cannot run with these settings; ``str()`` says which to change."""
 
 
 class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """What a job does; the names are those of the options of ``stompkit replicate``."""
+    """Settings of a job; the names are those of the options of ``stompkit replicate``."""
 
     source: str = msgspec.field(name="from")
     to: str
-    #: What the job is called; its files are named after it. Made of the URLs where it is empty.
+    #: Name of the job and of its files. Derived from the URLs if empty.
     name: str = ""
-    #: Where the job keeps how far it is.
+    #: Directory for the job's state.
     state_dir: str = ""
-    #: Patterns of ``schema.table``: what is replicated, and what is not.
+    #: Patterns of ``schema.table`` to replicate and to exclude.
     tables: list[str] = []
     exclude: list[str] = []
     exclude_columns: list[str] = []
-    #: By patterns of columns.
+    #: Masks by patterns of columns.
     masks: dict[str, str] = {}
-    #: Of databases: the rows that are there before what changes.
+    #: For databases: copy existing rows before changes.
     snapshot: Literal["initial", "never", "only"] = "initial"
-    #: End where the source's end was at the beginning.
+    #: True to end at the position where the source ended at the start.
     once: bool = False
-    #: Of PostgreSQL.
+    #: For PostgreSQL: replication slot.
     slot: str = "stompkit"
-    #: Of PostgreSQL: a publication for all tables, in place of one that names them.
+    #: For PostgreSQL: a publication for all tables, instead of one that lists them.
     all_tables: bool = False
-    #: Of MySQL and MariaDB: this reader's number, other than that of all servers; 0: a random one.
+    #: For MySQL and MariaDB: this reader's number, different from all servers; 0: random.
     server_id: int = 0
-    #: To a broker: so many destinations, for so many consumers.
+    #: To a broker: number of destinations, for the same number of consumers.
     partitions: int = 1
     max_frame_bytes: int = 1024 * 1024
-    #: With a broker that has no receipts, no acknowledgements.
+    #: For brokers without receipts: no acknowledgements.
     no_receipts: bool = False
     no_ack: bool = False
-    #: From a broker: the name of a durable subscription to a topic.
+    #: From a broker: name of a durable subscription to a topic.
     durable: str = ""
     prefetch: int = 1000
-    #: From a broker: where goes what can't be applied.
+    #: From a broker: dead-letter destination for changesets that cannot be applied.
     dead_letter: str = ""
-    #: What is done about missing changesets: wait, stop or skip.
+    #: Policy for missing changesets: wait, stop or skip.
     gap: Literal["wait", "stop", "skip"] = "wait"
-    #: To SQL: changesets in one transaction, tables that are missing, columns that are missing.
+    #: To SQL: changesets per transaction; handling of missing tables and of missing columns.
     batch: int = 100
     create: bool = False
     evolve: bool = True
-    #: To SQL: when foreign keys of the target are looked at; see SqlSink.
+    #: To SQL: when the target checks foreign keys; see SqlSink.
     foreign_keys: Literal["deferred", "enforced", "off"] = "deferred"
-    #: To SQL: schemas and tables of the target by those of the source; by default the same tables,
+    #: To SQL: target schemas and tables by source schemas and tables; by default the same tables,
     #: in the default schema.
     schema_map: dict[str, str] = {}
     table_map: dict[str, str] = {}
-    #: To Redis: what keys begin with, and when rows expire, in seconds.
+    #: To Redis: prefix of keys, and time in seconds until rows expire.
     namespace: str = "stompkit:cache"
     ttl: float | None = None
-    #: To a search index.
+    #: To a search index: name of the index.
     index: str = "{table}"
 
     @property
     def directory(self) -> Path:
-        """Where the job has its files."""
+        """Directory of the job's files."""
         return Path(self.state_dir or state_directory())
 
     def selection(self) -> Tables:
-        """What is replicated; raises :class:`JobProblem`.
+        """Return the selected tables; raises :class:`JobProblem`.
 
-        Of MySQL and MariaDB that is one database, where the URL names it, and nothing else is said.
+        For MySQL and MariaDB, the default is the database in the URL, if there is one.
         """
         database = database_of(self.source)
         everything = [f"{escape(database)}.*"] if database else []
@@ -102,7 +102,7 @@ class JobSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rena
 
 
 def database_of(source: str) -> str:
-    """The database that a URL of MySQL names, if it does; a bad URL is somebody else's to tell."""
+    """Return the database in a MySQL URL, if any; an invalid URL is reported elsewhere."""
     try:
         url = urlsplit(source)
     except ValueError:
@@ -111,7 +111,7 @@ def database_of(source: str) -> str:
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
-    """How far a job is, for people and as JSON."""
+    """Status of a job, for display and as JSON."""
 
     name: str
     source: str
@@ -119,33 +119,33 @@ class JobStatus(msgspec.Struct, kw_only=True):
     pid: int
     #: ``starting``, ``snapshot``, ``streaming``, ``ended`` or ``failed``.
     phase: str = "starting"
-    #: What has failed last, as long as that is not over.
+    #: Last error, until it is resolved.
     error: str = ""
-    #: Brokers that there is no connection to, without what is secret in their URLs.
+    #: Disconnected brokers, without the secrets of their URLs.
     disconnected: list[str] = []
     started: datetime
     updated: datetime
-    #: Changesets and changes of rows since the job was started.
+    #: Number of changesets and of row changes since the job started.
     changesets: int = 0
     changes: int = 0
-    #: Changesets that the target has not confirmed.
+    #: Number of changesets that the target has not confirmed.
     unconfirmed: int = 0
-    #: Where the source is resumed.
+    #: Position from which the source resumes.
     position: str = ""
-    #: How old the newest changeset was when it was handed on, in seconds.
+    #: Age in seconds of the newest changeset when it was passed on.
     lag_s: float | None = None
-    #: Rows of a snapshot by table: how many are done, and about how many there are.
+    #: Rows of a snapshot by table: completed, and estimated total.
     snapshot: dict[str, tuple[int, int]] = {}
-    #: From a broker: repeats that were left out, dead letters, frames that wait for others.
+    #: From a broker: skipped duplicates, dead letters, and frames that wait for missing ones.
     repeats: int = 0
     dead_letters: int = 0
     held_back: int = 0
-    #: From an outbox: rows that wait, and how old the oldest is, in seconds.
+    #: From an outbox: number of waiting rows, and age of the oldest in seconds.
     backlog: int = 0
     oldest_s: float | None = None
 
 
 def state_directory() -> Path:
-    """Where the user's programs keep what is to survive: XDG's directory for that."""
+    """Return the XDG state directory for jobs of the user."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "stompkit" / "replicate"

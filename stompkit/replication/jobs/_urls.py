@@ -1,4 +1,4 @@
-"""From where to where: the URLs of jobs, and what is secret in them."""
+"""URLs of jobs: their kinds, and their secrets."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SEARCH: Final = (
     "elasticsearch+http",
     "elasticsearch+https",
 )
-#: How SQLAlchemy calls the driver that each kind of URL is for.
+#: SQLAlchemy's driver for each kind of URL.
 _DRIVERS: Final = {
     "sqlite": "sqlite",
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
-#: Of each URL, in the name of a job.
+#: Maximum number of characters of each URL in the name of a job.
 _NAME_CHARACTERS: Final = 60
 
 
@@ -56,7 +56,7 @@ def is_target(scheme: str) -> bool:
 
 
 def scheme_of(url: str, option: str, knows: Callable[[str], bool]) -> str:
-    """What a URL is for, without the driver that SQLAlchemy lets one name."""
+    """Return the scheme of a URL, without an SQLAlchemy driver."""
     if option == "to" and url in ("print", "print:json"):
         return "print"
     scheme, found, _ = url.partition("://")
@@ -97,7 +97,7 @@ def engine_of(url: str) -> Engine:
 
 
 def check(settings: JobSettings, brokers: Sequence[BrokerUrl]) -> None:
-    """Refuse what would do something else than it says; raises :class:`JobProblem`."""
+    """Refuse contradictory or ineffective settings; raises :class:`JobProblem`."""
     is_from_broker = settings.source.startswith(BROKERS)
     if min(settings.partitions, settings.max_frame_bytes, settings.batch, settings.prefetch) < 1:
         raise JobProblem("--partitions, --max-frame-bytes, --batch and --prefetch are at least 1")
@@ -120,11 +120,11 @@ def check(settings: JobSettings, brokers: Sequence[BrokerUrl]) -> None:
 
 
 def name_of(settings: JobSettings) -> str:
-    """Of the URLs, without what is secret."""
+    """Return the job's name from its URLs, without secrets."""
     ends = (mask_url(settings.source), mask_url(settings.to))
     names = [re.sub(r"[^\w.]+", "-", each).strip("-") for each in ends]
     short = "--".join(each[:_NAME_CHARACTERS] for each in names)
     if max(map(len, names)) <= _NAME_CHARACTERS:
         return short
-    # Two jobs with names of one beginning may not go on at each other's checkpoint.
+    # Two jobs with the same name prefix must not use each other's checkpoint.
     return f"{short}--{blake2b(' '.join(ends).encode(), digest_size=4).hexdigest()}"

@@ -1,8 +1,8 @@
-"""Replicators: callbacks that are called with the keys of rows that have changed.
+"""Replicators: run callbacks with the keys of changed rows.
 
-:class:`QueueReplicator` calls them in worker processes, :class:`RqReplicator` in threads, to put
-the keys into a job queue. See :mod:`~stompkit.replication.replicators.messages` for how keys are
-carried.
+:class:`QueueReplicator` runs them in worker processes. :class:`RqReplicator` runs them in threads,
+to put the keys into a job queue. See :mod:`~stompkit.replication.replicators.messages` for the
+message format of keys.
 """
 
 from stompkit.replication.replicators._runners import WorkerUnusable

@@ -1,4 +1,4 @@
-"""What one worker has still to do: in order, bounded, with what failed waiting for its time."""
+"""The backlog of one worker: ordered and bounded, with delayed retries of failed items."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Completion:
     """A future that is done when each of several items is done."""
 
     def __init__(self, items: int) -> None:
-        """Wait for that many."""
+        """Wait for that many items."""
         self.future: Future[None] = Future()
-        # From here on it can't be cancelled.
+        # From here on it cannot be cancelled.
         self.future.set_running_or_notify_cancel()
         self._left = items
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Completion:
             self.future.set_result(None)
 
     def settle(self) -> None:
-        """Note that one is done."""
+        """Count one completed item."""
         with self._lock:
             self._left -= 1
             is_last = not self._left and not self.future.done()
@@ -37,7 +37,7 @@ class Completion:
             self.future.set_result(None)
 
     def abandon(self, error: Exception) -> None:
-        """Note that one will not be done."""
+        """Fail the future, because one item will not be completed."""
         with self._lock:
             is_first = not self.future.done() and self._left > 0
             self._left = 0
@@ -47,42 +47,42 @@ class Completion:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A key that a callback is to be called with."""
+    """A key to be passed to a callback."""
 
     topic: str
     key: Key
-    #: Topic and key as octets: what has the same does the same.
+    #: Topic and key as bytes; items with the same identity can be merged.
     identity: bytes
-    #: Of those who want to know when it is done.
+    #: Completions to settle when it is done.
     completions: list[Completion] = field(default_factory=list)
-    #: How often it has failed.
+    #: Number of failures.
     failures: int = 0
-    #: Why, the last time.
+    #: Reason of the last failure.
     reason: str = ""
-    #: How many keys its next try may be made with, itself included.
+    #: Maximum number of keys in the call of its next try, itself included.
     together: int = 2**31
 
     def absorb(self, other: Item) -> None:
-        """Stand for another one as well, of the same identity."""
+        """Merge another item of the same identity into this one."""
         self.completions.extend(other.completions)
         self.failures = max(self.failures, other.failures)
 
 
 class Backlog:
-    """Items in their order; not safe for threads, and without a clock of its own.
+    """Items in order; not thread-safe, and without a clock.
 
-    At the limit, an item of which the like waits already is merged with that one, which keeps its
-    place: it is done after the last change all the same, and one that changes all the time does
-    not wait for ever. Nothing is merged below the limit, but with what waits for its next try.
+    At the limit, a new item is merged with a waiting item of the same identity, which keeps its
+    place. It is still processed after the last change, and a key that changes all the time does not
+    wait forever. Below the limit, items are merged only with those that wait for a retry.
     """
 
     def __init__(self, *, limit: int, max_batch: int) -> None:
-        """Begin without any; ``limit`` bounds what waits, ``max_batch`` what is taken at once."""
+        """Start empty; ``limit`` bounds the waiting items, ``max_batch`` the items of one batch."""
         self.merged = 0
         self._limit = limit
         self._max_batch = max_batch
         self._waiting: deque[Item] = deque()
-        #: The last that waits of each identity.
+        #: Last waiting item of each identity.
         self._last: dict[bytes, Item] = {}
         self._delayed: list[tuple[float, int, Item]] = []
         self._delayed_by: dict[bytes, Item] = {}
@@ -94,11 +94,11 @@ class Backlog:
 
     @property
     def delayed(self) -> int:
-        """How many wait for their next try."""
+        """Number of items that wait for a retry."""
         return len(self._delayed)
 
     def add(self, item: Item) -> bool:
-        """Take an item as the last one; whether there was room for it."""
+        """Append an item; return False if the backlog is full."""
         if self._is_merged(item, self._delayed_by):
             return True
         if len(self) >= self._limit:
@@ -113,9 +113,9 @@ class Backlog:
         return True
 
     def take(self, now: float) -> list[Item]:
-        """Items for the next call, in order; none when none is due.
+        """Return the items of the next call, in order; empty if none is due.
 
-        What failed before takes turns with what is new.
+        Items that failed before alternate with new ones.
         """
         if self._are_retries_next:
             batch = self._take_due(now) or self._take_waiting()
@@ -125,28 +125,28 @@ class Backlog:
         return batch
 
     def put_back(self, items: Iterable[Item]) -> None:
-        """Take back what was taken, to be the first again; it may be more than the limit then."""
+        """Return taken items to the front; this may exceed the limit."""
         for item in reversed(list(items)):
             self._waiting.appendleft(item)
             self._last.setdefault(item.identity, item)
 
     def delay(self, item: Item, due: float) -> None:
-        """Take back what has failed, until it is due."""
+        """Return a failed item, until its retry is due."""
         if not self._is_merged(item, self._delayed_by):
             heapq.heappush(self._delayed, (due, next(self._numbers), item))
             self._delayed_by[item.identity] = item
 
     def next_due(self) -> float | None:
-        """When the next delayed item is due."""
+        """Return the time at which the next delayed item is due."""
         return self._delayed[0][0] if self._delayed else None
 
     def hasten(self) -> None:
-        """Have everything delayed be due."""
+        """Make all delayed items due now."""
         self._delayed = [(float("-inf"), number, item) for _, number, item in self._delayed]
         heapq.heapify(self._delayed)
 
     def clear(self) -> list[Item]:
-        """Give up everything."""
+        """Remove and return all items."""
         items = [*self._waiting, *(item for *_, item in sorted(self._delayed))]
         self._waiting.clear()
         self._last.clear()
@@ -157,7 +157,7 @@ class Backlog:
     # Inside.
 
     def _is_merged(self, item: Item, among: dict[bytes, Item]) -> bool:
-        """Whether there is one that stands for it from now on."""
+        """Return True if the item was merged into an existing one."""
         found = among.get(item.identity)
         if found is None:
             return False
@@ -179,7 +179,7 @@ class Backlog:
             item = self._waiting.popleft()
             if self._last.get(item.identity) is item:
                 del self._last[item.identity]
-            # One that came before the like of it has failed: its next try is for both.
+            # An earlier item of the same identity has failed: its retry covers both.
             if not self._is_merged(item, self._delayed_by):
                 batch.append(item)
         return batch

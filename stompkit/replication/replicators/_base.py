@@ -1,4 +1,4 @@
-"""What replicators have in common: topics, where keys come from, and how all of it ends."""
+"""Common functions of replicators: topics, sources of keys, and shutdown."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Replicator:
-    """Has callbacks called with the keys of rows that have changed.
+    """Runs callbacks with the keys of changed rows.
 
     Topics are names of row signals, such as ``users_update`` or ``shop.users_update``. Keys come
     from ZeroMQ (``listen``), from a broker (:meth:`run_from`), from the publishers of this process
     (:meth:`connect`), or by :meth:`feed` and :meth:`submit`.
 
-    :meth:`start`, later :meth:`stop`; or :meth:`run` for both; or a ``with`` block. A replicator
-    that was stopped is not started again.
+    Use :meth:`start` and later :meth:`stop`; or :meth:`run` for both; or a ``with`` block. A
+    stopped replicator cannot be started again.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Replicator:
         reconnect_s: float,
         hwm: int,
     ) -> None:
-        """Prepare; nothing runs, and nothing is connected, before :meth:`start`."""
+        """Configure; nothing runs or is connected before :meth:`start`."""
         self.name: Final = name
         self._addresses = _addresses(listen)
         self._reconnect_s = reconnect_s
@@ -59,7 +59,7 @@ class Replicator:
         self._halt: Callable[[], None] = _nothing
 
     def __repr__(self) -> str:
-        """Its name and its topics."""
+        """Show its name and its topics."""
         return f"<{type(self).__name__} {self.name}: {', '.join(self._intake.topics)}>"
 
     def __enter__(self) -> Self:
@@ -68,7 +68,7 @@ class Replicator:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Stop; after an exception without waiting for what is waiting."""
+        """Stop; after an exception, without waiting for the backlog."""
         self.stop(30.0 if kind is None else 0.0)
 
     def _add_handler(self, topics: Sequence[str], make: Callable[[str], Sequence[Lane]]) -> None:
@@ -76,13 +76,13 @@ class Replicator:
             raise RuntimeError("callbacks are added before the replicator is started")
         self._intake.add_handler(topics, make)
 
-    # Where keys come from.
+    # Sources of keys.
 
     @property
     def listen(self) -> tuple[str, ...]:
-        """The addresses of publishers over ZeroMQ; they can be set at any time.
+        """Addresses of publishers over ZeroMQ; they can be set at any time.
 
-        Setting them raises ``ValueError`` for what is no address, while the replicator runs.
+        While the replicator runs, setting an invalid address raises ``ValueError``.
         """
         return self._addresses
 
@@ -98,7 +98,7 @@ class Replicator:
         if self._listener is None:
             if not addresses:
                 return
-            # Who has keys from elsewhere, and the workers, do without pyzmq.
+            # Workers, and programs with other sources, do not need pyzmq.
             from stompkit.replication.replicators._listener import Listener
 
             self._listener = Listener(
@@ -110,37 +110,37 @@ class Replicator:
         self._listener.listen(addresses)
 
     def connect(self) -> None:
-        """Take the changes of all publishers in this process, until :meth:`stop`.
+        """Receive the changes of all publishers in this process, until :meth:`stop`.
 
-        A publisher's checkpoint follows when the callbacks are done: what a crash interrupts is
-        published again.
+        A publisher's checkpoint advances when the callbacks are done, so changes interrupted by a
+        crash are published again.
         """
         CHANGESET.connect(self._intake.submit_changeset, weak=False)
 
     def feed(self, topic: str, keys: Iterable[Key]) -> None:
-        """Have keys done; waits while a worker that they are for has its backlog full.
+        """Queue keys for the callbacks; blocks while the backlog of one of their workers is full.
 
         A topic without a callback is counted and logged once. Raises :class:`ReplicatorStopped`,
-        RuntimeError before :meth:`start`, and ``ValueError`` for what can't be a key.
+        RuntimeError before :meth:`start`, and ``ValueError`` for an invalid key.
         """
         self._intake.put([(topic, key) for key in _keys(keys)])
 
     def submit(self, topic: str, keys: Iterable[Key]) -> Future[None]:
-        """As :meth:`feed`; gives what is done when the callbacks are done with all of the keys.
+        """Queue keys as :meth:`feed` does; return a future that is done with all callbacks.
 
-        It is done for a key that was given up, too, and raises :class:`ReplicatorStopped` where
+        Keys that were given up count as done. The future fails with :class:`ReplicatorStopped` if
         the replicator is stopped before.
         """
         return self._intake.submit([(topic, key) for key in _keys(keys)])
 
-    # Its life.
+    # Lifecycle.
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start the workers, and wait until they are ready; then connect.
+        """Start the workers, wait until they are ready, and then connect.
 
-        Raises ``ValueError`` for a callback that can't be imported by its workers,
-        :class:`WorkerUnusable` where a worker can't be started, TimeoutError, and RuntimeError the
-        second time.
+        Raises ``ValueError`` for a callback that its workers cannot import,
+        :class:`WorkerUnusable` if a worker cannot be started, TimeoutError, and RuntimeError on the
+        second call.
         """
         with self._lock:
             if self._is_started or self._is_stopping:
@@ -162,12 +162,13 @@ class Replicator:
             raise
 
     def stop(self, timeout_s: float = 30.0) -> list[Unfinished]:
-        """Take no more keys, finish those that are there, end; gives what could not be finished.
+        """Stop receiving, finish the waiting keys, and end; return the unfinished keys.
 
-        What waits for its next try is tried once more, at once. Callbacks that are under way after
-        ``timeout_s`` seconds are killed. What is given back is not acknowledged to a broker, nor
-        confirmed to a publisher: it comes again from there. Any thread may call it, several times,
-        but neither ``dead_letter`` nor ``poison`` may, which it waits for.
+        Keys that wait for a retry are tried once more, immediately. Callbacks that still run after
+        ``timeout_s`` seconds are killed. Returned keys are not acknowledged to a broker, nor
+        confirmed to a publisher, so the source delivers them again. The method is thread-safe and
+        idempotent. It must not be called by ``dead_letter`` or ``poison``, because it waits for
+        them.
         """
         with self._lock:
             is_first = not self._is_stopping
@@ -200,22 +201,21 @@ class Replicator:
         return unfinished
 
     def run(self, timeout_s: float = 30.0) -> list[Unfinished]:
-        """Start, work until SIGTERM, SIGINT or :meth:`stop`, and stop; as :meth:`stop` otherwise.
+        """Start, work until SIGTERM, SIGINT or :meth:`stop`, and stop as :meth:`stop` does.
 
-        A second signal ends the process at once. In other threads than the main one signals are
-        not heard.
+        A second signal ends the process immediately. Signals are handled in the main thread only.
         """
         return self._run(None, None, timeout_s)
 
     def run_from(
         self, source: BrokerSource, *, poison: Poison | None = None, timeout_s: float = 30.0
     ) -> list[Unfinished]:
-        """As :meth:`run`, with keys from a broker; raises what the source raises, too.
+        """Run as :meth:`run` does, with keys from a broker; also raises the errors of the source.
 
-        ``source`` is an :class:`~stompkit.link.Inbox` for example; the messages are
-        changesets, as :func:`~stompkit.replication.frames.packets` makes them, or those of
+        ``source`` is, for example, an :class:`~stompkit.link.Inbox`. The messages are changesets,
+        as :func:`~stompkit.replication.frames.packets` makes them, or those of
         :mod:`~stompkit.replication.replicators.messages`. Each is acknowledged when callbacks are
-        done with all its keys. One that can't be read is handed to ``poison`` with the reason, and
+        done with all its keys. An invalid message is passed to ``poison`` with the reason, and
         acknowledged; without ``poison`` it is counted and logged.
         """
         return self._run(source, poison, timeout_s)
@@ -260,7 +260,7 @@ class Replicator:
             lane.kill()
 
     def stats(self) -> ReplicatorStats:
-        """Figures since it was started; for any thread."""
+        """Return the statistics since the start; thread-safe."""
         return ReplicatorStats(
             received=self._intake.received,
             unknown=self._intake.unknown,

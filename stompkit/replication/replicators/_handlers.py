@@ -1,4 +1,4 @@
-"""A callback with its workers, and which of them a key is for."""
+"""A callback with its workers, and the assignment of keys to them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["Handler", "check_settings"]
 class Handler:
     """A callback with its workers."""
 
-    #: Makes the workers, given what their names begin with; raises ``ValueError``.
+    #: Function that makes the workers, given the prefix of their names; raises ``ValueError``.
     make: Callable[[str], Sequence[Lane]]
     lanes: dict[str, Lane] = field(default_factory=dict)
     ring: HashRing | None = None
 
     def begin(self, prefix: str) -> None:
-        """Make the workers."""
+        """Create the workers."""
         self.lanes = {str(number): lane for number, lane in enumerate(self.make(prefix))}
         self.ring = HashRing(self.lanes)
 
     def lane(self, octets: bytes) -> Lane:
-        """The worker for a key."""
+        """Return the worker for a key."""
         assert self.ring is not None
         return self.lanes[self.ring.node(octets)]
 
 
 def check_settings(topics: Sequence[str], **numbers: float) -> None:
-    """Raise ``ValueError`` for a decorator's arguments that make no sense."""
+    """Raise ``ValueError`` for invalid arguments of a decorator."""
     if not topics:
         raise ValueError("a callback is for one topic at least")
     for topic in topics:

@@ -1,4 +1,4 @@
-"""Keys on their way to the backlogs of workers, by their topics."""
+"""Distribution of keys to the backlogs of workers, by topic."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ __all__ = ["Intake"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: How many unknown topics are remembered, so that each is logged once.
+#: Maximum number of unknown topics to remember, so that each is logged once.
 _MAX_UNKNOWN: Final = 1000
 
 
 class Intake:
-    """Knows which callbacks a topic has; for any thread once it has begun."""
+    """The callbacks of each topic; thread-safe once it has begun."""
 
     def __init__(self, name: str) -> None:
-        """Begin without callbacks; ``name`` is that of the replicator."""
+        """Start without callbacks; ``name`` is that of the replicator."""
         self.received = self.unknown = self.corrupt = 0
-        #: What has come over ZeroMQ and was not taken, because of the end.
+        #: Keys received over ZeroMQ and refused because of the shutdown.
         self.refused: list[Unfinished] = []
         self._name = name
         self._handlers: list[Handler] = []
@@ -47,18 +47,18 @@ class Intake:
 
     @property
     def topics(self) -> Collection[str]:
-        """The topics that callbacks are for."""
+        """Topics with callbacks."""
         return self._by_topic.keys()
 
     def add_handler(self, topics: Sequence[str], make: Callable[[str], Sequence[Lane]]) -> None:
-        """Add a callback, whose workers ``make`` makes."""
+        """Add a callback, whose workers ``make`` creates."""
         handler = Handler(make)
         self._handlers.append(handler)
         for topic in dict.fromkeys(topics):
             self._by_topic.setdefault(topic, []).append(handler)
 
     def begin(self) -> None:
-        """Make the workers; raises ``ValueError`` for a callback that can't be imported."""
+        """Create the workers; raises ``ValueError`` for a callback that cannot be imported."""
         for number, handler in enumerate(self._handlers):
             handler.begin(f"{self._name}.{number}")
         self._has_begun = True
@@ -68,10 +68,10 @@ class Intake:
         return [lane for handler in self._handlers for lane in handler.lanes.values()]
 
     def put(self, events: Sequence[tuple[str, Key]], completion: Completion | None = None) -> None:
-        """Give topics with a key each to the workers; waits while there is no room.
+        """Queue topics with a key each for the workers; blocks while a backlog is full.
 
-        Raises :class:`ReplicatorStopped`, RuntimeError before the begin, and
-        :class:`~stompkit.replication.values.ValueProblem` for what can't be a key.
+        Raises :class:`ReplicatorStopped`, RuntimeError before :meth:`begin`, and
+        :class:`~stompkit.replication.values.ValueProblem` for an invalid key.
         """
         if not self._has_begun:
             raise RuntimeError("the replicator has to be started before it takes keys")
@@ -88,13 +88,13 @@ class Intake:
                 self.received += len(handlers)
 
     def submit(self, events: Sequence[tuple[str, Key]]) -> Future[None]:
-        """As :meth:`put`; gives what is done when all are."""
+        """Queue keys as :meth:`put` does; return a future that is done when all keys are."""
         completion = Completion(sum(len(self._by_topic.get(topic, ())) for topic, _ in events))
         self.put(events, completion)
         return completion.future
 
     def submit_changeset(self, changeset: Changeset) -> Future[None]:
-        """The changes that callbacks are for."""
+        """Submit the changes of a changeset that have callbacks."""
         events: list[tuple[str, Key]] = []
         for change in changeset.changes:
             for name, key in row_signals(change):
@@ -103,11 +103,11 @@ class Intake:
         return self.submit(events)
 
     def submit_message(self, message: KeysMessage) -> Future[None]:
-        """The keys of a message."""
+        """Submit the keys of a message."""
         return self.submit([(message.topic, key) for key in message.keys])
 
     def take_parts(self, parts: Sequence[bytes]) -> None:
-        """Take a message of ZeroMQ, whatever it is."""
+        """Handle a message of ZeroMQ, valid or not."""
         try:
             message = decode_parts(parts)
         except MessageProblem as problem:
@@ -122,7 +122,7 @@ class Intake:
                 )
 
     def note_corrupt(self, problem: str) -> None:
-        """Count and log a message that can't be read."""
+        """Count and log an invalid message."""
         with self._lock:
             self.corrupt += 1
         _log.error("%s: %s", self._name, problem)

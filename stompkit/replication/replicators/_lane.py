@@ -1,4 +1,4 @@
-"""One worker as the replicator sees it: its backlog, its thread, and what becomes of failures."""
+"""One worker in the replicator's process: its backlog, its thread, and its retries."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = ["Lane"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: How long to wait before a worker that could not start is started again, at first, in seconds.
+#: First wait in seconds before restarting a worker that could not start.
 _RESTART_S: Final = 0.5
-#: The part of a batch that has failed as a whole that is tried together the next time.
+#: Divisor of the batch size after a batch has failed as a whole.
 _SMALLER: Final = 4
 
 
 class Lane:
-    """Gives keys to a worker, one batch at a time, and keeps them until they are done."""
+    """Passes keys to a worker, one batch at a time, and keeps them until they are done."""
 
     def __init__(self, name: str, runner: Runner, backlog: Backlog, policy: RetryPolicy) -> None:
-        """Prepare; nothing runs before :meth:`start`."""
+        """Configure; nothing runs before :meth:`start`."""
         self._name = name
         self._runner = runner
         self._backlog = backlog
@@ -49,15 +49,15 @@ class Lane:
         self._is_asleep = self._is_draining = self._is_closed = False
         self._done = self._failed = self._dead = self._restarts = 0
         self._closing = threading.Event()
-        #: Done when the worker takes keys; failed where it can't.
+        #: Done when the worker accepts keys; failed if it cannot.
         self.ready: Future[None] = Future()
-        # A byte in it wakes the thread; unlike a condition it can be awaited with a process.
+        # A byte wakes the thread. Unlike a condition, it can be awaited together with a process.
         self._bell, self._button = socket.socketpair()
         self._bell.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def stats(self) -> LaneStats:
-        """How it is doing."""
+        """Return the statistics of the worker."""
         with self._lock:
             return LaneStats(
                 name=self._name,
@@ -73,17 +73,17 @@ class Lane:
             )
 
     def kill(self) -> None:
-        """End at once, whatever is under way: this process ends."""
+        """Kill the worker immediately, because this process ends."""
         self._is_closed = True
         self._closing.set()
         self._runner.kill()
 
     def start(self) -> None:
-        """Start the worker; :attr:`ready` says how that went."""
+        """Start the worker; :attr:`ready` has the result."""
         self._thread.start()
 
     def add(self, item: Item) -> None:
-        """Take an item; waits for room, and raises :class:`ReplicatorStopped`."""
+        """Queue an item; blocks while the backlog is full. Raises :class:`ReplicatorStopped`."""
         with self._lock:
             while not self._is_draining:
                 if self._backlog.add(item):
@@ -93,7 +93,7 @@ class Lane:
         raise ReplicatorStopped(f"{self._name} takes no more keys")
 
     def drain(self) -> None:
-        """Take no more; try what failed once again, at once, and end when nothing is left."""
+        """Accept no more items, retry failed items once immediately, and end when none is left."""
         with self._lock:
             self._is_draining = True
             self._backlog.hasten()
@@ -101,9 +101,9 @@ class Lane:
             self._wake()
 
     def close(self, deadline: float) -> list[Unfinished]:
-        """End, when the backlog is empty or at the deadline; gives what was not done.
+        """End when the backlog is empty or at the deadline; return the unfinished keys.
 
-        To be called once, after :meth:`drain`.
+        Call it once, after :meth:`drain`.
         """
         if self._thread.ident is not None:
             self._thread.join(max(deadline - time.monotonic(), 0.0))
@@ -113,7 +113,7 @@ class Lane:
             self._wake()
         if self._thread.is_alive():
             self._runner.kill()
-            # A callback that runs in the thread itself may never give it back.
+            # A callback that runs in the thread itself may never return.
             self._thread.join(_RESTART_S)
         with self._lock:
             items = [*self._left, *self._in_flight, *self._backlog.clear()]
@@ -159,7 +159,7 @@ class Lane:
                 self._silence()
 
     def _next(self) -> list[Item] | None:
-        """The next batch; ``None`` at the end."""
+        """Return the next batch; ``None`` at the end."""
         while True:
             with self._lock:
                 if self._is_closed:
@@ -213,10 +213,10 @@ class Lane:
                 reason = str(error)
             self._closing.wait(backoff.fail())
 
-    # What has become of keys.
+    # Results.
 
     def _settle(self, report: Report) -> None:
-        """Do what a report of the worker asks for."""
+        """Process a report of the worker."""
         if isinstance(report, str):
             size = len(self._in_flight)
             _log.warning("%s: a call with %d keys has failed: %s", self._name, size, report)
@@ -230,7 +230,7 @@ class Lane:
                 self._fail(reason, together=None)
 
     def _settle_death(self, reason: str) -> None:
-        """Blame the keys that the worker can have died of; the others are as if never taken."""
+        """Count a failure for the keys that may have killed the worker; requeue the others."""
         with self._lock:
             blamed = self._runner.under_way(len(self._in_flight))
             innocent = list(self._in_flight)[blamed:]
@@ -249,9 +249,10 @@ class Lane:
         _complete(item)
 
     def _fail(self, reason: str, *, together: int | None) -> None:
-        """Have the first key in flight tried again, or give it up.
+        """Schedule a retry of the first key in flight, or give it up.
 
-        ``together`` is for one of several that have failed together: with how many to try it next.
+        ``together`` is for one of several keys that have failed together: the size of its next
+        batch.
         """
         with self._lock:
             if self._is_closed and not self._in_flight:
@@ -265,7 +266,7 @@ class Lane:
                 if together is not None:
                     item.together = together
                 if item.failures == self._policy.max_retries:
-                    # No key is given up for what another one does.
+                    # A key is not given up because of a failure of another key.
                     item.together = 1
                 self._in_flight.popleft()
                 self._delay(item, self._policy.delay_s(item.failures))
@@ -290,7 +291,7 @@ class Lane:
             self._backlog.delay(item, time.monotonic() + delay_s)
 
     def _give_up(self, item: Item) -> None:
-        """Hand the first key in flight to the dead letter callback."""
+        """Pass the first key in flight to the dead-letter callback."""
         dead = DeadLetter(topic=item.topic, key=item.key, tries=item.failures, reason=item.reason)
         problem = ""
         if self._policy.dead_letter is not None:

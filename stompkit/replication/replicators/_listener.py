@@ -1,4 +1,4 @@
-"""Hears messages over ZeroMQ, in a thread of its own."""
+"""Receives messages over ZeroMQ, in its own thread."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Listener"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: Milliseconds for a last look before a publisher counts as silent.
+#: Time in milliseconds of a last poll before a publisher is considered silent.
 _LOOK_MS: Final = 50
 
 
 class Listener:
-    """Connects to publishers, and again where they have been silent for long.
+    """Connects to publishers, and reconnects to those that have been silent for long.
 
-    A connection can be dead without either side noticing: a firewall has forgotten it, a host has
-    vanished. Then only a new one helps.
+    A connection can be dead without either side noticing, for example if a firewall has dropped it
+    or a host has failed. Then only a new connection helps.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class Listener:
         reconnect_s: float,
         hwm: int,
     ) -> None:
-        """Begin, without any address; ``receive`` is called by the listener's thread.
+        """Start without addresses; ``receive`` is called in the listener's thread.
 
-        ``reconnect_s`` is the silence after which to connect again; ``hwm`` bounds the messages
-        that wait in ZeroMQ.
+        ``reconnect_s`` is the time in seconds without messages before a reconnect; ``hwm`` bounds
+        the messages that wait in ZeroMQ.
         """
         self.reconnects = 0
         self._receive = receive
@@ -49,14 +49,14 @@ class Listener:
         self._addresses: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._is_closed = False
-        # Made here, by the process that uses it: a context does not survive a fork.
+        # Created in the process that uses it, because a context does not survive a fork.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._bell, self._button = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="stompkit-zmq", daemon=True)
         self._thread.start()
 
     def listen(self, addresses: Sequence[str]) -> None:
-        """Hear of these from now on; raises ``ValueError`` for what is no address."""
+        """Replace the addresses; raises ``ValueError`` for an invalid address."""
         with self._context.socket(zmq.SUB) as trial:
             for address in addresses:
                 try:
@@ -68,7 +68,7 @@ class Listener:
         self._button.send(b"\0")
 
     def close(self) -> None:
-        """Hear nothing more; waits until a message that was received is taken or refused."""
+        """Stop receiving; waits until the current message is accepted or refused."""
         with self._lock:
             self._is_closed = True
         self._button.send(b"\0")
@@ -109,14 +109,15 @@ class Listener:
         return made
 
     def _hear(self, heard: zmq.Socket[bytes]) -> bool:
-        """Receive until it is silent for too long, which is true, or somebody wants something."""
+        """Receive until a command arrives, or until the publisher is silent for too long (True)."""
         poller = zmq.Poller()
         poller.register(heard, zmq.POLLIN)
         poller.register(self._bell, zmq.POLLIN)
         silent_from = time.monotonic()
         while True:
             left = silent_from + self._reconnect_s - time.monotonic()
-            # What came while this process stood still is read before silence is judged.
+            # Messages that arrived while this process was suspended are read before silence is
+            # assessed.
             ready = dict(poller.poll(_LOOK_MS if left <= 0 else int(left * 1000) + 1))
             if left <= 0 and not ready:
                 return True

@@ -1,4 +1,4 @@
-"""Where callbacks run: in a process of their own, or in the thread that asks."""
+"""Runners of callbacks: in a separate process, or in the calling thread."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = [
     "check_callback",
 ]
 
-#: Not ``fork``: this process has threads, and a fork of it would hold the pipes of the others.
+#: Not ``fork``: this process has threads, and a fork would inherit the pipes of other workers.
 StartMethod = Literal["spawn", "forkserver"]
 
 Callback = Callable[[Any], Any]
 
-#: Processes are started by the threads of several lanes; multiprocessing's list of them is shared.
+#: Serialises process starts in several threads; multiprocessing's list of processes is shared.
 _STARTING: Final = threading.Lock()
 
 
 class WorkerDied(Exception):
-    """The process of a worker has ended by itself, or was killed; ``str()`` says how."""
+    """The process of a worker has ended unexpectedly or was killed; ``str()`` gives the details."""
 
 
 class WorkerUnusable(Exception):
-    """A worker did not get as far as to take keys; ``str()`` says why."""
+    """A worker could not start; ``str()`` gives the reason."""
 
 
 class Runner(Protocol):
@@ -45,66 +45,66 @@ class Runner(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The id of the process that it runs in, if it runs."""
+        """Id of the running process, if any."""
 
     @property
     def sentinel(self) -> int | None:
-        """A file descriptor that becomes readable when it dies."""
+        """File descriptor that becomes readable when the process dies."""
 
     def start(self) -> None:
-        """Begin, or begin again; raises :class:`WorkerUnusable`."""
+        """Start or restart; raises :class:`WorkerUnusable`."""
 
     def run(self, keys: list[Key]) -> Iterator[Report]:
         """Call the callback with keys; raises :class:`WorkerDied`."""
 
     def under_way(self, left: int) -> int:
-        """Of keys that no report has told of, how many may have been begun."""
+        """Return how many of the *left* unreported keys may have been started."""
 
     def kill(self) -> None:
-        """End at once what can be ended."""
+        """Kill the process, if there is one."""
 
     def stop(self) -> None:
-        """End when nothing is under way."""
+        """End when the current call has ended."""
 
 
 class InlineRunner:
-    """Runs a callback in the thread that asks."""
+    """Runs a callback in the calling thread."""
 
     sentinel: Final = None
 
     def __init__(self, callback: Callback, *, multi: bool) -> None:
-        """With ``multi`` the callback takes lists of keys."""
+        """With ``multi``, the callback takes lists of keys."""
         self._callback = callback
         self._multi = multi
         self.pid: int | None = None
 
     def start(self) -> None:
-        """Nothing has to be started."""
+        """Do nothing: there is no process."""
 
     def run(self, keys: list[Key]) -> Iterator[Report]:
         """Call the callback."""
         return reports(self._callback, keys, multi=self._multi)
 
     def under_way(self, left: int) -> int:
-        """As many as the callback takes at a time."""
+        """Return the number of keys that the callback takes at a time."""
         return left if self._multi else min(left, 1)
 
     def kill(self) -> None:
-        """A thread can't be ended from outside."""
+        """Do nothing: a thread cannot be killed."""
 
     def stop(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no process."""
 
 
 class ProcessRunner:
-    """Runs a callback in a process, which ends with this one however that ends."""
+    """Runs a callback in a process, which ends with this one in any case."""
 
     def __init__(
         self, name: str, callback: Callback, *, multi: bool, method: StartMethod, grace_s: float
     ) -> None:
-        """Prepare; ``grace_s`` is how long a call may take that is under way at the end.
+        """Configure; ``grace_s`` is the maximum time in seconds of the current call at the end.
 
-        Raises ``ValueError`` for a callback that can't be imported by another process.
+        Raises ``ValueError`` for a callback that another process cannot import.
         """
         self._name = name
         self._pickled = check_callback(callback)
@@ -121,13 +121,13 @@ class ProcessRunner:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process."""
+        """Id of the process."""
         process = self._process
         return None if process is None else process.pid
 
     @property
     def sentinel(self) -> int | None:
-        """What becomes readable when the process dies."""
+        """File descriptor that becomes readable when the process dies."""
         return None if self._process is None else self._process.sentinel
 
     def start(self) -> None:
@@ -139,7 +139,7 @@ class ProcessRunner:
             args=(theirs, self._pickled, self._grace_s),
             kwargs={"multi": self._multi},
             name=self._name,
-            # At the end of this process multiprocessing would wait for others.
+            # When this process exits, multiprocessing would wait for other processes.
             daemon=True,
         )
         try:
@@ -149,7 +149,7 @@ class ProcessRunner:
             ours.close()
             raise
         finally:
-            # From now on its end of the pipe is closed when it ends.
+            # From now on, the child's end of the pipe is closed when the child ends.
             theirs.close()
         self._process, self._pipe = process, ours
         if self._is_killed:
@@ -167,7 +167,7 @@ class ProcessRunner:
             raise WorkerUnusable(f"worker {self._name}: {problem}")
 
     def run(self, keys: list[Key]) -> Iterator[Report]:
-        """Have the worker call the callback."""
+        """Send keys to the worker, and yield its reports."""
         assert self._pipe is not None
         assert self._process is not None
         try:
@@ -187,17 +187,17 @@ class ProcessRunner:
             raise WorkerDied(f"worker {self._name} has ended with {code} meanwhile") from None
 
     def under_way(self, left: int) -> int:
-        """As many as the callback takes at a time."""
+        """Return the number of keys that the callback takes at a time."""
         return left if self._multi else min(left, 1)
 
     def kill(self) -> None:
-        """Kill the process, and any that is started later; for other threads, too."""
+        """Kill the process, and any that is started later; thread-safe."""
         self._is_killed = True
         if self._process is not None:
             self._process.kill()
 
     def stop(self) -> None:
-        """Have the process end, if there is one."""
+        """End the process, if there is one."""
         if self._pipe is not None:
             self._pipe.close()
         if self._process is not None:
@@ -209,7 +209,7 @@ class ProcessRunner:
 
 
 def check_callback(callback: Callback) -> bytes:
-    """A callback pickled; raises ``ValueError`` for one that another process could not import."""
+    """Return the pickled callback; raises ``ValueError`` if another process could not import it."""
     try:
         return pickle.dumps(callback)
     except Exception as error:

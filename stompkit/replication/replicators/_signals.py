@@ -1,4 +1,4 @@
-"""Waiting until a signal, or another thread, says that it is enough."""
+"""Waiting for a signal, or for another thread, to request the end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["halting"]
 
 @contextmanager
 def halting() -> Iterator[tuple[Callable[[], None], Callable[[], object]]]:
-    """Give what ends a wait, for SIGTERM, SIGINT and other threads, and the wait itself.
+    """Yield a function that ends the wait, and the wait itself; SIGTERM and SIGINT also end it.
 
-    Signals are heard in the main thread only; afterwards their handlers are what they were.
+    Signals are handled in the main thread only; afterwards the previous handlers are restored.
     """
-    # A handler of signals can write to it whatever the main thread is doing, or holds.
+    # A signal handler can write to it independently of the main thread's state and locks.
     end, begin = socket.socketpair()
 
     def halt() -> None:

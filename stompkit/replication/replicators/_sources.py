@@ -1,4 +1,4 @@
-"""Keys from a broker: messages become keys, and are acknowledged when a worker has done them."""
+"""Keys from a broker: messages are acknowledged when a worker has processed their keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BrokerMessage", "BrokerSource", "Poison", "Pump"]
 
 _log: Final = logging.getLogger(__name__)
 
-#: How often to look whether to end while no message comes, in seconds.
+#: Interval in seconds at which an idle pump checks for a stop.
 _LOOK_S: Final = 0.2
 
 
@@ -27,33 +27,33 @@ class BrokerMessage(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers."""
+        """Headers of the message."""
 
     @property
     def body(self) -> bytes:
-        """Its body."""
+        """Body of the message."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether it comes again, because its connection is lost."""
+        """True if it will be redelivered, because its connection is lost."""
 
     def ack(self) -> None:
         """Acknowledge it."""
 
 
 class BrokerSource(Protocol):
-    """Where messages come from, such as :class:`stompkit.link.Inbox`."""
+    """A source of messages, such as :class:`stompkit.link.Inbox`."""
 
     def get(self, timeout_s: float | None = None) -> BrokerMessage | None:
-        """The next one; ``None`` where none comes in that many seconds."""
+        """Return the next message; ``None`` if none arrives within that many seconds."""
 
 
-#: Called with a message that can't be read, and why; it is acknowledged afterwards.
+#: Function called with an invalid message and the reason; it is acknowledged afterwards.
 Poison = Callable[[BrokerMessage, str], object]
 
 
 class Pump:
-    """Takes messages from a broker, changesets or keys, in a thread of its own."""
+    """Receives messages from a broker, changesets or keys, in its own thread."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Pump:
         poison: Poison,
         ended: Callable[[], None],
     ) -> None:
-        """Begin; ``ended`` is called at the end, by the pump's thread.
+        """Start; ``ended`` is called at the end, in the pump's thread.
 
-        Each ``submit`` gives what is done when a worker has done it.
+        Each ``submit`` function returns a future that is done when a worker is done.
         """
-        #: What the source, or ``poison``, has raised.
+        #: Exception of the source or of ``poison``.
         self.problem: Exception | None = None
         self._source = source
         self._submit_changeset = submit_changeset
@@ -82,7 +82,7 @@ class Pump:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing more; returns when that is so."""
+        """Stop receiving; returns when the pump has stopped."""
         self._is_stopping.set()
         self._thread.join()
 
@@ -120,7 +120,7 @@ class Pump:
 
     def _acknowledge_after(self, future: Future[None], messages: list[BrokerMessage]) -> None:
         def acknowledge(done: Future[None]) -> None:
-            # What was stopped before it was done comes again.
+            # Interrupted messages are redelivered.
             if done.exception() is None:
                 for message in messages:
                     message.ack()

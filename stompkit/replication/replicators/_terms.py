@@ -1,4 +1,4 @@
-"""What callers see of a replicator: its settings of retries, its figures, what it gives back."""
+"""Public types of replicators: retry settings, statistics, and unfinished keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class ReplicatorStopped(Exception):
-    """The replicator was stopped before this was done."""
+    """The replicator was stopped before the work was done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,9 @@ class DeadLetter:
 
     topic: str
     key: Key
-    #: How often it was tried.
+    #: Number of attempts.
     tries: int
-    #: Why the last try has failed.
+    #: Reason of the last failure.
     reason: str
 
 
@@ -46,98 +46,99 @@ class Unfinished:
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """What becomes of a key that has failed."""
+    """Retry settings for failed keys."""
 
-    #: How often it is tried again; ``None``: for ever.
+    #: Maximum number of retries; ``None``: forever.
     max_retries: int | None
-    #: How long until the first of these, in seconds; twice that until the next...
+    #: Wait in seconds before the first retry; it doubles with each further one.
     retry_s: float
     #: ...up to so long.
     max_retry_s: float
-    #: Called in this process with what is given up; what it raises is one more failure.
+    #: Function called in this process with keys that are given up; its exceptions are further
+    #: failures.
     dead_letter: Callable[[DeadLetter], object] | None
 
     def delay_s(self, failures: int) -> float:
-        """How long to wait after so many failures."""
+        """Return the wait in seconds after that many failures."""
         return delay_s(failures, self.retry_s, self.max_retry_s)
 
     def is_exhausted(self, failures: int) -> bool:
-        """Whether that was the last try."""
+        """Return True if no retry is left."""
         return self.max_retries is not None and failures > self.max_retries
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneStats:
-    """What one worker has to do and has done."""
+    """Statistics of one worker."""
 
     name: str
-    #: The process; ``None`` where there is none.
+    #: Process id; ``None`` if there is no process.
     pid: int | None
     waiting: int
-    #: What waits for its next try.
+    #: Number of keys that wait for a retry.
     delayed: int
     in_flight: int
     done: int
-    #: Tries that have failed.
+    #: Number of failed attempts.
     failed: int
-    #: What was given up.
+    #: Number of keys that were given up.
     dead: int
-    #: What another one stands for.
+    #: Number of keys that were merged into others.
     merged: int
-    #: How often the process had to be started again.
+    #: Number of restarts of the process.
     restarts: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicatorStats:
-    """What a replicator has to do and has done."""
+    """Statistics of a replicator."""
 
-    #: Keys that were taken, once for each callback.
+    #: Number of accepted keys, counted once for each callback.
     received: int
-    #: Keys of topics that no callback is for.
+    #: Number of keys of topics without a callback.
     unknown: int
-    #: Messages that could not be read.
+    #: Number of invalid messages.
     corrupt: int
-    #: How often it has connected to silent publishers again.
+    #: Number of reconnects to silent publishers.
     reconnects: int
     workers: tuple[LaneStats, ...]
 
     @property
     def waiting(self) -> int:
-        """Keys that wait for a worker, those for their next try not counted."""
+        """Number of keys that wait for a worker, without those that wait for a retry."""
         return sum(each.waiting for each in self.workers)
 
     @property
     def delayed(self) -> int:
-        """Keys that wait for their next try."""
+        """Number of keys that wait for a retry."""
         return sum(each.delayed for each in self.workers)
 
     @property
     def in_flight(self) -> int:
-        """Keys that workers have at the moment."""
+        """Number of keys that workers are processing."""
         return sum(each.in_flight for each in self.workers)
 
     @property
     def done(self) -> int:
-        """Keys that a callback has returned true for."""
+        """Number of keys for which a callback has returned true."""
         return sum(each.done for each in self.workers)
 
     @property
     def failed(self) -> int:
-        """Tries that have failed."""
+        """Number of failed attempts."""
         return sum(each.failed for each in self.workers)
 
     @property
     def dead(self) -> int:
-        """Keys that were given up."""
+        """Number of keys that were given up."""
         return sum(each.dead for each in self.workers)
 
     @property
     def merged(self) -> int:
-        """Keys that others stand for."""
+        """Number of keys that were merged into others."""
         return sum(each.merged for each in self.workers)
 
     @property
     def restarts(self) -> int:
-        """How often a worker was started again."""
+        """Number of restarts of workers."""
         return sum(each.restarts for each in self.workers)

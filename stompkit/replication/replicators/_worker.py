@@ -1,8 +1,8 @@
-"""What runs in the process of a worker: the callback, and nothing that could wait for anybody.
+"""The process of a worker: it runs the callback, and never blocks on other processes.
 
-The parent sends lists of keys and gets reports. When its end of the pipe is closed, be it that it
-has stopped or that it was killed, the worker ends: at once if it is idle, after the call under way
-if that ends in time.
+The parent sends lists of keys and receives reports. When the parent's end of the pipe is closed,
+because it has stopped or was killed, the worker ends. An idle worker ends immediately; a busy one
+after the current call, if that ends in time.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from stompkit.replication.replicators.messages import Key
 
 __all__ = ["Report", "describe", "reports", "work"]
 
-#: For the next keys, in order, ``None`` or why it has failed; or why all that are left have.
+#: For the next keys, in order, ``None`` or the reason of failure; or one reason for all the rest.
 Report = list[str | None] | str
 
-#: A reason is for a log and for headers of messages, not a place for documents.
+#: Maximum length of a reason, which goes to a log and to message headers.
 _MAX_REASON = 1000
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, with the place where it was raised."""
+    """Return an exception in one line, with the place where it was raised."""
     text = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
@@ -39,7 +39,7 @@ def describe(error: BaseException) -> str:
 
 
 def reports(callback: Callable[[Any], Any], keys: list[Key], *, multi: bool) -> Iterator[Report]:
-    """Call the callback, and say of each key what has become of it."""
+    """Call the callback, and yield the result of each key."""
     if multi:
         yield _try_all(callback, keys)
         return
@@ -74,13 +74,14 @@ def _reason(given: object) -> str | None:
 
 
 def work(pipe: Connection, pickled: bytes, grace_s: float, *, multi: bool) -> None:
-    """Do what the parent sends until it closes the pipe; the first report is ``None``, or a reason.
+    """Process keys until the parent closes the pipe; the first report is ``None``, or a reason.
 
-    ``pickled`` is the callback. ``grace_s`` is how long a call may take that is under way when the
-    parent has gone.
+    ``pickled`` is the callback. ``grace_s`` is the maximum time in seconds of the current call
+    after the parent has ended.
     """
-    # The parent is told, too, and says when to end: Ctrl-C goes to all processes of a terminal. It
-    # is a handler, since what is ignored would be ignored by the processes of a callback, too.
+    # The parent receives the signal as well, and ends the worker: Ctrl-C goes to all processes of a
+    # terminal. A handler is used because an ignored signal would also be ignored in child processes
+    # of a callback.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave_it_to_the_parent)
     try:
@@ -109,6 +110,6 @@ def _receive(pipe: Connection, batches: SimpleQueue[list[Key] | None], grace_s: 
             batches.put(pipe.recv())
     except (EOFError, OSError):
         batches.put(None)
-    # Whatever the callback waits for: a worker does not outlive its parent.
+    # A worker does not outlive its parent, even if the callback blocks.
     time.sleep(grace_s)
     os._exit(1)

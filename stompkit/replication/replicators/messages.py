@@ -1,4 +1,4 @@
-"""Keys of rows that have changed as messages, which ZeroMQ and brokers carry.
+"""Keys of changed rows as messages, for ZeroMQ and brokers.
 
 The body is JSON::
 
@@ -7,8 +7,8 @@ The body is JSON::
 A key of one column is its value, as :mod:`stompkit.replication.values` has it; a list stands for a
 key of several columns, and ``null`` for a table without a key.
 
-Over ZeroMQ the body comes second. The first part is the topic and an octet 0: subscriptions are
-for all topics that begin in some way, and with its end in it a topic begins no other.
+Over ZeroMQ the body comes second. The first part is the topic and a zero byte. Subscriptions match
+prefixes of topics, and with the terminator a topic is never a prefix of another.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
     "topic_frame",
 ]
 
-#: The version of the body. It is raised when a reader of the one before would misunderstand.
+#: Version of the body. It is raised when an older reader would misread the new format.
 VERSION: Final = 1
-#: The type of a message of a broker that has such a body.
+#: Content type of a broker message with such a body.
 CONTENT_TYPE: Final = "application/vnd.stompkit.keys+json"
 
 #: A value, a tuple of several, or ``None``.
@@ -44,11 +44,11 @@ Key = Any
 
 
 class MessageProblem(ValueError):
-    """Octets that are no such message, or one of a newer version; ``str()`` says what is wrong."""
+    """Bytes that are not such a message, or have a newer version; ``str()`` gives the reason."""
 
 
 class KeysMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What has happened, and to which rows."""
+    """An event, and the keys of its rows."""
 
     topic: str
     keys: tuple[Key, ...]
@@ -80,23 +80,23 @@ def _key_from_json(found: object) -> Value:
 
 
 def key_octets(key: Key) -> bytes:
-    """A key as octets: the same for equal keys, different for others (1 is not "1").
+    """Return a key as bytes: equal for equal keys, different for others (1 is not "1").
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
+    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
     """
     return _ENCODER.encode(_key_to_json(key))
 
 
 def encode_keys(topic: str, keys: Iterable[Key]) -> bytes:
-    """The body of a message.
+    """Return the body of a message.
 
-    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a form in JSON.
+    Raises :class:`~stompkit.replication.values.ValueProblem` for a value without a JSON form.
     """
     return _ENCODER.encode(_Body(VERSION, topic, [_key_to_json(key) for key in keys]))
 
 
 def decode_keys(body: bytes) -> KeysMessage:
-    """Read the body of a message; raises :class:`MessageProblem`."""
+    """Decode the body of a message; raises :class:`MessageProblem`."""
     try:
         version = _VERSION_DECODER.decode(body).version
         if version != VERSION:
@@ -109,19 +109,19 @@ def decode_keys(body: bytes) -> KeysMessage:
 
 
 def check_topic(topic: str) -> str:
-    """Give the topic back; raises ``ValueError`` for what can't be one."""
+    """Return the topic; raises ``ValueError`` for an invalid one."""
     if not isinstance(topic, str) or not topic or "\0" in topic:
         raise ValueError(f"a topic is text such as 'users_update', and not {topic!r}")
     return topic
 
 
 def topic_frame(topic: str) -> bytes:
-    """The first part of a message over ZeroMQ, and what a subscriber subscribes to."""
+    """Return the first part of a message over ZeroMQ, which is also the subscription."""
     return topic.encode() + b"\0"
 
 
 def decode_parts(parts: Sequence[bytes]) -> KeysMessage:
-    """Read both parts of a message over ZeroMQ; raises :class:`MessageProblem`."""
+    """Decode both parts of a message over ZeroMQ; raises :class:`MessageProblem`."""
     if len(parts) != 2:
         raise MessageProblem(f"a message of {len(parts)} parts, and not of two")
     message = decode_keys(parts[1])

@@ -1,4 +1,4 @@
-"""``QueueReplicator``: callbacks in processes of their own, keys in order for each of them."""
+"""``QueueReplicator``: callbacks in separate processes, with keys in order in each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Callback = TypeVar("_Callback", bound=Callable[[Any], Any])
 
 
 class QueueReplicator(Replicator):
-    """Has callbacks called in processes, each key always in the same one.
+    """Runs callbacks in processes, each key always in the same one.
 
     ::
 
@@ -32,9 +32,9 @@ class QueueReplicator(Replicator):
         if __name__ == "__main__":
             replicator.run()
 
-    A key is in the backlog of its worker, in this process, until the callback has returned true for
-    it: what a worker that dies has had is done again, by the one that is started in its place. So a
-    callback may be called several times for one change, and has to look what is there now.
+    A key stays in the backlog of its worker, in this process, until the callback has returned true.
+    Keys of a worker that dies are processed again by its replacement. A callback may therefore be
+    called several times for one change, and must read the current state.
     """
 
     def __init__(
@@ -47,11 +47,12 @@ class QueueReplicator(Replicator):
         reconnect_s: float = 600.0,
         hwm: int = 10_000,
     ) -> None:
-        """Prepare; nothing runs, and nothing is connected, before it is started.
+        """Configure; nothing runs or is connected before it is started.
 
-        ``listen`` has addresses of publishers over ZeroMQ (``tcp://HOST:PORT``); to those that are
-        silent for ``reconnect_s`` seconds it connects again, and ``hwm`` bounds the messages that
-        wait in ZeroMQ. ``grace_s`` is how long a call may go on when its worker is to end.
+        ``listen`` has addresses of publishers over ZeroMQ (``tcp://HOST:PORT``). A publisher that
+        is silent for ``reconnect_s`` seconds is reconnected, and ``hwm`` bounds the messages that
+        wait in ZeroMQ. ``grace_s`` is the maximum time in seconds of the current call when its
+        worker ends.
         """
         super().__init__(listen, name=name, reconnect_s=reconnect_s, hwm=hwm)
         self._start_method: Final[StartMethod] = start_method
@@ -69,23 +70,23 @@ class QueueReplicator(Replicator):
         max_retry_s: float = 60.0,
         dead_letter: Callable[[DeadLetter], object] | None = None,
     ) -> Callable[[_Callback], _Callback]:
-        """Decorate a callback for topics; it is given back as it is.
+        """Decorate a callback for topics; it is returned unchanged.
 
-        It is called with a key, or with ``multi`` with a list of up to ``max_batch`` keys, in the
-        order in which they have come. It returns True or False; with ``multi`` it may return a list
-        of these, one for each key. Anything else, and an exception, is a failure, with ``multi`` of
-        all keys of the call. Keys go to one of ``workers`` processes, by consistent hashing.
+        It is called with a key, or with ``multi`` with a list of up to ``max_batch`` keys, in their
+        order of arrival. It returns True or False; with ``multi`` it may return a list of these,
+        one for each key. Anything else, and an exception, is a failure, with ``multi`` of all keys
+        of the call. Keys are assigned to one of ``workers`` processes by consistent hashing.
 
-        A key that has failed is tried again after ``retry_s`` seconds, then twice that, up to
-        ``max_retry_s``, and ``max_retries`` times at most (``None``: for ever); others are done
-        meanwhile. Keys of a call that has failed as a whole are tried in smaller and smaller calls,
-        and alone the last time. Then ``dead_letter`` is called, in this process, in a thread; what
-        it raises is logged, and it is called again later. Without it the end is logged.
+        A failed key is retried after ``retry_s`` seconds, doubling up to ``max_retry_s``, and at
+        most ``max_retries`` times (``None``: forever); other keys are processed meanwhile. Keys of
+        a call that has failed as a whole are retried in smaller and smaller calls, and alone the
+        last time. Then ``dead_letter`` is called, in this process, in a thread. If it raises, the
+        error is logged, and it is called again later. Without ``dead_letter``, the loss is logged.
 
-        At most ``queue_limit`` keys wait for each worker. From there on, a key that waits already
-        is not put there once more, and for any other who brings it has to wait.
+        At most ``queue_limit`` keys wait for each worker. At the limit, a key that already waits is
+        not added again, and adding any other key blocks.
 
-        Raises ``ValueError``; also for functions within functions, which no process could import.
+        Raises ``ValueError``; also for nested functions, which other processes cannot import.
         """
         check_settings(
             topics,

@@ -1,4 +1,4 @@
-"""Which worker a key belongs to: the same one in every process, and in every run."""
+"""Assignment of keys to workers: the same in every process, and in every run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 
 __all__ = ["HashRing"]
 
-#: Shares of the nodes differ by about a tenth with so many points each.
+#: Number of points for each node; the shares of the nodes then differ by about a tenth.
 _POINTS: Final = 160
 
 
 class HashRing:
-    """Consistent hashing by BLAKE2b: of ``n`` nodes, one more or less moves about 1/n of the keys.
+    """Consistent hashing by BLAKE2b: a node more or less of ``n`` moves about 1/n of the keys.
 
-    Python's own ``hash`` differs from process to process.
+    Python's own ``hash`` differs between processes.
     """
 
     def __init__(self, nodes: Iterable[str], *, points: int = _POINTS) -> None:
-        """Put nodes on the ring, at ``points`` places each.
+        """Place nodes on the ring, at ``points`` points each.
 
-        Raises ``ValueError`` where there are no nodes, or two of the same name.
+        Raises ``ValueError`` if there are no nodes, or two of the same name.
         """
         names = list(nodes)
         if not names or len(set(names)) < len(names):
@@ -34,7 +34,7 @@ class HashRing:
         self._names: Final = [name for _, name in places]
 
     def node(self, octets: bytes) -> str:
-        """The node that a key, as octets, belongs to."""
+        """Return the node of a key, given as bytes."""
         return self._names[bisect(self._places, _hash(octets)) % len(self._names)]
 
 

@@ -1,4 +1,4 @@
-"""``RqReplicator``: keys become jobs of RQ, or of any other queue that a callback puts them in."""
+"""``RqReplicator``: keys become jobs of RQ, or of any other queue that a callback uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Callback = TypeVar("_Callback", bound=Callable[[list[Any]], Any])
 
 
 class RqReplicator(Replicator):
-    """Has callbacks called with lists of keys, in a thread each, to put them into a job queue.
+    """Runs callbacks with lists of keys, in a thread each, to put them into a job queue.
 
     ::
 
@@ -31,8 +31,7 @@ class RqReplicator(Replicator):
                 queue.enqueue("tasks.refresh", key)
             return True
 
-    As long as the queue can't be reached keys wait here, as many as the limit allows, and are
-    tried again by the clock.
+    While the queue is unreachable, keys wait here, up to the limit, and are retried periodically.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class RqReplicator(Replicator):
         reconnect_s: float = 600.0,
         hwm: int = 10_000,
     ) -> None:
-        """Prepare; all is as with :class:`~stompkit.replication.replicators.QueueReplicator`."""
+        """Configure as :class:`~stompkit.replication.replicators.QueueReplicator` does."""
         super().__init__(listen, name=name, reconnect_s=reconnect_s, hwm=hwm)
 
     def event(
@@ -56,10 +55,10 @@ class RqReplicator(Replicator):
         max_retry_s: float = 60.0,
         dead_letter: Callable[[DeadLetter], object] | None = None,
     ) -> Callable[[_Callback], _Callback]:
-        """Decorate a callback for topics; it is given back as it is.
+        """Decorate a callback for topics; it is returned unchanged.
 
-        It is called with a list of keys, also when they are tried again, and returns True, False,
-        or a list of these. The arguments are those of
+        It is called with a list of keys, also in retries, and returns True, False, or a list of
+        these. The arguments are those of
         :meth:`~stompkit.replication.replicators.QueueReplicator.event`; by default no key is given
         up. Raises ``ValueError``.
         """

@@ -1,6 +1,6 @@
-"""Subscribers: they hear of changes in their process by signals, and pass them on.
+"""Subscribers: receive changes in their process by signals, and forward them.
 
-Each is imported when it is asked for, since some need a library of their own.
+Each is imported on first use, because some need an additional library.
 """
 
 from __future__ import annotations

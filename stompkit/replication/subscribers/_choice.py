@@ -1,4 +1,4 @@
-"""Which tables a subscriber tells of, and the names that it has for them."""
+"""Selection of a subscriber's tables, and the names that it uses for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stompkit.replication.events import RowChange
 
 __all__ = ["Choice", "choose"]
 
-#: The name of a change's table as the subscriber is to say it; ``None`` for one to be passed over.
+#: Function that returns a table's name for a change; ``None`` to skip the change.
 Choice = Callable[[RowChange], str | None]
 
 

@@ -1,4 +1,4 @@
-"""Changes counted: for statsd, and for Prometheus."""
+"""Counters of changes, for statsd and Prometheus."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from stompkit.replication.subscribers._choice import choose
 
 __all__ = ["OTHER", "PrometheusMetrics", "StatsdCounters", "prometheus_sub", "statsd_sub"]
 
-#: The name that tables share beyond the number that are told apart.
+#: Common name of tables beyond the maximum number of names.
 OTHER: Final = "other"
-#: Rows of a changeset.
+#: Histogram buckets: number of rows of a changeset.
 _BUCKETS: Final = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _STATSD_PORT: Final = 8125
 
 
 class _Names:
-    """Names of tables, of which a bounded number is told apart."""
+    """Names of tables, with a maximum number of distinct names."""
 
     def __init__(self, tables: Collection[str] | None, max_tables: int) -> None:
         if max_tables < 0:
@@ -38,7 +38,7 @@ class _Names:
         self._known: set[str] = set()
 
     def tally(self, changeset: Changeset) -> Tally[tuple[str, str]]:
-        """The number of changes by table and action."""
+        """Return the number of changes by table and action."""
         return Tally(
             (name, change.action)
             for change in changeset.changes
@@ -66,15 +66,15 @@ def statsd_sub(
     *,
     max_tables: int = 1000,
 ) -> StatsdCounters:
-    """Count changes of rows as ``PREFIX.TABLE.ACTION`` in statsd, by UDP.
+    """Count row changes as ``PREFIX.TABLE.ACTION`` in statsd, by UDP.
 
     ``statsd_dsn`` is ``statsd://HOST:PORT`` or ``HOST:PORT``, the port by default 8125. ``rate`` is
-    the share of the counts that are sent, above 0 and up to 1. Characters that statsd gives a
-    meaning are underscores in names. At most ``max_tables`` tables are told apart, the rest is
-    ``other``.
+    the share of the counts that are sent, above 0 and up to 1. Characters with a meaning in statsd
+    are replaced by underscores in names. At most ``max_tables`` tables have their own names, the
+    rest is ``other``.
 
-    Raises ``ValueError`` for arguments that are none of these, and ``OSError`` for a host without
-    an address. That nobody listens there is never a problem.
+    Raises ``ValueError`` for invalid arguments, and ``OSError`` for a host without an address. A
+    missing server is never an error.
     """
     counters = StatsdCounters(statsd_dsn, tables, prefix, rate, max_tables)
     CHANGESET.connect(counters, weak=False)
@@ -101,10 +101,10 @@ class StatsdCounters:
         self.client = statsd.StatsClient(
             host, port, prefix=_UNFIT.sub("_", prefix) or None, ipv6=":" in host
         )
-        """The client, for counts of one's own."""
+        """The client, for the caller's own counts."""
 
     def __call__(self, changeset: Changeset) -> None:
-        """Count the changes of a changeset, in as few datagrams as hold them."""
+        """Count the changes of a changeset, in as few datagrams as possible."""
         tally = self._names.tally(changeset)
         if not tally:
             return
@@ -113,7 +113,7 @@ class StatsdCounters:
                 pipeline.incr(f"{_UNFIT.sub('_', table)}.{action}", count, self._rate)
 
     def close(self) -> None:
-        """Count no more, and close the socket."""
+        """Stop counting, and close the socket."""
         CHANGESET.disconnect(self)
         self.client.close()
 
@@ -135,20 +135,20 @@ def prometheus_sub(
     max_tables: int = 200,
     clock: Callable[[], float] = time.time,
 ) -> PrometheusMetrics:
-    """Keep metrics of the changes in this process, in ``registry`` or the one of all.
+    """Keep metrics of the changes in this process, in ``registry`` or the default one.
 
     ``stompkit_replication_changes_total{table,action}``
-        changes of rows, and truncations and changes of schemas.
+        row changes, truncations and schema changes.
     ``stompkit_replication_changesets_total``
-        changesets with a change of ``tables`` in them.
+        changesets with a change of ``tables``.
     ``stompkit_replication_changeset_changes``
-        histogram of how many changes of ``tables`` these have.
+        histogram of the number of changes of ``tables`` in these.
     ``stompkit_replication_lag_seconds``
-        from the time that the source has given to the newest changeset, until it came here. It
-        stays as it is where the source gives none.
+        time from the source's timestamp of the newest changeset until its arrival here. It is
+        unchanged if the source gives no timestamp.
 
-    At most ``max_tables`` tables are told apart, the rest is ``other``. ``clock`` gives seconds
-    since 1970. Raises ``ValueError`` for ``tables`` that are no list, tuple or set, and where the
+    At most ``max_tables`` tables have their own names, the rest is ``other``. ``clock`` returns
+    seconds since 1970. Raises ``ValueError`` if ``tables`` is not a list, tuple or set, and if the
     registry has these metrics already.
     """
     metrics = PrometheusMetrics(tables, registry, max_tables, clock)
@@ -193,7 +193,7 @@ class PrometheusMetrics:
         """Count a changeset."""
         when = changeset.source.time
         if when is not None:
-            # A source without a zone means UTC: this process may be in another place.
+            # A time without a zone is UTC: this process may be in another zone.
             aware = when if when.tzinfo else when.replace(tzinfo=UTC)
             self._lag.set(max(0.0, self._clock() - aware.timestamp()))
         tally = self._names.tally(changeset)
@@ -205,7 +205,7 @@ class PrometheusMetrics:
         self._sizes.observe(tally.total())
 
     def close(self) -> None:
-        """Count no more, and take the metrics out of the registry."""
+        """Stop counting, and remove the metrics from the registry."""
         CHANGESET.disconnect(self)
         for each in (self._changes, self._changesets, self._sizes, self._lag):
             self._registry.unregister(each)

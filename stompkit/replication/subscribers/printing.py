@@ -28,18 +28,17 @@ def print_sub(
     format: Literal["text", "json"] = "text",
     changesets: Signal = CHANGESET,
 ) -> Printer:
-    """Print what happens to the rows of ``tables``, by default to standard output.
+    """Print the changes of ``tables``, by default to standard output.
 
-    As text there is a line ``TABLE_ACTION -> KEY`` for each event, with the names and keys that
-    :mod:`~stompkit.replication.signals` has, and one for each ``truncate`` and ``schema``. As JSON
-    there is an object for each change: its own members, and ``changeset``, ``origin``,
-    ``sequence`` and ``timestamp`` of the changeset. No line has characters that control a terminal,
-    whatever is in a row.
+    As text there is a line ``TABLE_ACTION -> KEY`` for each event, with the names and keys of
+    :mod:`~stompkit.replication.signals`, and one for each ``truncate`` and ``schema``. As JSON
+    there is an object for each change: its own members, and ``changeset``, ``origin``, ``sequence``
+    and ``timestamp`` of the changeset. Control characters for terminals are escaped in every line.
 
     ``tables`` are names with or without their schemas; ``None`` prints all tables, with their
-    schemas. ``changesets`` is the signal that is heard: that of one publisher, or of all. What is
-    printed goes on until the printer that is given back is closed, held or not.
-    Raises ``ValueError`` for anything but a list, a tuple or a set, and for an unknown ``format``.
+    schemas. ``changesets`` is the signal to connect to: that of one publisher, or of all. Printing
+    continues until the returned printer is closed, even without a reference to it. Raises
+    ``ValueError`` for anything but a list, a tuple or a set, and for an unknown ``format``.
     """
     if format not in ("text", "json"):
         raise ValueError(f"format is 'text' or 'json', not {format!r}")
@@ -59,7 +58,7 @@ class Printer:
         is_json: bool,
         changesets: Signal = CHANGESET,
     ) -> None:
-        """Print to ``file``, or to what is standard output then; raises ``ValueError``."""
+        """Print to ``file``, or to the current standard output; raises ``ValueError``."""
         self._name_of = choose(tables)
         self._file = file
         self._signal = changesets
@@ -67,13 +66,13 @@ class Printer:
         # Publishers of several threads may print.
         self._lock = Lock()
         self.is_closed = False
-        """Whether it has ended: it was closed, or printing has failed."""
+        """True if it was closed, or printing has failed."""
 
     def __call__(self, changeset: Changeset) -> None:
         """Print a changeset, all of it at once.
 
-        Printing that fails, since a pipe has nobody at its other end, ends it with a warning: the
-        publisher has its other receivers.
+        If printing fails, for example because a pipe has no reader, it ends with a warning. The
+        publisher's other receivers are not affected.
         """
         lines = [
             line
@@ -95,7 +94,7 @@ class Printer:
                 self.close()
 
     def close(self) -> None:
-        """Print no more; what was given as a file stays open."""
+        """Stop printing; a given file stays open."""
         self.is_closed = True
         self._signal.disconnect(self)
 
@@ -113,12 +112,12 @@ def _text_lines(changeset: Changeset, change: RowChange, name: str) -> Iterator[
 
 
 def _key_text(key: Any) -> str:
-    """A key of one text as that text; all else so that parts can be told apart."""
+    """Return a key of one text as that text; otherwise in a form with distinct parts."""
     return key if isinstance(key, str) else repr(key) if isinstance(key, tuple) else str(key)
 
 
 def printable(text: str) -> str:
-    r"""Text with ``\n``, ``\x1b``, ``\u202e``... in place of what is not to be seen as it is."""
+    r"""Return text with unprintable characters escaped, such as ``\x1b`` and ``\u202e``."""
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(
@@ -153,5 +152,5 @@ def _shown(row: Row | None) -> dict[str, object] | None:
     try:
         return row_to_json(row)
     except ValueProblem:
-        # In this process there may be values that could not be sent anywhere.
+        # In this process there may be values that cannot be encoded.
         return {name: repr(value) for name, value in row.items()}

@@ -1,4 +1,4 @@
-"""Publishing to a broker: each changeset that a publisher of this process finds, as frames."""
+"""Publishing to a broker: sends each changeset of this process's publishers as frames."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from stompkit.replication.tables import Tables
 
 __all__ = ["StompSub", "partition_of", "partitioned", "stomp_sub"]
 
-#: A destination, with ``{origin}`` for that of the changeset, or what gives one.
+#: A destination, with ``{origin}`` for that of the changeset, or a function that returns one.
 Destination = str | Callable[[Changeset], str]
 
-#: What no broker gives a meaning to in a name.
+#: Characters with a meaning in the destination names of some broker.
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -42,22 +42,22 @@ def stomp_sub(
     """Connect to a broker, and send it each changeset from now on.
 
     ``url_or_hosts`` is ``stomp://login:passcode@a:61613,b:61613/queue/x``, see
-    :class:`~stompkit.link.BrokerUrl`, or ``["a:61613", "b:61613"]``: further hosts are
-    for failover. ``settings`` are further ones of :class:`~stompkit.link.Link`, among
-    them ``login``, ``passcode`` and ``virtual_host`` for those without a URL.
+    :class:`~stompkit.link.BrokerUrl`, or ``["a:61613", "b:61613"]``: further hosts are for
+    failover. ``settings`` are further ones of :class:`~stompkit.link.Link`, among them ``login``,
+    ``passcode`` and ``virtual_host`` for those without a URL.
 
-    ``destination`` goes before that of the URL. In a text ``{origin}`` stands for the origin, with
-    a hyphen for whatever is not a letter, a digit, a hyphen or an underscore.
+    ``destination`` takes precedence over that of the URL. In a text, ``{origin}`` stands for the
+    origin, in which other characters than letters, digits, hyphens and underscores become hyphens.
 
     ``tables`` are patterns of tables, or :class:`~stompkit.replication.tables.Tables`; a changeset
-    without any of them is sent all the same, empty, so that numbers are without gaps. Without
-    ``receipts``, for brokers that have none, frames can be lost. ``max_body_bytes`` bounds a frame.
+    without any of them is sent empty, so that numbers have no gaps. Without ``receipts``, for
+    brokers that do not support them, frames can be lost. ``max_body_bytes`` bounds a frame.
     ``persistent`` asks the broker to keep frames over a restart.
 
     ``partitions`` is for several consumers, see :func:`partitioned`. ``changesets`` is the signal
-    that is heard: that of one publisher, or of all.
+    to connect to: that of one publisher, or of all.
 
-    Raises ``ValueError`` for what can't be understood, and where there is no destination.
+    Raises ``ValueError`` for invalid arguments, and if there is no destination.
     """
     if isinstance(url_or_hosts, str):
         url = BrokerUrl.parse(url_or_hosts)
@@ -86,7 +86,7 @@ def stomp_sub(
 
 
 class StompSub:
-    """Hears of changesets, and sends them; as a context manager it is closed at the end."""
+    """Receives changesets, and sends them; as a context manager it is closed at the end."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class StompSub:
         persistent: bool = True,
         changesets: Signal = CHANGESET,
     ) -> None:
-        """Begin to hear; the arguments are those of :func:`stomp_sub`."""
+        """Start receiving; the arguments are those of :func:`stomp_sub`."""
         #: The connection, which :meth:`close` closes.
         self.link: Final = link
         self._destination = destination
@@ -108,12 +108,12 @@ class StompSub:
         self._max_body_bytes = max_body_bytes
         self._persistent = persistent
         self._signal = changesets
-        # Frames of two publishers in two threads may not come between each other's.
+        # Frames of two publishers in two threads must not interleave.
         self._lock = Lock()
         self._signal.connect(self.send, weak=False)
 
     def __repr__(self) -> str:
-        """Where to."""
+        """Show the destination and the link."""
         return f"<StompSub to {self._destination!a} by {self.link!r}>"
 
     def __enter__(self) -> Self:
@@ -121,14 +121,14 @@ class StompSub:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close it; after an exception without waiting for what was sent."""
+        """Close it; after an exception, without waiting for confirmations."""
         self.close(timeout_s=10.0 if kind is None else 0.5)
 
     def send(self, changeset: Changeset) -> Future[None]:
-        """Send a changeset; gives what is done when a broker has confirmed all of its frames.
+        """Send a changeset; return a future that is done when a broker has confirmed all frames.
 
-        It fails with the first of what their sending fails with. Waits while too much waits for
-        the broker. Raises :class:`~stompkit.link.LinkClosed`.
+        It fails with the first error of their sending. Blocks while the link's buffer is full.
+        Raises :class:`~stompkit.link.LinkClosed`.
         """
         template = self._destination
         if callable(template):
@@ -142,18 +142,18 @@ class StompSub:
         else:
             parts = partitioned(changeset, self._partitions)
             pieces = [(f"{base}.{number}", part) for number, part in enumerate(parts)]
-        # All are made before the first is sent: a value without a form in JSON sends nothing.
+        # All are made before the first is sent, so that a value without a JSON form sends nothing.
         made = [(where, list(self._packets(piece))) for where, piece in pieces]
         with self._lock:
             futures = [self.link.send(where, each) for where, each in made]
         return futures[0] if len(futures) == 1 else _all_of(futures)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything that was sent is confirmed or has failed; raises TimeoutError."""
+        """Wait until all sent frames are confirmed or have failed; raises TimeoutError."""
         self.link.flush(timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Hear no more, wait for what was sent, at most ``timeout_s`` seconds, and disconnect."""
+        """Stop receiving, wait at most ``timeout_s`` seconds for confirmations, and disconnect."""
         self._signal.disconnect(self.send)
         self.link.close(timeout_s)
 
@@ -174,7 +174,7 @@ def _selected(changeset: Changeset, tables: Tables) -> Changeset:
 
 
 def _all_of(futures: Sequence[Future[None]]) -> Future[None]:
-    """What is done when all are."""
+    """Return a future that is done when all are."""
     whole: Future[None] = Future()
     left = len(futures)
     lock = Lock()
@@ -200,24 +200,24 @@ def _all_of(futures: Sequence[Future[None]]) -> Future[None]:
 
 
 def partition_of(change: RowChange, partitions: int) -> int:
-    """The partition of a change, from 0: the same for the same row, on every machine."""
+    """Return the partition of a change, from 0: the same for the same row, on every machine."""
     digest = hashlib.blake2b(change.identity, digest_size=8).digest()
     return int.from_bytes(digest) % partitions
 
 
 def partitioned(changeset: Changeset, partitions: int) -> list[Changeset]:
-    """A changeset for each partition, with the changes of its rows in their order.
+    """Return a changeset for each partition, with the changes of its rows in order.
 
-    Each has the number of the whole, though it may be empty, and an origin and an id of its own:
-    ``/0``, ``/1`` and so on behind those of the whole. The changes of one row are always in the
-    same partition, those of a table without a key too. Whoever reads one partition does not have
-    whole transactions, and nothing is said about the order of rows in different partitions.
+    Each has the sequence number of the whole, even if it is empty, and its own origin and id: those
+    of the whole with ``/0``, ``/1`` and so on appended. The changes of one row are always in the
+    same partition, also in a table without a key. A reader of one partition does not receive whole
+    transactions, and the order of rows in different partitions is undefined.
 
     An update that moves a row to a key in another partition is a delete in the one and a write in
-    the other: what the update does not tell of the row, neither after nor before, the write does
-    not have. ``truncate`` and ``schema`` are in every partition. Where several partitions are
-    applied to one table, and one of them is behind the others, its ``truncate`` takes with it what
-    the others have written since: have them wait for each other, or let each have its own table.
+    the other. The write lacks columns that are neither in the update's ``after`` nor in its
+    ``before``. ``truncate`` and ``schema`` are in every partition. If several partitions are
+    applied to one table, and one of them lags behind, its ``truncate`` also deletes rows that the
+    others have written since. Synchronise the partitions, or give each its own table.
     """
     found: list[list[RowChange]] = [[] for _ in range(partitions)]
     for change in changeset.changes:
@@ -238,7 +238,7 @@ def partitioned(changeset: Changeset, partitions: int) -> list[Changeset]:
             continue
         found[was].append(gone)
         known = {**(change.before or {}), **(change.after or {})}
-        # What it was before has the old key among its columns.
+        # The old row has the old key among its columns.
         row = {name: change.key.get(name, value) for name, value in known.items()}
         new = msgspec.structs.replace(change, action="write", before=None, after=row, old_key=None)
         found[number].append(new)

@@ -1,9 +1,8 @@
-"""Keys of changed rows over ZeroMQ: a publisher, and a forwarder between many of both kinds.
+"""Keys of changed rows over ZeroMQ: a publisher, and a many-to-many forwarder.
 
-Publishing is without memory: who is not connected misses what is sent. Where nothing may be missed
-a broker is in between (:func:`~stompkit.replication.subscribers.stomp_sub`). What is known to be
-missed is counted, though. For the form of messages see
-:mod:`stompkit.replication.replicators.messages`.
+Publishing is not durable: subscribers that are not connected miss messages. If no message may be
+lost, use a broker (:func:`~stompkit.replication.subscribers.stomp_sub`). Known losses are counted.
+For the format of messages see :mod:`stompkit.replication.replicators.messages`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["ZmqProxy", "ZmqPublisher", "zmq_proxy", "zmq_sub"]
 _log: Final = logging.getLogger(__name__)
 
 _ACTIONS: Final = ("write", "update", "delete")
-#: How long others wait for the socket while one waits for a subscriber, in milliseconds.
+#: Time in milliseconds that a waiting thread may hold the socket.
 _SLICE_MS: Final = 20
 
 _Context = zmq.Context[zmq.Socket[bytes]]
@@ -41,15 +40,16 @@ def zmq_sub(
     linger_ms: int = 1_000,
     wait_s: float = 0.0,
 ) -> ZmqPublisher:
-    """Publish the keys of rows that change in ``tables``, by the signals ``T_write`` and so on.
+    """Publish the keys of changed rows in ``tables``, by the signals ``T_write`` and so on.
 
     ``bind`` is the address to bind to, or with ``forwarder`` that of a forwarder to connect to.
-    ``tables`` are ``T``, or ``S.T`` for a table of schema ``S``. For a subscriber that has
-    ``hwm`` messages waiting, others wait ``wait_s`` seconds; then it misses what is sent, which is
-    counted. ``linger_ms`` is how long closing waits until what was sent is on its way.
+    ``tables`` are ``T``, or ``S.T`` for a table of schema ``S``. If a subscriber has ``hwm``
+    messages waiting, publishing blocks for ``wait_s`` seconds; then the subscriber misses the
+    message, which is counted. ``linger_ms`` is the maximum time in milliseconds that closing waits
+    for sent messages.
 
-    Raises ``ValueError`` where ``tables`` is text instead of a list or set of texts, and where
-    ``bind`` is no address that can be had.
+    Raises ``ValueError`` if ``tables`` is text instead of a list or set of texts, and if ``bind``
+    is not a usable address.
     """
     if isinstance(tables, (str, bytes)) or not isinstance(tables, Collection):
         raise ValueError(f"tables are a list or a set of names, and not {tables!r}")
@@ -60,15 +60,15 @@ def zmq_sub(
 
 
 class ZmqPublisher:
-    """A publishing socket that any thread can use; as a context manager it is closed at the end."""
+    """A thread-safe publishing socket; as a context manager it is closed at the end."""
 
     def __init__(
         self, address: str, *, forwarder: bool, hwm: int, linger_ms: int, wait_s: float
     ) -> None:
         """Bind, or connect to a forwarder; raises ``ValueError``. See :func:`zmq_sub`."""
-        #: How many messages were sent.
+        #: Number of sent messages.
         self.sent = 0
-        #: How many of these did not go to some subscriber, which had too many waiting.
+        #: Number of messages that a subscriber missed, because its queue was full.
         self.dropped = 0
         self._wait_s = wait_s
         self._linger_ms = linger_ms
@@ -77,8 +77,8 @@ class ZmqPublisher:
         self._subscribed: set[bytes] = set()
         self._receivers: list[tuple[str, partial[None]]] = []
         self._context: _Context = zmq.Context()
-        #: An XPUB socket, which is PUB for who subscribes. Use it with :meth:`publish` only, or
-        #: where no other thread does: sockets are not safe for threads.
+        #: An XPUB socket, to which SUB sockets subscribe. Use it with :meth:`publish` only, or if
+        #: no other thread does, because sockets are not thread-safe.
         self.socket = self._context.socket(zmq.XPUB)
         self.socket.setsockopt(zmq.SNDHWM, hwm)
         self.socket.setsockopt(zmq.XPUB_NODROP, 1)
@@ -87,7 +87,7 @@ class ZmqPublisher:
         except zmq.ZMQError as error:
             self.close()
             raise ValueError(f"ZeroMQ can't publish at {address!r}: {error}") from None
-        #: Where it is; with the port that was found where none was named.
+        #: Address of the socket; with the chosen port if none was given.
         self.address: Final = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class ZmqPublisher:
         self.close()
 
     def follow(self, topics: Iterable[str]) -> None:
-        """Publish what the signals of these names send, until it is closed."""
+        """Publish the keys of the signals of these names, until it is closed."""
         for topic in topics:
             receiver = partial(self._receive, topic)
             self._receivers.append((topic, receiver))
@@ -111,7 +111,7 @@ class ZmqPublisher:
     def publish(self, topic: str, keys: Iterable[Key]) -> None:
         """Send one message with keys.
 
-        Raises :class:`~stompkit.replication.values.ValueProblem` for what can't be a key, and
+        Raises :class:`~stompkit.replication.values.ValueProblem` for an invalid key, and
         RuntimeError when it is closed.
         """
         parts = [topic_frame(check_topic(topic)), encode_keys(topic, keys)]
@@ -128,10 +128,10 @@ class ZmqPublisher:
             _log.warning("%s: a subscriber is too slow, and misses messages", self.address)
 
     def wait_for_subscriber(self, timeout_s: float, topic: str | None = None) -> bool:
-        """Wait until somebody has subscribed, to that topic if one is given; whether that is so.
+        """Wait for a subscriber, for that topic if one is given; return True if there is one.
 
-        What is sent before a subscriber has connected is not for it. A forwarder subscribes when
-        somebody subscribes there.
+        Messages sent before a subscriber has connected do not reach it. A forwarder subscribes when
+        one of its own subscribers does.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -161,7 +161,7 @@ class ZmqPublisher:
                 self._subscribed.discard(said[1:])
 
     def close(self) -> None:
-        """Follow no signals, and close the socket when what was sent is on its way."""
+        """Disconnect from the signals, and close the socket after sending queued messages."""
         for topic, receiver in self._receivers:
             signal(topic).disconnect(receiver)
         with self._lock:
@@ -173,12 +173,12 @@ class ZmqPublisher:
 
 
 def _send_to_all(sender: zmq.Socket[bytes], parts: Sequence[bytes], wait_s: float) -> bool:
-    """Send to whoever can take it; whether all could that want it."""
+    """Send to all subscribers with room; return False if a subscriber had none."""
     try:
         sender.setsockopt(zmq.SNDTIMEO, int(wait_s * 1000))
         sender.send_multipart(parts)
     except zmq.Again:
-        # Those with room are to have it all the same.
+        # Subscribers with room must still receive it.
         sender.setsockopt(zmq.XPUB_NODROP, 0)
         sender.send_multipart(parts)
         sender.setsockopt(zmq.XPUB_NODROP, 1)
@@ -189,8 +189,8 @@ def _send_to_all(sender: zmq.Socket[bytes], parts: Sequence[bytes], wait_s: floa
 def zmq_proxy(frontend: str, backend: str, *, hwm: int = 10_000) -> ZmqProxy:
     """Start a forwarder: publishers connect to ``frontend``, subscribers to ``backend``.
 
-    It runs in a thread until it is closed; ``zmq_proxy(...).wait()`` is a program. Raises
-    ``ValueError`` for an address that can't be had.
+    It runs in a thread until it is closed; ``zmq_proxy(...).wait()`` is a complete program. Raises
+    ``ValueError`` for an unusable address.
     """
     return ZmqProxy(frontend, backend, hwm=hwm)
 
@@ -200,7 +200,7 @@ class ZmqProxy:
 
     def __init__(self, frontend: str, backend: str, *, hwm: int) -> None:
         """Bind both, and start; see :func:`zmq_proxy`."""
-        #: How many messages did not go to some subscriber, which had too many waiting.
+        #: Number of messages that a subscriber missed, because its queue was full.
         self.dropped = 0
         self._context: _Context = zmq.Context()
         self._in = self._context.socket(zmq.XSUB)
@@ -218,9 +218,9 @@ class ZmqProxy:
         except ValueError:
             self._close_all()
             raise
-        #: Where publishers connect to.
+        #: Address for publishers.
         self.frontend: Final = self._in.getsockopt_string(zmq.LAST_ENDPOINT)
-        #: Where subscribers connect to.
+        #: Address for subscribers.
         self.backend: Final = self._out.getsockopt_string(zmq.LAST_ENDPOINT)
         self._thread = threading.Thread(target=self._run, name="stompkit-zmq-proxy", daemon=True)
         self._thread.start()
@@ -234,12 +234,12 @@ class ZmqProxy:
         self.close()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is closed; whether it is."""
+        """Wait until it is closed; return True if it is."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """Stop, and free the addresses; the second time nothing."""
+        """Stop, and free the addresses; further calls do nothing."""
         if self._thread.is_alive():
             self._button.send(b"\0")
             self._thread.join()
